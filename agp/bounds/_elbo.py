@@ -1,0 +1,81 @@
+"""The evidence lower bound of sparse variational GPs, for any kernel, likelihood and parameterisation of q(u)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.posteriors import factorise, kl_divergence, marginals, project
+
+__all__ = ["blocked_elbo", "blocks_of", "elbo"]
+
+
+def elbo(model: Any, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
+    """scale sum_n E_q[log p(y_n | f_n)] - KL[q(u) || p(u)], 0-d.
+
+    Parameters
+    ----------
+    model
+        With the fields kernel, likelihood, posterior, Z and jitter.
+    X, y
+        Inputs [B, D] and targets [B, P]: all data, or a minibatch.
+    scale
+        N / B, so that the bound of a minibatch is an unbiased estimate of the bound of all N data.
+
+    Returns
+    -------
+    bound
+    pullback
+        ``bar=1.0 -> (model_bar, X_bar)``.
+    """
+    (mu, var, kl), pull_marginals = marginals(model, X)
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y)
+    xp = backend_of(ell).xp
+
+    def pullback(bar=1.0):
+        likelihood_bar, mu_bar, var_bar = pull_likelihood(bar * scale * xp.ones_like(ell))
+        model_bar, X_bar = pull_marginals(mu_bar, var_bar, -bar)
+        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar)), X_bar
+
+    return scale * xp.sum(ell) - kl, pullback
+
+
+def blocked_elbo(model: Any, X: Array, y: Array, /, *, block_rows: int) -> tuple[Array, Pullback]:
+    """The same bound over all data, in the memory of one block of rows; the pullback gives (model_bar, None).
+
+    Kuu is factorised once; each block is evaluated again in the pullback, and nothing is kept between.
+    """
+    factor, pull_factor = factorise(model)
+    kl, pull_kl = kl_divergence(model, factor)
+    blocks = list(blocks_of(X, y, block_rows))
+    ell, pull_ell = backend_of(X).fold(_block, (model, factor), blocks, add=tree.add)
+
+    def pullback(bar=1.0):
+        model_bar, factor_bar = pull_ell(bar)
+        prior_bar, prior_factor_bar = pull_kl(-bar)
+        through_factor = pull_factor(tree.add(factor_bar, prior_factor_bar))
+        return tree.add(tree.add(model_bar, prior_bar), through_factor), None
+
+    return ell - kl, pullback
+
+
+def _block(params: tuple[Any, Any], block: tuple[Array, Array]) -> tuple[Array, Pullback]:
+    (model, factor), (X, y) = params, block
+    (mu, var), pull_project = project(model, factor, X)
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y)
+    xp = backend_of(ell).xp
+
+    def pullback(bar):
+        likelihood_bar, mu_bar, var_bar = pull_likelihood(bar * xp.ones_like(ell))
+        model_bar, factor_bar, _ = pull_project(mu_bar, var_bar)
+        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar)), factor_bar
+
+    return xp.sum(ell), pullback
+
+
+def blocks_of(X: Array, y: Array, rows: int) -> Iterator[tuple[Array, Array]]:
+    """Consecutive blocks of at most `rows` rows of X [N, D] and y [N, P]."""
+    N = X.shape[0]
+    for start in range(0, N, rows):
+        stop = min(start + rows, N)  # the standard allows no slice beyond the end
+        yield X[start:stop, :], y[start:stop, :]

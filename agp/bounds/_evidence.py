@@ -1,0 +1,47 @@
+"""The log evidence of an exact GP with Gaussian noise."""
+
+import math
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.linalg import cholesky, identity
+
+__all__ = ["log_evidence"]
+
+
+def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
+    """log N(y; 0, Kff + sigma^2 I) summed over the outputs, 0-d.
+
+    Parameters
+    ----------
+    model
+        With the fields kernel and likelihood (Gaussian).
+    X, y
+        All inputs [N, D] and targets [N, P]. O(N^3) operations, O(N^2) memory.
+
+    Returns
+    -------
+    log_evidence
+    pullback
+        ``bar=1.0 -> (model_bar, X_bar)``.
+    """
+    B = backend_of(X)
+    xp = B.xp
+    N, P = y.shape
+    K, pull_kernel = model.kernel(X)
+    eye = identity(K)
+    L = cholesky(K + model.likelihood.noise_variance * eye)
+    white = B.solve_triangular(L, y)
+    log_det = 2.0 * xp.sum(xp.log(xp.sum(L * eye, axis=-1)))
+
+    def pullback(bar=1.0):
+        # K_bar = 1/2 (al al^T - P Ky^-1) with al = Ky^-1 y
+        al = B.solve_triangular(L, white, transpose=True)
+        inverse = B.solve_triangular(L, eye)
+        K_bar = 0.5 * bar * (al @ al.mT - P * (inverse.mT @ inverse))
+        kernel_bar, X_bar = pull_kernel(K_bar)
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.sum(K_bar * eye))
+        return tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar), X_bar
+
+    return -0.5 * (xp.sum(white * white) + P * log_det + N * P * math.log(2.0 * math.pi)), pullback

@@ -1,0 +1,107 @@
+"""What public entrances ask of their arguments: one clear error that names the culprit and the remedy."""
+
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, backend_of, like
+
+__all__ = [
+    "as_columns",
+    "check_data",
+    "check_finite",
+    "check_inputs",
+    "check_like",
+    "check_parameters",
+    "check_whole",
+    "placed",
+]
+
+
+def check_whole(name: str, value: Any, *, least: int = 1) -> int:
+    """The value as an int. ValueError unless it is a whole number of at least `least`."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
+        raise ValueError(msg)
+    return int(value)
+
+
+def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
+    xp = backend_of(x).xp
+    if not xp.isdtype(x.dtype, "real floating"):
+        msg = f"{name} has dtype {x.dtype}; convert it to float64 or float32 first."
+        raise TypeError(msg)
+    if x.ndim not in ndim:
+        expected = " or ".join(f"{n}-dimensional" for n in ndim)
+        msg = f"{name} has shape {tuple(x.shape)}, but must be {expected}."
+        raise ValueError(msg)
+    if 0 in x.shape:
+        msg = f"{name} has shape {tuple(x.shape)}: it is empty."
+        raise ValueError(msg)
+
+
+def check_finite(name: str, x: Array) -> None:
+    """ValueError if an entry of x is NaN or infinite; the message names the first such row."""
+    xp = backend_of(x).xp
+    bad = ~xp.isfinite(x)
+    count = int(xp.count_nonzero(bad))
+    if count:
+        row = int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
+        msg = f"{name} has {count} NaN or infinite entries, the first in row {row}; remove or impute such rows."
+        raise ValueError(msg)
+
+
+def check_inputs(name: str, X: Array, *, finite: bool = True) -> None:
+    """TypeError or ValueError unless X is a non-empty, finite, floating-point array [N, D]."""
+    _check_array(name, X, (2,))
+    if finite:
+        check_finite(name, X)
+
+
+def as_columns(y: Array) -> Array:
+    """Targets [N] or [N, P] as [N, P]."""
+    return y[:, None] if y.ndim == 1 else y
+
+
+def check_data(X: Array, y: Array) -> Array:
+    """y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
+    check_inputs("X", X)
+    _check_array("y", y, (1, 2))
+    check_like("y", y, "X", X)
+    if y.shape[0] != X.shape[0]:
+        msg = f"X has {X.shape[0]} rows, y has {y.shape[0]}; each row of X needs its target."
+        raise ValueError(msg)
+    check_finite("y", y)
+    return as_columns(y)
+
+
+def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
+    """TypeError or ValueError unless both arrays have one library, one dtype and one device."""
+    here, there = backend_of(x), backend_of(reference)
+    if here is not there:
+        msg = f"{name} is a {here.name} array, {reference_name} a {there.name} array; move one with agp.to_backend."
+        raise TypeError(msg)
+    if x.dtype != reference.dtype:
+        msg = f"{name} has dtype {x.dtype}, {reference_name} has {reference.dtype}; convert one of them."
+        raise TypeError(msg)
+    if here.device_name(x) != here.device_name(reference):
+        msg = (
+            f"{name} is on device {here.device_name(x)}, {reference_name} on {here.device_name(reference)}; "
+            "move one with agp.to_backend."
+        )
+        raise ValueError(msg)
+
+
+def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
+    """Raise unless every leaf has the library, dtype and device of the reference and satisfies its constraint."""
+    for leaf in tree.describe(model):
+        check_like(leaf.name, leaf.value, reference_name, reference)
+        if bool(leaf.constraint.violated(leaf.value)):
+            msg = f"{leaf.name} must be {leaf.constraint.name} and finite; it is {leaf.value}."
+            raise ValueError(msg)
+
+
+def placed(model: Any, reference: Array) -> Any:
+    """The model whose leaves given as numbers or lists have become arrays like the reference."""
+    xp = backend_of(reference).xp
+    numbers = {k: v for k, v in tree.leaves(model).items() if isinstance(v, (int, float, list, tuple))}
+    return tree.with_leaves(model, {k: xp.asarray(v, **like(reference)) for k, v in numbers.items()})

@@ -1,0 +1,66 @@
+"""Constraints: the maps between what a model holds and what an optimiser may move freely.
+
+A constraint is declared on a field of a model (`agp.tree.param`) and applied by `agp.tree` only.
+"""
+
+from dataclasses import dataclass
+
+from agp.backend import Array, backend_of
+
+__all__ = ["LOWER", "POSITIVE", "REAL", "Constraint"]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """The identity: any real value. Other constraints override all of its methods."""
+
+    name: str = "real"
+
+    def constrain(self, raw: Array) -> Array:
+        """The value that the model holds for an unconstrained leaf."""
+        return raw
+
+    def unconstrain(self, value: Array) -> Array:
+        """The inverse of `constrain`."""
+        return value
+
+    def pull(self, value: Array, bar: Array) -> Array:
+        """The cotangent of the unconstrained leaf, from the value and its cotangent."""
+        return bar
+
+    def violated(self, value: Array) -> Array:
+        """A 0-d Boolean: whether any entry lies outside the domain (NaN counts)."""
+        xp = backend_of(value).xp
+        return ~xp.all(xp.isfinite(value))
+
+
+class _Positive(Constraint):
+    # v = softplus(r) = log(1 + e^r);  r = v + log(-expm1(-v));  dv/dr = sigmoid(r) = -expm1(-v)
+    def constrain(self, raw: Array) -> Array:
+        xp = backend_of(raw).xp
+        return xp.logaddexp(raw, xp.zeros_like(raw))
+
+    def unconstrain(self, value: Array) -> Array:
+        xp = backend_of(value).xp
+        return value + xp.log(-xp.expm1(-value))
+
+    def pull(self, value: Array, bar: Array) -> Array:
+        return -bar * backend_of(value).xp.expm1(-value)
+
+    def violated(self, value: Array) -> Array:
+        xp = backend_of(value).xp
+        return ~xp.all(xp.isfinite(value) & (value > 0))
+
+
+class _Lower(Constraint):
+    # The strict upper triangle [..., M, M] is zero and stays so.
+    def constrain(self, raw: Array) -> Array:
+        return backend_of(raw).xp.tril(raw)
+
+    def pull(self, value: Array, bar: Array) -> Array:
+        return backend_of(value).xp.tril(bar)
+
+
+REAL = Constraint()
+POSITIVE = _Positive("positive")
+LOWER = _Lower("lower-triangular")

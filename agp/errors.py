@@ -1,0 +1,37 @@
+"""The errors and warnings that are this library's own; bad input raises `ValueError` or `TypeError`."""
+
+__all__ = [
+    "BackendError",
+    "Interrupted",
+    "NonFiniteError",
+    "NotPositiveDefiniteError",
+    "RepairWarning",
+]
+
+
+class BackendError(RuntimeError):
+    """A backend is unknown, its library is not installed, or it cannot do what was asked."""
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A covariance matrix could not be factorised, even with the largest jitter that the rule allows."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A bound, a gradient or a leaf became NaN or infinite; `result` holds the last finite state, if any."""
+
+    def __init__(self, message, result=None):
+        super().__init__(message)
+        self.result = result
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped from the keyboard; `result` holds everything up to the last finished step."""
+
+    def __init__(self, result):
+        super().__init__(f"training was interrupted after {result.steps} steps; `.result` holds the model so far")
+        self.result = result
+
+
+class RepairWarning(RuntimeWarning):
+    """Numerical trouble was met and repaired by the documented rule; the message says how."""

@@ -1,0 +1,48 @@
+"""Value and gradient of a model's bound, by closed forms or by the backend's automatic differentiation."""
+
+from typing import Any, Literal
+
+from agp import tree
+from agp.backend import Array, backend_of
+from agp.errors import BackendError
+
+__all__ = ["GradientMode", "check_mode", "value_and_gradient"]
+
+GradientMode = Literal["closed-form", "autodiff"]
+
+
+def check_mode(x: Array, mode: str) -> None:
+    """Raise unless the backend of x takes gradients in this mode."""
+    B = backend_of(x)
+    if mode not in ("closed-form", "autodiff"):
+        msg = f"unknown gradient mode {mode!r}; known are 'closed-form' and 'autodiff'."
+        raise ValueError(msg)
+    if mode not in B.gradients:
+        msg = f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'."
+        raise BackendError(msg)
+
+
+def value_and_gradient(
+    model: Any, X: Array, y: Array, /, *, scale: float = 1.0, mode: GradientMode = "closed-form"
+) -> tuple[Array, dict[str, Array]]:
+    """The bound, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
+
+    Both modes run the same forward code; they differ in who differentiates it.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`.
+    X, y, scale
+        As `Model.bound`.
+    mode
+        "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
+    """
+    if mode == "closed-form":
+        value, pullback = model.bound(X, y, scale=scale)
+        return value, tree.pull_raw(model, pullback(1.0)[0])
+
+    def of_raw(raw: dict[str, Array]) -> Array:
+        return tree.constrain(model, raw).bound(X, y, scale=scale)[0]
+
+    return backend_of(X).value_and_grad(of_raw, tree.unconstrain(model))

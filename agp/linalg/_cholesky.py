@@ -1,0 +1,121 @@
+"""The Cholesky factorisation: one answer to failure on every backend, and its adjoint."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from agp.backend import Array, backend_of
+from agp.errors import NotPositiveDefiniteError, RepairWarning
+from agp.linalg._jitter import default_jitter, identity
+
+__all__ = ["cholesky", "cholesky_pullback", "phi", "recorded_repairs"]
+
+REPAIRS = 3
+"""How often a failed factorisation is tried again, each time with ten times more jitter."""
+
+_records: ContextVar[list[str] | None] = ContextVar("repairs", default=None)
+
+
+@contextlib.contextmanager
+def recorded_repairs() -> Iterator[list[str]]:
+    """Collect the repairs made inside the block in a list instead of issuing a `RepairWarning` for each."""
+    records: list[str] = []
+    token = _records.set(records)
+    try:
+        yield records
+    finally:
+        _records.reset(token)
+
+
+def _report(message: str) -> None:
+    records = _records.get()
+    if records is None:
+        warnings.warn(message, RepairWarning, stacklevel=4)
+    else:
+        records.append(message)
+
+
+def cholesky(A: Array) -> Array:
+    """Lower L with L L^T = A [M, M], repaired if need be.
+
+    If A has no factor, ten, a hundred and a thousand times the default jitter are tried; a repair is reported (a
+    `RepairWarning`, or the list of `recorded_repairs`). Where the outcome cannot be inspected, inside a compiled
+    function, the repairs are silent and the last failure gives NaN.
+
+    Raises
+    ------
+    agp.errors.NotPositiveDefiniteError
+        If the last repair fails; the message gives the likely cause.
+    """
+    return _attempt(A, 0)
+
+
+def _attempt(A: Array, repairs: int) -> Array:
+    B = backend_of(A)
+    xp = B.xp
+    jitter = 10.0**repairs * default_jitter(A) if repairs else None
+    L = B.cholesky(A if jitter is None else A + jitter * identity(A))
+
+    def accept() -> Array:
+        if jitter is not None and B.is_concrete(A):
+            _report(_repair_message(A, jitter, repairs))
+        return L
+
+    def again() -> Array:
+        if repairs < REPAIRS:
+            return _attempt(A, repairs + 1)
+        if B.is_concrete(A):
+            raise NotPositiveDefiniteError(_failure_message(A, jitter))
+        return L
+
+    return B.cond(xp.all(xp.isfinite(_diagonal(L))), accept, again)
+
+
+def _repair_message(A: Array, jitter: Array, repairs: int) -> str:
+    return (
+        f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix was not positive definite to working precision; jitter "
+        f"{float(jitter):.3g} was added to its diagonal (attempt {repairs} of {REPAIRS}). {_cause(A)}"
+    )
+
+
+def _failure_message(A: Array, jitter: Array) -> str:
+    mean = float(backend_of(A).xp.mean(_diagonal(A)))
+    return (
+        f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is not positive definite, even with jitter "
+        f"{float(jitter):.3g} on its diagonal (mean {mean:.3g}). {_cause(A)}"
+    )
+
+
+def _diagonal(A: Array) -> Array:
+    return backend_of(A).xp.sum(A * identity(A), axis=-1)
+
+
+def _cause(A: Array) -> str:
+    xp = backend_of(A).xp
+    if not bool(xp.all(xp.isfinite(A))):
+        return "It has NaN or infinite entries: look at the inputs and the kernel's parameters."
+    if bool(xp.min(_diagonal(A)) <= 0):
+        return "Its diagonal is not positive: look at the kernel's variance."
+    return (
+        "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
+        "or float32; use fewer inducing points, more jitter or float64."
+    )
+
+
+def phi(A: Array) -> Array:
+    """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
+    xp = backend_of(A).xp
+    return xp.tril(A) - 0.5 * A * identity(A)
+
+
+def cholesky_pullback(L: Array, S_bar: Array) -> Array:
+    """The cotangent of A = L L^T [M, M], symmetric, from the cotangent of the relative change of L.
+
+    With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = sym(L^-T Phi(S_bar) L^-1). A cotangent L_bar of L itself is
+    S_bar = L^T L_bar; most callers have S_bar at hand without that product.
+    """
+    B = backend_of(L)
+    left = B.solve_triangular(L, phi(S_bar), transpose=True)
+    both = B.solve_triangular(L, left.mT, transpose=True)
+    return 0.5 * (both + both.mT)

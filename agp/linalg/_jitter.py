@@ -1,0 +1,22 @@
+"""Jitter: the multiple of the identity that keeps a covariance matrix positive definite in finite precision."""
+
+from agp.backend import Array, backend_of, like
+
+__all__ = ["add_jitter", "default_jitter", "identity"]
+
+
+def identity(A: Array) -> Array:
+    """The identity of the shape [M, M], dtype and device of A [..., M, M]."""
+    return backend_of(A).xp.eye(A.shape[-1], **like(A))
+
+
+def default_jitter(A: Array) -> Array:
+    """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of A [M, M], a 0-d constant."""
+    B = backend_of(A)
+    relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
+    return B.stop_gradient(relative * B.xp.sum(A * identity(A)) / A.shape[-1])
+
+
+def add_jitter(A: Array, jitter: float | None = None) -> Array:
+    """A + jitter I, for A [M, M]; an explicit jitter is absolute, the default is relative (`default_jitter`)."""
+    return A + (default_jitter(A) if jitter is None else jitter) * identity(A)

@@ -1,0 +1,29 @@
+"""Scores of predictions, on the host: lower is better, except coverage, which should equal its level."""
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["coverage", "error_rate", "nlpd", "rmse"]
+
+Z95 = 1.959963984540054
+"""The 97.5 % quantile of the standard normal distribution."""
+
+
+def nlpd(log_density: npt.NDArray) -> float:
+    """Mean negative log predictive density, in nats for each datum, from log densities [N]."""
+    return float(-np.mean(log_density))
+
+
+def rmse(mean: npt.NDArray, y: npt.NDArray) -> float:
+    """Root mean squared error of means [N, P] for targets [N, P], in units of the targets."""
+    return float(np.sqrt(np.mean((mean - y) ** 2)))
+
+
+def coverage(mean: npt.NDArray, variance: npt.NDArray, y: npt.NDArray) -> float:
+    """The share of targets [N, P] inside the central 95 % interval of N(mean, variance), both [N, P]."""
+    return float(np.mean(np.abs(y - mean) <= Z95 * np.sqrt(variance)))
+
+
+def error_rate(probability: npt.NDArray, y: npt.NDArray) -> float:
+    """The share of labels y in {0, 1} [N, P] that the more probable class misses, from p(y = 1) [N, P]."""
+    return float(np.mean((probability > 0.5) != (y > 0.5)))

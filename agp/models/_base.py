@@ -1,0 +1,134 @@
+"""What every model offers: a bound to train on, and prediction in chunks of bounded memory."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import as_columns, check_finite, check_inputs, check_like
+from agp.likelihoods import Likelihood, Prediction
+
+__all__ = ["Conditioned", "Model"]
+
+MEMORY = 256.0
+"""The default budget for the working arrays of a prediction, in MiB."""
+
+
+class Conditioned(NamedTuple):
+    """The posterior of a model, everything that does not depend on the test inputs computed."""
+
+    mean: Callable[[Array], Array]
+    """X [n, D] -> mu [n, P], at the cost of the mean alone."""
+    moments: Callable[[Array], tuple[Array, Array]]
+    """X [n, D] -> mu, var [n, P]."""
+    covariance: Callable[[Array], Array]
+    """X [n, D] -> covariances [P, n, n]."""
+    floats_per_row: int
+    """Numbers that `moments` holds for each row."""
+
+
+class Model(ABC):
+    """A model of y given X: its bound, and predictions. It is trained by `agp.train`."""
+
+    stochastic: ClassVar[bool]
+    """Whether the bound of a minibatch estimates the bound of all data without bias."""
+    likelihood: Likelihood
+
+    @abstractmethod
+    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
+        """The objective to maximise, a total over the N data, and the pullback ``bar=1.0 -> (model_bar, X_bar)``.
+
+        Parameters
+        ----------
+        X, y
+            Inputs [B, D] and targets [B, P]; all data, or a minibatch if the model is `stochastic`.
+        scale
+            N / B.
+        """
+
+    @abstractmethod
+    def _conditioned(self) -> Conditioned:
+        """The posterior at the current leaves."""
+
+    @abstractmethod
+    def _reference(self) -> tuple[str, Array]:
+        """The name and value of an array [., D] that inputs must be like."""
+
+    def check(self, X: Array, y: Array, /) -> None:
+        """Raise unless the model can be trained on valid data X [N, D], y [N, P]."""
+        name, reference = self._reference()
+        check_like("X", X, name, reference)
+        self._check_width(X)
+        self.likelihood.check_targets(y)
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
+        """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
+
+        Parameters
+        ----------
+        X
+            Test inputs, like the inputs of training; may be memory-mapped.
+        observed
+            Predict y rather than f: the noise is included.
+        memory
+            Budget for working arrays, in MiB: rows are predicted in chunks of that size.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X has another library, dtype, device or width than the model, or entries that are not finite.
+        """
+        posterior = self._conditioned()
+        parts = []
+        for chunk in self._chunks(X, posterior.floats_per_row, memory):
+            moments = posterior.moments(chunk)
+            parts.append(self.likelihood.predict(*moments) if observed else moments)
+        xp = backend_of(X).xp
+        mean, variance = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+        return Prediction(mean, variance)
+
+    def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
+        """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
+        posterior = self._conditioned()
+        parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior.floats_per_row, memory)]
+        return backend_of(X).xp.concat(parts, axis=0)
+
+    def predict_covariance(self, X: Array, /) -> Array:
+        """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory."""
+        (X,) = self._chunks(X, 0, MEMORY)
+        return self._conditioned().covariance(X)
+
+    def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+        """The log predictive density of each row of y [N] or [N, P] at X [N, D]: log p(y_n | x_n, data) [N].
+
+        Raises as `predict`, and ValueError for targets outside the likelihood's support.
+        """
+        check_like("y", y, "X", X)
+        y = as_columns(y)
+        self.likelihood.check_targets(y)
+        mu, var = self.predict(X, memory=memory)
+        return self.likelihood.predictive_log_density(mu, var, y)
+
+    def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
+        name, reference = self._reference()
+        check_inputs("X", X, finite=False)
+        check_like("X", X, name, reference)
+        self._check_width(X)
+        if not memory > 0:
+            msg = f"memory is {memory!r} MiB, but must be positive."
+            raise ValueError(msg)
+        itemsize = backend_of(X).xp.finfo(X.dtype).bits // 8
+        N = X.shape[0]
+        rows = int(memory * 2**20) // (itemsize * floats_per_row) if floats_per_row else N
+        for start in range(0, N, max(1, rows)):
+            chunk = X[start : min(start + max(1, rows), N), :]
+            check_finite("X", chunk)
+            yield chunk
+
+    def _check_width(self, X: Any) -> None:
+        name, reference = self._reference()
+        if X.shape[1] != reference.shape[1]:
+            msg = f"X has {X.shape[1]} columns, {name} has {reference.shape[1]}; they must live in one space."
+            raise ValueError(msg)

@@ -1,0 +1,86 @@
+"""Exact GP regression."""
+
+from typing import ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.bounds import log_evidence
+from agp.checks import check_data
+from agp.kernels import Kernel
+from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import cholesky, identity
+from agp.models._base import Conditioned, Model
+from agp.models._start import started
+
+__all__ = ["GPR"]
+
+
+@tree.model
+class GPR(Model):
+    """Exact GP regression with Gaussian noise: O(N^3) time, O(N^2) memory; the yardstick for every approximation.
+
+    Parameters
+    ----------
+    kernel, likelihood
+        The prior covariance of f, and `Gaussian` noise.
+    X, y
+        The data [N, D] and [N, P], which prediction needs.
+    """
+
+    kernel: Kernel
+    likelihood: Gaussian
+    X: Array = tree.constant()
+    y: Array = tree.constant()
+
+    stochastic: ClassVar[bool] = False
+
+    @classmethod
+    def from_data(
+        cls, X: Array, y: Array, /, *, kernel: Kernel | None = None, likelihood: Likelihood | None = None
+    ) -> Self:
+        """A model ready to be trained; arguments and errors as `SVGP.from_data`.
+
+        Raises
+        ------
+        TypeError
+            Also if the likelihood is not Gaussian.
+        """
+        y = check_data(X, y)
+        kernel, likelihood = started(kernel, likelihood, X, y)
+        if not isinstance(likelihood, Gaussian):
+            msg = f"exact GP regression needs the Gaussian likelihood, not {type(likelihood).__name__}; use SVGP."
+            raise TypeError(msg)
+        return cls(kernel, likelihood, X, y)
+
+    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
+        if scale != 1.0:
+            msg = f"the log evidence needs all data at once, but scale is {scale!r}; train on the full batch."
+            raise ValueError(msg)
+        return log_evidence(self, X, y)
+
+    def _conditioned(self) -> Conditioned:
+        B = backend_of(self.X)
+        xp = B.xp
+        K = self.kernel(self.X)[0]
+        L = cholesky(K + self.likelihood.noise_variance * identity(K))
+        weights = B.solve_triangular(L, B.solve_triangular(L, self.y), transpose=True)
+        N, P = self.y.shape
+
+        def mean(X: Array) -> Array:
+            return self.kernel(X, self.X)[0] @ weights
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            Kfs = self.kernel(self.X, X)[0]
+            A = B.solve_triangular(L, Kfs)
+            var = xp.maximum(self.kernel.diag(X)[0] - xp.sum(A * A, axis=0), xp.zeros_like(A[0, :]))
+            return Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
+
+        def covariance(X: Array) -> Array:
+            A = B.solve_triangular(L, self.kernel(self.X, X)[0])
+            full = self.kernel(X)[0] - A.mT @ A
+            return xp.broadcast_to(full, (P, *full.shape))
+
+        return Conditioned(mean, moments, covariance, floats_per_row=5 * N)
+
+    def _reference(self) -> tuple[str, Array]:
+        return "the training data", self.X

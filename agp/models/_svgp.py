@@ -1,0 +1,122 @@
+"""Sparse variational GPs: one model for every parameterisation of q(u)."""
+
+from typing import ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback
+from agp.bounds import elbo
+from agp.checks import check_data, check_inputs, check_like, check_whole
+from agp.inducing import kmeans
+from agp.kernels import Kernel
+from agp.likelihoods import Likelihood
+from agp.models._base import Conditioned, Model
+from agp.models._start import started
+from agp.posteriors import Posterior, Relaxed, factorise, inducing_covariance, project
+
+__all__ = ["SVGP"]
+
+
+@tree.model
+class SVGP(Model):
+    """A sparse variational GP with M inducing inputs, for any likelihood and P outputs that share kernel and Z.
+
+    Built from data by `SVGP.from_data`; the plain constructor takes arrays as they are.
+
+    Parameters
+    ----------
+    kernel, likelihood
+        The prior covariance of f, and p(y | f).
+    posterior
+        q(u), whose class is the method: `Whitened` (W-SVGP) or `Relaxed` (R-SVGP, inverse-free).
+    Z
+        Inducing inputs [M, D].
+    jitter
+        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+    """
+
+    kernel: Kernel
+    likelihood: Likelihood
+    posterior: Posterior
+    Z: Array = tree.param()
+    jitter: float | None = None
+
+    stochastic: ClassVar[bool] = True
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        posterior: type[Posterior] = Relaxed,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        num_inducing: int = 128,
+        Z: Array | None = None,
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A model ready to be trained on inputs X [N, D] and targets y [N] or [N, P].
+
+        Parameters
+        ----------
+        X, y
+            Floating-point arrays of one library, dtype and device, which become those of the model.
+        posterior
+            The class of q(u): the inverse-free `Relaxed` by default, or `Whitened`.
+        kernel, likelihood
+            `RBF` with a lengthscale for each column, and `Gaussian`, by default. Leaves may be numbers; those left
+            None start at values that suit the data.
+        num_inducing
+            M, at most N; Z is then chosen by k-means++ with the seed.
+        Z
+            The inducing inputs themselves [M, D].
+        seed
+            For k-means++.
+        jitter
+            See the class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the data are not finite floating-point arrays of one kind and of fitting shapes, a label lies outside
+            the support of the likelihood, a parameter violates its constraint, or M exceeds N.
+        """
+        y = check_data(X, y)
+        kernel, likelihood = started(kernel, likelihood, X, y)
+        if Z is None:
+            Z = kmeans(X, check_whole("num_inducing", num_inducing), seed=seed)
+        check_inputs("Z", Z)
+        check_like("Z", Z, "X", X)
+        if Z.shape[0] > X.shape[0]:
+            msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
+            raise ValueError(msg)
+        if jitter is not None and not jitter >= 0:
+            msg = f"jitter is {jitter!r}, but must be None, zero or positive."
+            raise ValueError(msg)
+        model = cls(kernel, likelihood, posterior=None, Z=Z, jitter=jitter)  # type: ignore[arg-type]
+        model._check_width(X)
+        Kuu = inducing_covariance(model)[0]
+        return cls(kernel, likelihood, posterior.from_prior(Kuu, y.shape[1]), Z, jitter)
+
+    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
+        return elbo(self, X, y, scale=scale)
+
+    def _conditioned(self) -> Conditioned:
+        factor = factorise(self)[0]
+        M, P = self.posterior.mean.shape
+
+        def mean(X: Array) -> Array:
+            return self.posterior.project_mean(factor, self.kernel(self.Z, X)[0])
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            return project(self, factor, X)[0]
+
+        def covariance(X: Array) -> Array:
+            return self.posterior.project_covariance(factor, self.kernel(self.Z, X)[0], self.kernel(X)[0])
+
+        return Conditioned(mean, moments, covariance, floats_per_row=M * (6 + 2 * P))
+
+    def _reference(self) -> tuple[str, Array]:
+        return "Z", self.Z

@@ -1,0 +1,6 @@
+"""The training loop: minibatches, callbacks, progress, checkpoints."""
+
+from agp.training._loop import Progress, Result, train
+from agp.training._recipe import recipe
+
+__all__ = ["Progress", "Result", "recipe", "train"]

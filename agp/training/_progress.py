@@ -1,0 +1,31 @@
+"""The progress bar, from tqdm."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["progress_bar"]
+
+
+class _Bar:
+    def __init__(self, bar: Any) -> None:
+        self.bar = bar
+
+    def show(self, step: int, latest: dict[str, float], repairs: int) -> None:
+        shown = {name: f"{latest[name]:.4g}" for name in ("bound", "residual") if name in latest}
+        if repairs:
+            shown["repairs"] = str(repairs)
+        self.bar.set_postfix(shown, refresh=False)
+        self.bar.update(step - self.bar.n)
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, start: int = 0) -> Iterator[_Bar]:
+    """A bar from `start` to `total` steps. ImportError, naming the extra, if tqdm is not installed."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError as error:
+        msg = 'a progress bar needs tqdm: pip install "agp[cli]", or leave progress=False.'
+        raise ImportError(msg) from error
+    with tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, leave=False) as bar:
+        yield _Bar(bar)

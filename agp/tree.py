@@ -1,0 +1,270 @@
+"""Models as trees of arrays: frozen dataclasses whose fields say what each array is.
+
+A field of a model is one of
+
+- ``x: Array = param(POSITIVE)``: a parameter, trained (unless frozen), its constraint declared here;
+- ``x: Array = auxiliary()``: saved and needed for prediction, changed by updates, never by a gradient;
+- ``x: Array = constant()``: saved, never changed;
+- another model, or a tuple of models: a branch;
+- anything else: a setting, which is no leaf.
+
+Models hold constrained values. Optimisers see a flat dictionary of unconstrained ("raw") leaves, whose keys are the
+paths of the leaves, such as ``kernel.lengthscale`` or ``kernel.parts.0.variance``. A gradient is a model of the same
+class whose leaves are cotangents, None where there is none.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+from agp.backend import Array, backend_of, get_backend, to_numpy
+from agp.constraints import REAL, Constraint
+
+__all__ = [
+    "Leaf",
+    "add",
+    "auxiliary",
+    "constant",
+    "constrain",
+    "cotangent",
+    "describe",
+    "is_model",
+    "leaves",
+    "model",
+    "param",
+    "pull_raw",
+    "to_backend",
+    "unconstrain",
+    "with_leaves",
+]
+
+T = TypeVar("T")
+
+_ROLE, _CONSTRAINT = "agp.role", "agp.constraint"
+
+
+class Leaf(NamedTuple):
+    """One array of a model: its path, its role ("parameter", "auxiliary" or "constant"), constraint and value."""
+
+    name: str
+    role: str
+    constraint: Constraint
+    value: Array
+
+
+def param(constraint: Constraint = REAL, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a parameter: trained, in the raw form that the constraint gives it."""
+    return _declare("parameter", constraint, default)
+
+
+def auxiliary(default: Any = dataclasses.MISSING) -> Any:
+    """Declare an auxiliary array: part of the state of the model, never differentiated."""
+    return _declare("auxiliary", REAL, default)
+
+
+def constant(default: Any = dataclasses.MISSING) -> Any:
+    """Declare a constant array: data, or a fixed map."""
+    return _declare("constant", REAL, default)
+
+
+def _declare(role: str, constraint: Constraint, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={_ROLE: role, _CONSTRAINT: constraint})
+
+
+class _Field(NamedTuple):
+    name: str
+    role: str | None
+    constraint: Constraint
+
+
+_FIELDS: dict[type, tuple[_Field, ...]] = {}
+_WATCHERS: list[Callable[[type], None]] = []
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(param, auxiliary, constant))
+def model(cls: type[T]) -> type[T]:
+    """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves."""
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
+    cls.__repr__ = _repr  # type: ignore[method-assign]
+    _FIELDS[cls] = tuple(
+        _Field(f.name, f.metadata.get(_ROLE), f.metadata.get(_CONSTRAINT, REAL))
+        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+    )
+    for watcher in _WATCHERS:
+        watcher(cls)
+    return cls
+
+
+def on_model_class(watcher: Callable[[type], None]) -> None:
+    """Call `watcher` with every model class, those that exist and those to come (plug-ins register them)."""
+    _WATCHERS.append(watcher)
+    for cls in _FIELDS:
+        watcher(cls)
+
+
+def is_model(x: Any) -> bool:
+    """Whether x is an instance of a class made by `model`."""
+    return type(x) in _FIELDS
+
+
+def _is_branch(x: Any) -> bool:
+    return is_model(x) or (isinstance(x, tuple) and len(x) > 0 and all(is_model(part) for part in x))
+
+
+def _walk(x: Any, prefix: str = "") -> Iterator[Leaf]:
+    if isinstance(x, tuple):
+        for i, part in enumerate(x):
+            yield from _walk(part, f"{prefix}{i}.")
+        return
+    for field in _FIELDS[type(x)]:
+        value = getattr(x, field.name)
+        if field.role is not None:
+            if value is not None:
+                yield Leaf(prefix + field.name, field.role, field.constraint, value)
+        elif _is_branch(value):
+            yield from _walk(value, f"{prefix}{field.name}.")
+
+
+def describe(model: Any) -> list[Leaf]:
+    """Every leaf of a model, in the order of declaration: name, role, constraint and value."""
+    return list(_walk(model))
+
+
+def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
+    """The leaves by name: all, or those of one role."""
+    return {leaf.name: leaf.value for leaf in _walk(model) if role is None or leaf.role == role}
+
+
+def with_leaves(model: T, new: Mapping[str, Array]) -> T:
+    """A copy of the model in which the named leaves are replaced; no constructor runs and nothing is checked.
+
+    Raises
+    ------
+    KeyError
+        If the model has no leaf of such a name (its names are listed).
+    """
+    seen: set[str] = set()
+    out = _rebuild(model, new, "", seen)
+    if len(seen) < len(new):
+        msg = f"no leaf named {', '.join(sorted(set(new) - seen))}; the leaves are {', '.join(leaves(model))}."
+        raise KeyError(msg)
+    return out
+
+
+def _rebuild(x: Any, new: Mapping[str, Array], prefix: str, seen: set[str]) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_rebuild(part, new, f"{prefix}{i}.", seen) for i, part in enumerate(x))
+    values = {}
+    for field in _FIELDS[type(x)]:
+        value, path = getattr(x, field.name), prefix + field.name
+        if field.role is None:
+            value = _rebuild(value, new, path + ".", seen) if _is_branch(value) else value
+        elif path in new:
+            seen.add(path)
+            value = new[path]
+        values[field.name] = value
+    return _make(type(x), values)
+
+
+def _make(cls: type[T], values: Mapping[str, Any]) -> T:
+    out = object.__new__(cls)
+    for name, value in values.items():
+        object.__setattr__(out, name, value)
+    return out
+
+
+# -- gradients in the structure of the model --------------------------------------------------------------------------
+
+
+def cotangent(model: T, **bars: Any) -> T:
+    """A gradient of the model's class: the named fields, None (no gradient) in all others; settings are kept."""
+    values = {}
+    for field in _FIELDS[type(model)]:
+        value = getattr(model, field.name)
+        values[field.name] = None if field.role is not None or _is_branch(value) else value
+    if unknown := bars.keys() - values.keys():
+        msg = f"{type(model).__name__} has no field {', '.join(sorted(unknown))}."
+        raise TypeError(msg)
+    return _make(type(model), values | bars)
+
+
+def add(a: Any, b: Any) -> Any:
+    """a + b for arrays, models and tuples of them; None is zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    if is_model(a):
+        pairs = ((f, getattr(a, f.name), getattr(b, f.name)) for f in _FIELDS[type(a)])
+        sums = {f.name: add(x, y) if f.role is not None or _is_gradient(x) else x for f, x, y in pairs}
+        return _make(type(a), sums)
+    if isinstance(a, tuple):
+        parts = [add(x, y) for x, y in zip(a, b, strict=True)]
+        return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
+    return a + b
+
+
+def _is_gradient(x: Any) -> bool:
+    return x is None or is_model(x) or (isinstance(x, tuple) and all(map(_is_gradient, x)))
+
+
+# -- raw leaves ---------------------------------------------------------------------------------------------------------
+
+
+def unconstrain(model: Any) -> dict[str, Array]:
+    """The raw leaves of the parameters, by name."""
+    return {leaf.name: leaf.constraint.unconstrain(leaf.value) for leaf in _walk(model) if leaf.role == "parameter"}
+
+
+def constrain(model: T, raw: Mapping[str, Array]) -> T:
+    """The model whose named parameters have these raw leaves."""
+    constraints = {leaf.name: leaf.constraint for leaf in _walk(model)}
+    return with_leaves(model, {name: constraints[name].constrain(x) for name, x in raw.items()})
+
+
+def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
+    """The gradient with respect to the raw leaves, from a gradient in the model's structure; None becomes zero."""
+    bars = leaves(bar) if bar is not None else {}
+    out = {}
+    for name, role, constraint, value in _walk(model):
+        if role == "parameter":
+            known = bars.get(name)
+            out[name] = constraint.pull(value, backend_of(value).xp.zeros_like(value) if known is None else known)
+    return out
+
+
+# -- crossing on purpose ------------------------------------------------------------------------------------------------
+
+
+def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None = None) -> T:
+    """Copy an array or a model to another array library, device or floating-point type.
+
+    Parameters
+    ----------
+    x
+        An array of any known library, or a model of such arrays.
+    name
+        The backend, as `agp backends` lists it.
+    dtype
+        "float64" or "float32"; by default each array keeps its own.
+    device
+        A device of that backend; by default the library's default device.
+
+    Raises
+    ------
+    agp.errors.BackendError
+        If the backend is unknown or not installed.
+    """
+    B = get_backend(name)
+    if is_model(x):
+        moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in leaves(x).items()}
+        return with_leaves(x, moved)
+    return B.from_numpy(to_numpy(x), dtype=dtype, device=device)
+
+
+def _repr(self: Any) -> str:
+    parts = []
+    for field in _FIELDS[type(self)]:
+        value = getattr(self, field.name)
+        shape = getattr(value, "shape", None)
+        text = repr(value) if shape is None or field.role is None else f"{list(shape)}"
+        parts.append(f"{field.name}={text}")
+    return f"{type(self).__name__}({', '.join(parts)})"

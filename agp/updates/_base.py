@@ -1,0 +1,36 @@
+"""What every update offers."""
+
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from agp.backend import Array
+
+__all__ = ["Batch", "Info", "State", "Update"]
+
+State: TypeAlias = dict[str, Any]
+"""What must be saved to go on: arrays, in dictionaries that may be nested."""
+
+Info: TypeAlias = dict[str, Array]
+"""What a person wants to see: 0-d arrays by name."""
+
+
+class Batch(NamedTuple):
+    """The rows that a step sees."""
+
+    X: Array
+    """Inputs [B, D]."""
+    y: Array
+    """Targets [B, P]."""
+    scale: float
+    """N / B."""
+
+
+class Update(Protocol):
+    """A frozen object with settings only; progress lives in the state that it is given and returns."""
+
+    def init(self, model: Any, /) -> State:
+        """The state to start from."""
+        ...
+
+    def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
+        """The changed model, the state for the next call, and what to log."""
+        ...

@@ -1,0 +1,43 @@
+"""array-api-strict: nothing beyond the standard works, so what passes here is conforming. For tests only."""
+
+from typing import Any
+
+import array_api_strict as xp
+import numpy as np
+import scipy.special
+
+from agp.backend import Array, Backend
+
+CPU = xp.Device("CPU_DEVICE")
+
+
+class StrictBackend(Backend):
+    name = "array_api_strict"
+    xp = xp
+    array_types = (type(xp.zeros(())),)
+    conformance = True
+
+    def devices(self) -> list[str]:
+        return [str(device).removeprefix("array_api_strict.Device('").removesuffix("')") for device in self._devices()]
+
+    @staticmethod
+    def _devices() -> list:
+        return list(xp.__array_namespace_info__().devices())
+
+    def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
+        return xp.asarray(np.asarray(x, dtype=dtype), device=xp.Device(device) if device else None)
+
+    def to_numpy(self, x: Array, /) -> Any:
+        return np.asarray(x.to_device(CPU))
+
+    def cholesky(self, A: Array, /) -> Array:
+        try:
+            return xp.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            return xp.full_like(A, xp.nan)
+
+    def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
+        return xp.linalg.solve(L.mT if transpose else L, B)
+
+    def special(self, name: str, x: Array, /) -> Array:
+        return xp.asarray(getattr(scipy.special, name)(self.to_numpy(x)), **self.like(x))
