@@ -155,7 +155,7 @@ class Backend:
     # -- gradients --------------------------------------------------------------------------------------------------
 
     def stop_gradient(self, x: Array, /) -> Array:
-        """x as a constant for automatic differentiation."""
+        """X as a constant for automatic differentiation."""
         return x
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:

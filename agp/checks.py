@@ -63,7 +63,7 @@ def as_columns(y: Array) -> Array:
 
 
 def check_data(X: Array, y: Array) -> Array:
-    """y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
+    """Y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
     check_inputs("X", X)
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)

@@ -28,6 +28,7 @@ __all__ = [
     "constrain",
     "cotangent",
     "describe",
+    "filled",
     "is_model",
     "leaves",
     "model",
@@ -173,6 +174,12 @@ def _make(cls: type[T], values: Mapping[str, Any]) -> T:
     return out
 
 
+def filled(model: T, **start: Any) -> T:
+    """A copy of the model in which the named fields that are None have these values."""
+    values = {field.name: getattr(model, field.name) for field in _FIELDS[type(model)]}
+    return _make(type(model), values | {name: x for name, x in start.items() if values[name] is None})
+
+
 # -- gradients in the structure of the model --------------------------------------------------------------------------
 
 
@@ -189,7 +196,7 @@ def cotangent(model: T, **bars: Any) -> T:
 
 
 def add(a: Any, b: Any) -> Any:
-    """a + b for arrays, models and tuples of them; None is zero."""
+    """A + b for arrays, models and tuples of them; None is zero."""
     if a is None or b is None:
         return b if a is None else a
     if is_model(a):
@@ -206,7 +213,7 @@ def _is_gradient(x: Any) -> bool:
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(_is_gradient, x)))
 
 
-# -- raw leaves ---------------------------------------------------------------------------------------------------------
+# -- raw leaves -------------------------------------------------------------------------------------------------------
 
 
 def unconstrain(model: Any) -> dict[str, Array]:
@@ -231,7 +238,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     return out
 
 
-# -- crossing on purpose ------------------------------------------------------------------------------------------------
+# -- crossing on purpose ----------------------------------------------------------------------------------------------
 
 
 def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None = None) -> T:

@@ -11,7 +11,7 @@ __all__ = ["blocked_elbo", "blocks_of", "elbo"]
 
 
 def elbo(model: Any, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
-    """scale sum_n E_q[log p(y_n | f_n)] - KL[q(u) || p(u)], 0-d.
+    """Scale sum_n E_q[log p(y_n | f_n)] - KL[q(u) || p(u)], 0-d.
 
     Parameters
     ----------

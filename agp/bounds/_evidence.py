@@ -11,7 +11,7 @@ __all__ = ["log_evidence"]
 
 
 def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
-    """log N(y; 0, Kff + sigma^2 I) summed over the outputs, 0-d.
+    """Log N(y; 0, Kff + sigma^2 I) summed over the outputs, 0-d.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Kernels made of kernels."""
 
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
@@ -29,7 +29,8 @@ class Sum(Kernel):
             value = tree.add(value, K)
 
         def pullback(bar):
-            bars, inputs_bar = [], None
+            bars: list[Any] = []
+            inputs_bar: Any = None
             for _, pull in terms:
                 part_bar, *input_bars = pull(bar)
                 bars.append(part_bar)

@@ -47,7 +47,7 @@ class Stationary(Kernel):
 
     def _pull_distances(self, W: Array, X: Array, Z: Array) -> tuple[Array, Array, Array]:
         # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W;
-        # Euler: k depends on x/ell and z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
+        # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
         xp = backend_of(X).xp
         centre = xp.mean(Z, axis=0)
         Xc, Zc = X - centre, Z - centre
@@ -72,10 +72,7 @@ class Stationary(Kernel):
         spread = xp.std(X, axis=0)
         # a constant column has no spread to measure distances in; any scale serves
         usual = xp.where(spread > 0.0, spread, xp.ones_like(spread))
-        return type(self)(
-            variance=variance if self.variance is None else self.variance,
-            lengthscale=usual if self.lengthscale is None else self.lengthscale,
-        )
+        return tree.filled(self, variance=variance, lengthscale=usual)
 
     def check(self, width: int, /) -> None:
         if self.lengthscale.ndim > 1 or (self.lengthscale.ndim == 1 and self.lengthscale.shape[0] != width):

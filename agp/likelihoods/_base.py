@@ -43,7 +43,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        """log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals and targets [N, P]."""
+        """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals and targets [N, P]."""
 
     @abstractmethod
     def from_data(self, variance: float, /) -> Self:

@@ -49,7 +49,7 @@ class Gaussian(Likelihood):
         return -0.5 * xp.sum(LOG_2PI + xp.log(total) + (y - mu) ** 2 / total, axis=-1)
 
     def from_data(self, variance: float, /) -> Self:
-        return type(self)(0.1 * variance if self.noise_variance is None else self.noise_variance)
+        return tree.filled(self, noise_variance=0.1 * variance)
 
     def latent_variance(self, variance: float, /) -> float:
         return variance

@@ -142,7 +142,8 @@ def inverse_factor(
     step
         The rule for the step size.
     patience
-        Stop after so many steps in a row that improve neither the residual nor l(L): the floor of the precision is reached.
+        Stop after so many steps in a row that improve neither the residual nor l(L): the floor of the
+        precision is reached.
     vector
         `InverseFactor.vector` of the previous call.
 

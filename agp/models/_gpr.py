@@ -28,7 +28,7 @@ class GPR(Model):
     """
 
     kernel: Kernel
-    likelihood: Gaussian
+    likelihood: Gaussian  # type: ignore[assignment]
     X: Array = tree.constant()
     y: Array = tree.constant()
 

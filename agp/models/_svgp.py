@@ -85,13 +85,7 @@ class SVGP(Model):
         """
         y = check_data(X, y)
         kernel, likelihood = started(kernel, likelihood, X, y)
-        if Z is None:
-            Z = kmeans(X, check_whole("num_inducing", num_inducing), seed=seed)
-        check_inputs("Z", Z)
-        check_like("Z", Z, "X", X)
-        if Z.shape[0] > X.shape[0]:
-            msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
-            raise ValueError(msg)
+        Z = _inducing(X, Z, num_inducing, seed)
         if jitter is not None and not jitter >= 0:
             msg = f"jitter is {jitter!r}, but must be None, zero or positive."
             raise ValueError(msg)
@@ -105,7 +99,7 @@ class SVGP(Model):
 
     def _conditioned(self) -> Conditioned:
         factor = factorise(self)[0]
-        M, P = self.posterior.mean.shape
+        M, P = self.Z.shape[0], self.posterior.outputs
 
         def mean(X: Array) -> Array:
             return self.posterior.project_mean(factor, self.kernel(self.Z, X)[0])
@@ -120,3 +114,14 @@ class SVGP(Model):
 
     def _reference(self) -> tuple[str, Array]:
         return "Z", self.Z
+
+
+def _inducing(X: Array, Z: Array | None, num_inducing: int, seed: int) -> Array:
+    if Z is None:
+        return kmeans(X, check_whole("num_inducing", num_inducing), seed=seed)
+    check_inputs("Z", Z)
+    check_like("Z", Z, "X", X)
+    if Z.shape[0] > X.shape[0]:
+        msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
+        raise ValueError(msg)
+    return Z

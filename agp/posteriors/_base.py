@@ -16,6 +16,11 @@ class Posterior(ABC):
     so is its cotangent: it is passed from the pullbacks of the other two, added up, to the pullback of `factorise`.
     """
 
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """P."""
+
     @abstractmethod
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
         """The factor for a prior covariance Kuu [M, M], and ``factor_bar -> (posterior_bar, Kuu_bar)``."""

@@ -62,6 +62,10 @@ class Relaxed(Posterior):
     inverse_factor: Array = tree.auxiliary()
     preconditioned: bool = True
 
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
     def inverse_target(self, Kuu: Array, /) -> Array:
         """The matrix [M, M] whose inverse L L^T approximates: Kuu + diag(s)."""
         return Kuu + self.site * backend_of(Kuu).xp.eye(Kuu.shape[0], **like(Kuu))
@@ -141,8 +145,7 @@ class Relaxed(Posterior):
     def project_covariance(self, factor: RelaxedFactor, Kuf: Array, Kff: Array, /) -> Array:
         E = lower_transposed_times(self.inverse_factor, Kuf)
         covariance = Kff - E.mT @ (E - factor.G @ E)
-        outputs = self.mean.shape[1]
-        return backend_of(Kuf).xp.broadcast_to(covariance, (outputs, *covariance.shape))
+        return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

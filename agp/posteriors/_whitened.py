@@ -28,6 +28,10 @@ class Whitened(Posterior):
     mean: Array = tree.param()
     scale: Array = tree.param(LOWER)
 
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
     def factorise(self, Kuu: Array, /) -> tuple[Array, Pullback]:
         Lu = cholesky(Kuu)
         return Lu, lambda S_bar: (None, cholesky_pullback(Lu, S_bar))

@@ -93,8 +93,8 @@ def train(
         Called with a `Progress` after each step; one that returns True ends the training.
     progress
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
-    checkpoint
-        A file to write every `checkpoint_every` steps, at the end and when interrupted, and to resume from if it
+    checkpoint, checkpoint_every
+        A file to write every so many steps, at the end and when interrupted, and to resume from if it
         exists: a resumed run gives the numbers of one that was never stopped.
 
     Raises
@@ -170,7 +170,8 @@ class _Run:
             self.seconds += time.perf_counter() - began
             if self.path is not None and self.step % checkpoint_every == 0:
                 self.saved()
-            if any([callback(Progress(self.step, model, info, self.seconds)) for callback in callbacks]):
+            seen = Progress(self.step, model, info, self.seconds)
+            if sum(bool(callback(seen)) for callback in callbacks):  # every callback is called
                 return
 
     def _look(self, bar: Any) -> None:

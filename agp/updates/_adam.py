@@ -84,7 +84,7 @@ class Adam:
         moved, first, second = {}, {}, {}
         for name in state["first"]:
             group = self._group(name)
-            assert group is not None  # noqa: S101 - frozen leaves have no moments
+            assert group is not None
             first[name] = _mean(state["first"][name], gradient[name], group.beta1)
             second[name] = _mean(state["second"][name], gradient[name] * gradient[name], group.beta2)
             moved[name] = raw[name] + self._step(first[name], second[name], group, count)

@@ -34,7 +34,7 @@ class NumpyBackend(Backend):
         if A.ndim > 2:
             return np.stack([self.cholesky(a) for a in A])
         # potrf on the transposed (Fortran-ordered) view of a symmetric matrix: U^T U = A with U^T = L in C order.
-        upper, info = scipy.linalg.get_lapack_funcs("potrf", (A,))(A.T, lower=False, clean=True)
+        upper, info = scipy.linalg.get_lapack_funcs(("potrf",), (A,))[0](A.T, lower=False, clean=True)
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:

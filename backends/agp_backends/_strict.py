@@ -11,6 +11,10 @@ from agp.backend import Array, Backend
 CPU = xp.Device("CPU_DEVICE")
 
 
+def _name(device: Any) -> str:
+    return str(device).split("'")[1]
+
+
 class StrictBackend(Backend):
     name = "array_api_strict"
     xp = xp
@@ -18,11 +22,10 @@ class StrictBackend(Backend):
     conformance = True
 
     def devices(self) -> list[str]:
-        return [str(device).removeprefix("array_api_strict.Device('").removesuffix("')") for device in self._devices()]
+        return [_name(device) for device in xp.__array_namespace_info__().devices()]
 
-    @staticmethod
-    def _devices() -> list:
-        return list(xp.__array_namespace_info__().devices())
+    def device_name(self, x: Array, /) -> str:
+        return _name(x.device)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         return xp.asarray(np.asarray(x, dtype=dtype), device=xp.Device(device) if device else None)
