@@ -8,10 +8,19 @@ from agp.backend import Array, Pullback, backend_of
 from agp.checks import as_columns, check_finite, check_inputs, check_like
 from agp.likelihoods import Likelihood, Prediction
 
-__all__ = ["Conditioned", "Model"]
+__all__ = ["MEMORY", "Conditioned", "Model", "rows_within"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a prediction, in MiB."""
+
+
+def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
+    """How many rows, at least one, with so many numbers of X's dtype each fit into `memory` MiB."""
+    if not memory > 0:
+        msg = f"memory is {memory!r} MiB, but must be positive."
+        raise ValueError(msg)
+    itemsize = backend_of(X).xp.finfo(X.dtype).bits // 8
+    return max(1, int(memory * 2**20) // (itemsize * floats_per_row))
 
 
 class Conditioned(NamedTuple):
@@ -44,6 +53,13 @@ class Model(ABC):
             Inputs [B, D] and targets [B, P]; all data, or a minibatch if the model is `stochastic`.
         scale
             N / B.
+        """
+
+    @abstractmethod
+    def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        """`bound` of all data X [N, D], y [N, P], in `memory` MiB where it is a sum over the data.
+
+        The pullback ``bar=1.0 -> (model_bar, X_bar)`` gives None for X_bar where the rows are taken in blocks.
         """
 
     @abstractmethod
@@ -116,14 +132,10 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
-        if not memory > 0:
-            msg = f"memory is {memory!r} MiB, but must be positive."
-            raise ValueError(msg)
-        itemsize = backend_of(X).xp.finfo(X.dtype).bits // 8
         N = X.shape[0]
-        rows = int(memory * 2**20) // (itemsize * floats_per_row) if floats_per_row else N
-        for start in range(0, N, max(1, rows)):
-            chunk = X[start : min(start + max(1, rows), N), :]
+        rows = rows_within(memory, floats_per_row, X) if floats_per_row else N
+        for start in range(0, N, rows):
+            chunk = X[start : min(start + rows, N), :]
             check_finite("X", chunk)
             yield chunk
 

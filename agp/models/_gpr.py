@@ -9,7 +9,7 @@ from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
-from agp.models._base import Conditioned, Model
+from agp.models._base import MEMORY, Conditioned, Model
 from agp.models._start import started
 
 __all__ = ["GPR"]
@@ -57,6 +57,9 @@ class GPR(Model):
             msg = f"the log evidence needs all data at once, but scale is {scale!r}; train on the full batch."
             raise ValueError(msg)
         return log_evidence(self, X, y)
+
+    def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+        return self.bound(X, y)  # N x N whatever the budget
 
     def _conditioned(self) -> Conditioned:
         B = backend_of(self.X)

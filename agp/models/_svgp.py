@@ -4,12 +4,12 @@ from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.bounds import elbo
+from agp.bounds import blocked_elbo, elbo
 from agp.checks import check_data, check_inputs, check_like, check_whole
 from agp.inducing import kmeans
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
-from agp.models._base import Conditioned, Model
+from agp.models._base import MEMORY, Conditioned, Model, rows_within
 from agp.models._start import started
 from agp.posteriors import Posterior, Relaxed, factorise, inducing_covariance, project
 
@@ -97,9 +97,16 @@ class SVGP(Model):
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
         return elbo(self, X, y, scale=scale)
 
+    def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        return blocked_elbo(self, X, y, block_rows=rows_within(memory, self._floats_per_row, X))
+
+    @property
+    def _floats_per_row(self) -> int:
+        # Kuf, its projection and a few temporaries; the scale's projection for each output
+        return self.Z.shape[0] * (6 + 2 * self.posterior.outputs)
+
     def _conditioned(self) -> Conditioned:
         factor = factorise(self)[0]
-        M, P = self.Z.shape[0], self.posterior.outputs
 
         def mean(X: Array) -> Array:
             return self.posterior.project_mean(factor, self.kernel(self.Z, X)[0])
@@ -110,7 +117,7 @@ class SVGP(Model):
         def covariance(X: Array) -> Array:
             return self.posterior.project_covariance(factor, self.kernel(self.Z, X)[0], self.kernel(X)[0])
 
-        return Conditioned(mean, moments, covariance, floats_per_row=M * (6 + 2 * P))
+        return Conditioned(mean, moments, covariance, floats_per_row=self._floats_per_row)
 
     def _reference(self) -> tuple[str, Array]:
         return "Z", self.Z

@@ -1,0 +1,7 @@
+"""`python -m agp.cli`."""
+
+import sys
+
+from agp.cli import main
+
+sys.exit(main())

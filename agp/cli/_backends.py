@@ -1,0 +1,30 @@
+"""`agp backends`: what is known, what is usable and why not."""
+
+import argparse
+from typing import Any
+
+from agp.backend import known_backends
+from agp.cli._tables import print_table
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser("backends", help="list the array libraries with a plug-in, usable or not")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command takes its arguments
+    rows = [
+        (
+            status.name,
+            ("yes (conformance tests)" if status.conformance else "yes") if status.usable else "no",
+            status.version,
+            ", ".join(status.gradients),
+            ", ".join(status.devices) if status.usable else status.reason,
+        )
+        for status in known_backends()
+    ]
+    print_table("backends", ("name", "usable", "version", "gradients", "devices, or why not"), rows, numbers_from=9)
+    return 0

@@ -1,0 +1,175 @@
+"""`agp compare`: methods x backends x gradient modes x precisions, trained side by side on real data."""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from agp.backend import get_backend, known_backends
+from agp.cli._methods import METHODS, kernel_named
+from agp.cli._plan import Settings, Task
+from agp.cli._report import Report
+from agp.cli._tables import console
+from agp.data import BUNDLED, Dataset, load
+
+__all__ = ["add_parser"]
+
+EXACT_MEMORY = 6
+"""Arrays of N x N numbers that an exact GP holds at once."""
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "compare",
+        help="train methods on every backend and compare numbers, speed and memory",
+        description="Train each method on each backend, in each gradient mode and precision, every row in a process "
+        "of its own, and compare bounds and gradients with NumPy, closed form, float64. The exit status is 0 only if "
+        "all float64 rows agree to 1e-9.",
+    )
+    many: dict[str, Any] = {"action": "extend", "nargs": "+", "metavar": "NAME"}
+    methods = "; ".join(f"{name}: {text}" for name, (text, _) in METHODS.items())
+    parser.add_argument("--method", help=f"{methods} (default: wsvgp rsvgp)", **many)
+    parser.add_argument("--backend", help="as `agp backends` lists them, or all (default: all that are usable)", **many)
+    parser.add_argument("--gradient", help="closed-form, autodiff (default: both, where the library has them)", **many)
+    parser.add_argument("--dtype", help="float64, float32 (default: both)", **many)
+    parser.add_argument("--device", default="cpu", help="a device of the backends (default: cpu)")
+    parser.add_argument("--kernel", default="matern32", help="rbf, matern32 or a sum such as rbf+matern32")
+    parser.add_argument("--num-inducing", type=int, default=128, metavar="M", help="inducing inputs (default: 128)")
+    parser.add_argument("--batch-size", type=int, default=512, metavar="B", help="rows in a step (default: 512)")
+    parser.add_argument("--iterations", type=int, default=500, metavar="T", help="steps (default: 500)")
+    parser.add_argument("--rate", type=float, default=0.03, help="learning rate of Adam (default: 0.03)")
+    parser.add_argument("--seed", type=int, default=0, help="of split, inducing inputs and minibatches (default: 0)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each row's array library (default: 1)")
+    parser.add_argument("--out", type=Path, default=Path("agp-compare"), metavar="FOLDER", help="default: agp-compare")
+    known = ", ".join(BUNDLED)
+    parser.add_argument("--data", default="elevation", help=f"{known}, or a .csv or .npz file (default: elevation)")
+    parser.add_argument("--target", metavar="COLUMN", help="the target column of a .csv file")
+    parser.add_argument("--split", type=int, default=0, metavar="S", help="column of test_masks in an .npz file")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    a = arguments
+    for name in ("num_inducing", "batch_size", "iterations", "threads"):
+        if getattr(a, name) < 1:
+            msg = f"--{name.replace('_', '-')} is {getattr(a, name)}, but must be at least 1."
+            raise ValueError(msg)
+    if not a.rate > 0:
+        msg = f"--rate is {a.rate}, but must be positive."
+        raise ValueError(msg)
+    settings = Settings(
+        a.data, a.target, a.split, a.kernel, a.num_inducing, a.batch_size, a.iterations, a.rate, a.seed, a.device
+    )
+    kernel_named(a.kernel)
+    tasks, left_out = _tasks(a)
+    data = load(a.data, target=a.target, split=a.split, seed=a.seed)
+    _check_sizes(data, tasks, a.num_inducing)
+    a.out.mkdir(parents=True, exist_ok=True)
+    report = Report(a.out, data, settings)
+    out = console()
+    out.print(f"{data.describe()}, M = {a.num_inducing}, {a.iterations} steps of {a.batch_size} rows, {a.kernel}")
+    for line in left_out:
+        out.print(f"not run: {line}")
+    try:
+        for i, task in enumerate(tasks):
+            out.print(f"\\[{i + 1}/{len(tasks)}] {task.label}")
+            report.add(task, _spawn(task, settings, report, a.threads))
+    except KeyboardInterrupt:
+        out.print("interrupted: the rows finished so far follow")
+        report.interrupted = True
+    return report.finish()
+
+
+def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
+    """The rows, the reference row of each method first, and a line for everything that is not run."""
+    methods = _chosen("method", a.method, ["wsvgp", "rsvgp"], list(METHODS))
+    gradients = _chosen("gradient mode", a.gradient, ["closed-form", "autodiff"], ["closed-form", "autodiff"])
+    dtypes = _chosen("dtype", a.dtype, ["float64", "float32"], ["float64", "float32"])
+    backends, left_out = _backends(a.backend)
+    tasks = []
+    for method in methods:
+        tasks.append(Task(method, "numpy", "closed-form", "float64", "cpu"))
+        for backend, gradient, dtype in itertools.product(backends, gradients, dtypes):
+            B = get_backend(backend)
+            device = a.device if a.device in B.devices() or backend != "numpy" else "cpu"
+            if device not in B.devices():
+                msg = f"backend {backend!r} has no device {device!r} here; it has {', '.join(B.devices())}."
+                raise ValueError(msg)
+            task = Task(method, backend, gradient, dtype, device)
+            if gradient in B.gradients and task not in tasks:
+                tasks.append(task)
+    return tasks, left_out
+
+
+def _chosen(kind: str, given: list[str] | None, default: list[str], known: list[str]) -> list[str]:
+    for name in given or []:
+        if name not in known:
+            msg = f"unknown {kind} {name!r}; known are {', '.join(known)}."
+            raise ValueError(msg)
+    return list(dict.fromkeys(given or default))
+
+
+def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
+    everything = [status for status in known_backends() if not status.conformance]
+    usable = [status.name for status in everything if status.usable]
+    if not given or given == ["all"]:
+        return usable, [f"{status.name}: {status.reason}" for status in everything if not status.usable]
+    for name in given:
+        get_backend(name)
+    return list(dict.fromkeys(given)), []
+
+
+def _check_sizes(data: Dataset, tasks: list[Task], num_inducing: int) -> None:
+    N = len(data.X)
+    methods = {task.method for task in tasks}
+    if methods - {"gpr"} and num_inducing > N:
+        msg = f"--num-inducing is {num_inducing}, but {data.name} has only {N} training rows."
+        raise ValueError(msg)
+    needed, there = EXACT_MEMORY * 8 * N**2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if "gpr" in methods and needed > there:
+        msg = (
+            f"gpr needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, this machine has "
+            f"{there / 2**30:.0f} GiB; leave --method gpr out, or name smaller data."
+        )
+        raise ValueError(msg)
+    if "gpr" in methods and data.binary:
+        msg = f"gpr cannot take the two classes of {data.name}; use --method wsvgp or rsvgp."
+        raise ValueError(msg)
+
+
+def _spawn(task: Task, settings: Settings, report: Report, threads: int) -> str | None:
+    """Run a row in its own process; None if all went well, else what it said last."""
+    reference = None if task.is_reference else report.reference(task.method)
+    if not task.is_reference and reference is None:
+        return f"the reference row of {task.method} failed"
+    request = {"task": vars(task), "settings": settings.json(), "folder": str(report.folder), "reference": reference}
+    count = str(threads)
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), count)
+    command = [sys.executable, "-m", "agp.cli._row"]
+    environment = os.environ | limits
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(json.dumps(request))
+        child.stdin.close()
+        said = _echo(child.stderr)
+        if child.wait() == 130:
+            raise KeyboardInterrupt
+    return None if child.returncode == 0 else said or f"exit status {child.returncode}"
+
+
+def _echo(stream: Any) -> str:
+    """Show what a row writes (its progress bar) as it comes; the last whole line is returned."""
+    line, last = "", ""
+    while piece := stream.read(1):
+        sys.stderr.write(piece)
+        line += piece
+        if piece in "\r\n":
+            sys.stderr.flush()
+            last, line = line.strip() or last, ""
+    return last.removeprefix("agp: ")

@@ -1,0 +1,53 @@
+"""What a comparison consists of: settings, and one task for each row of its table."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Settings", "Task"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all rows share."""
+
+    data: str
+    target: str | None
+    split: int
+    kernel: str
+    num_inducing: int
+    batch_size: int
+    iterations: int
+    rate: float
+    seed: int
+    device: str
+
+    def json(self) -> dict[str, Any]:
+        """For `results.json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row: a method trained on one backend, in one gradient mode and precision."""
+
+    method: str
+    backend: str
+    gradient: str
+    dtype: str
+    device: str
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the other rows of the method are measured against this one."""
+        return (self.backend, self.gradient, self.dtype) == ("numpy", "closed-form", "float64")
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        where = self.backend if self.device == "cpu" else f"{self.backend} ({self.device})"
+        return f"{self.method} {where} {self.gradient} {self.dtype}"
+
+    @property
+    def stem(self) -> str:
+        """For file names."""
+        return "-".join((self.method, self.backend, self.device.replace(":", ""), self.gradient, self.dtype))

@@ -1,0 +1,139 @@
+"""The outcome of a comparison: table, pictures, `results.json` and the exit status."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agp.cli._plan import Settings, Task
+from agp.cli._tables import console, print_table
+from agp.data import Dataset
+
+__all__ = ["Report"]
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+HEADER = (
+    "method", "backend", "gradient", "dtype", "bound", "test NLPD", "{score}", "95 % cov.", "ms/step", "peak MiB",
+    "diff bound", "diff grad",
+)  # fmt: skip
+
+
+class Report:
+    """Collects the rows of a comparison."""
+
+    def __init__(self, folder: Path, data: Dataset, settings: Settings) -> None:
+        self.folder, self.data, self.settings = folder, data, settings
+        self.rows: list[dict[str, Any]] = []
+        self.interrupted = False
+        self._references: dict[str, str] = {}
+
+    def reference(self, method: str) -> str | None:
+        """The npz file of the method's reference row, if that has finished."""
+        return self._references.get(method)
+
+    def add(self, task: Task, failure: str | None) -> None:
+        """Add the row of a finished task."""
+        row: dict[str, Any] = {
+            "method": task.method, "backend": task.backend, "device": task.device, "gradient": task.gradient,
+            "dtype": task.dtype,
+        }  # fmt: skip
+        if failure is not None:
+            self.rows.append(row | {"error": failure})
+            console().print(f"    failed: {failure}", markup=False)
+            return
+        path = self.folder / f"{task.stem}.npz"
+        if task.is_reference:
+            self._references[task.method] = str(path)
+        row |= json.loads((self.folder / f"{task.stem}.json").read_text())
+        row |= _differences(path, Path(self._references[task.method]))
+        self.rows.append(row)
+
+    def finish(self) -> int:
+        """Print the table, write results and pictures, and give the exit status."""
+        out = console()
+        score = "error_rate" if self.data.binary else "rmse"
+        title = f"{self.data.name}: bound of all {len(self.data.X)} training rows; diff from each method's first row"
+        header = [name.format(score="error rate" if self.data.binary else "RMSE") for name in HEADER]
+        print_table(title, header, [_cells(row, score) for row in self.rows], numbers_from=4)
+        results = {"data": self.data.describe(), "settings": self.settings.json(), "rows": self.rows}
+        (self.folder / "results.json").write_text(json.dumps(_finite(results), indent=1, allow_nan=False) + "\n")
+        pictures = self._draw()
+        out.print(f"written to {self.folder}: results.json{''.join(', ' + name for name in pictures)}", markup=False)
+        return self._status(out)
+
+    def _draw(self) -> list[str]:
+        finished = [row for row in self.rows if "error" not in row]
+        if not finished:
+            return []
+        try:
+            from agp.plot import plot_curves, plot_map
+        except ImportError:
+            console().print('no pictures: they need matplotlib, pip install "agp[plot]"', markup=False)
+            return []
+        plot_curves(self.folder / "nlpd_vs_time.png", finished)
+        names = ["nlpd_vs_time.png"]
+        if self.data.X_all is not None:
+            for method, path in self._references.items():
+                plot_map(self.folder / f"map_{method}.png", self.data, path, method)
+                names.append(f"map_{method}.png")
+        return names
+
+    def _status(self, out: Any) -> int:
+        failed = [row for row in self.rows if "error" in row or _exceeds(row)]
+        for row in failed:
+            why = row.get("error", f"differs by more than {TOLERANCE[row['dtype']]:g} from the reference row")
+            out.print(f"FAILED {row['method']} {row['backend']} {row['gradient']} {row['dtype']}: {why}", markup=False)
+        if self.interrupted:
+            return 130
+        if not failed:
+            out.print("all float64 rows agree with NumPy, closed form, to 1e-9")
+        return 1 if failed else 0
+
+
+def _differences(path: Path, reference: Path) -> dict[str, Any]:
+    """The largest relative differences of bound and gradient, each leaf relative to its largest entry."""
+    with np.load(path) as here, np.load(reference) as there:
+        gradients = [name for name in there.files if name.startswith("gradient:")]
+        scale = {name: float(np.max(np.abs(there[name]))) or 1.0 for name in gradients}
+        return {
+            "max_rel_diff_bound": float(abs(here["bound"] - there["bound"]) / abs(there["bound"])),
+            "max_rel_diff_grad": max(float(np.max(np.abs(here[n] - there[n]))) / scale[n] for n in gradients),
+            "condition": float(there["condition"]),
+        }
+
+
+def _exceeds(row: dict[str, Any]) -> bool:
+    """Whether a row differs by more than allowed; in float32 only where the conditioning leaves the digits."""
+    if row["dtype"] == "float32" and row["condition"] * np.finfo(np.float32).eps > 0.1 * TOLERANCE["float32"]:
+        return False
+    return not max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= TOLERANCE[row["dtype"]]
+
+
+def _cells(row: dict[str, Any], score: str) -> list[str]:
+    where = row["backend"] if row["device"] == "cpu" else f"{row['backend']} {row['device']}"
+    start = [row["method"], where, row["gradient"], row["dtype"]]
+    if "error" in row:
+        return [*start, "failed", *[""] * 7]
+    coverage = "" if row["coverage95"] is None else f"{100 * row['coverage95']:.1f} %"
+    return [
+        *start,
+        f"{row['bound']:,.1f}",
+        f"{row['nlpd']:.4f}",
+        f"{row[score]:.4f}",
+        coverage,
+        f"{row['ms_per_step']:.1f}",
+        f"{row['peak_mib']:.0f}",
+        f"{row['max_rel_diff_bound']:.1e}",
+        f"{row['max_rel_diff_grad']:.1e}",
+    ]
+
+
+def _finite(x: Any) -> Any:
+    """JSON has no NaN: null instead."""
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_finite(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x

@@ -1,0 +1,166 @@
+"""One row of a comparison, in a process of its own with one array library in it.
+
+`python -m agp.cli._row` reads its task as JSON from standard input, trains, measures, and writes ``STEM.json`` and
+``STEM.npz`` into the folder of the comparison.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agp import metrics, tree
+from agp.backend import Array, Backend, get_backend
+from agp.cli._methods import build
+from agp.cli._plan import Settings, Task
+from agp.data import Dataset, load
+from agp.errors import Interrupted, NonFiniteError, RepairWarning
+from agp.gradient import value_and_gradient
+from agp.linalg import default_jitter, identity
+from agp.posteriors import Relaxed, inducing_covariance
+from agp.training import Batches, Progress, Result, recipe, train
+
+__all__ = ["main"]
+
+CURVE_ROWS = 2000
+"""Test rows that the curve of NLPD against time is computed from."""
+CURVE_POINTS = 20
+
+
+def main() -> int:
+    """Run the task on standard input; the exit status is 0 if its files were written, 130 if interrupted."""
+    request = json.load(sys.stdin)
+    warnings.simplefilter("ignore", RepairWarning)  # they are counted in the row
+    row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
+    try:
+        row.run(request["reference"])
+    except Interrupted:
+        return 130
+    return 0
+
+
+class Row:
+    """The arrays, model and results of a task."""
+
+    def __init__(self, task: Task, settings: Settings, folder: Path) -> None:
+        self.task, self.settings, self.folder = task, settings, folder
+        self.B: Backend = get_backend(task.backend)
+        self.data: Dataset = load(settings.data, target=settings.target, split=settings.split, seed=settings.seed)
+        self.X, self.y = self.array(self.data.X), self.array(self.data.y)
+        self.curve: list[tuple[float, float]] = []
+
+    def array(self, x: npt.NDArray) -> Array:
+        """A host array on the task's backend and device, in its precision."""
+        device = None if self.task.device == "cpu" else self.task.device
+        return self.B.from_numpy(np.ascontiguousarray(x), dtype=self.task.dtype, device=device)
+
+    def run(self, reference: str | None) -> None:
+        """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""
+        s = self.settings
+        model = build(
+            self.task.method, self.X, self.y, binary=self.data.binary, kernel=s.kernel, num_inducing=s.num_inducing,
+            seed=s.seed,
+        )  # fmt: skip
+        began = time.perf_counter()
+        result = self.train(model)
+        facts = self.measure(result.model)
+        arrays = self.judge(result.model, reference)
+        facts |= {
+            "num_inducing": int(result.model.Z.shape[0]) if hasattr(result.model, "Z") else None,
+            "steps": result.steps,
+            "ms_per_step": 1e3 * result.seconds / max(result.steps, 1),
+            "seconds": time.perf_counter() - began,
+            "repairs": len(result.repairs),
+            "curve": self.curve,
+        }
+        np.savez(self.folder / f"{self.task.stem}.npz", allow_pickle=False, **arrays)
+        (self.folder / f"{self.task.stem}.json").write_text(json.dumps(facts))
+
+    def train(self, model: Any) -> Result:
+        """Train with the project's recipe, following the test NLPD."""
+        s = self.settings
+        every = max(1, s.iterations // CURVE_POINTS)
+        rows = np.random.default_rng(s.seed).permutation(len(self.data.X_test))[:CURVE_ROWS]
+        X, y = self.array(self.data.X_test[rows]), self.array(self.data.y_test[rows])
+
+        def follow(progress: Progress) -> None:
+            if progress.step % every == 0 or progress.step in (1, s.iterations):
+                density = self.B.to_numpy(progress.model.log_density(X, y))
+                self.curve.append((progress.seconds, metrics.nlpd(density)))
+
+        return train(
+            model, self.X, self.y, steps=s.iterations, seed=s.seed, callbacks=[follow], progress=True,
+            updates=recipe(model, s.iterations, rate=s.rate, gradient=self.task.gradient),  # type: ignore[arg-type]
+            batch_size=min(s.batch_size, len(self.X)) if model.stochastic else None,
+        )  # fmt: skip
+
+    def measure(self, model: Any) -> dict[str, Any]:
+        """The bound of all training rows, the scores of the test rows, and the peak memory."""
+        to_numpy, y = self.B.to_numpy, self.data.y_test
+        X_test = self.array(self.data.X_test)
+        density = to_numpy(model.log_density(X_test, self.array(y)))
+        mean, variance = map(to_numpy, model.predict(X_test, observed=True))
+        facts: dict[str, Any] = {"bound": float(model.full_bound(self.X, self.y)[0]), "nlpd": metrics.nlpd(density)}
+        if self.data.binary:
+            facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
+        else:
+            facts |= {"rmse": metrics.rmse(mean, y), "coverage95": metrics.coverage(mean, variance, y)}
+        return facts | {"peak_mib": self.B.peak_memory()}
+
+    def judge(self, model: Any, reference: str | None) -> dict[str, npt.NDArray]:
+        """Bound and gradient at the reference row's parameters on one batch; the reference writes all of it down."""
+        if reference is None:
+            arrays = self.inheritance(model) | self.map(model)
+        else:
+            model, arrays = self.inherited(model, reference), {}
+        size = min(self.settings.batch_size, len(self.data.X)) if model.stochastic else len(self.data.X)
+        batch = Batches(self.X, self.y, size, self.settings.seed)[0]
+        mode: Any = self.task.gradient
+        bound, gradient = value_and_gradient(model, batch.X, batch.y, scale=batch.scale, mode=mode)
+        arrays["bound"] = np.asarray(float(bound))
+        return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
+
+    def inheritance(self, model: Any) -> dict[str, npt.NDArray]:
+        """What the other rows need to evaluate the very same problem, and how well conditioned it is."""
+        leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
+        matrix = self.B.to_numpy(inverted_matrix(model))
+        jitter = 0.0 if not hasattr(model, "jitter") else float(default_jitter(model.kernel(model.Z)[0]))
+        return leaves | {"condition": np.asarray(np.linalg.cond(matrix)), "jitter": np.asarray(jitter)}
+
+    def inherited(self, model: Any, reference: str) -> Any:
+        """The reference row's model in this row's precision: its leaves and its very jitter."""
+        with np.load(reference) as file:
+            leaves = {name.removeprefix("leaf:"): file[name] for name in file.files if name.startswith("leaf:")}
+            jitter = float(file["jitter"])
+        model = tree.with_leaves(model, {name: self.array(x) for name, x in leaves.items()})
+        return dataclasses.replace(model, jitter=jitter) if hasattr(model, "jitter") else model
+
+    def map(self, model: Any) -> dict[str, npt.NDArray]:
+        """Predictions at all rows, where there are two inputs to draw a map of."""
+        if self.data.X_all is None:
+            return {}
+        mean, variance = map(self.B.to_numpy, model.predict(self.array(self.data.X_all), observed=self.data.binary))
+        return {"map:mean": mean[:, 0], "map:sd": np.sqrt(variance[:, 0])}
+
+
+def inverted_matrix(model: Any) -> Array:
+    """The matrix whose inverse the method needs: Kuu, Kuu + diag(s), or Kff + sigma^2 I."""
+    if not hasattr(model, "posterior"):
+        K = model.kernel(model.X)[0]
+        return K + model.likelihood.noise_variance * identity(K)
+    Kuu = inducing_covariance(model)[0]
+    return model.posterior.inverse_target(Kuu) if isinstance(model.posterior, Relaxed) else Kuu
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (ArithmeticError, MemoryError, NonFiniteError, RuntimeError, TypeError, ValueError) as error:
+        print(f"agp: {error}", file=sys.stderr)
+        sys.exit(1)

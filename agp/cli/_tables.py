@@ -1,0 +1,33 @@
+"""Tables on the terminal, by rich."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["console", "print_table"]
+
+WIDTH = 140
+"""Columns of a table that goes to a file or pipe."""
+
+
+def console() -> Any:
+    """The console, wide enough for a table where the output is no terminal."""
+    try:
+        from rich.console import Console
+    except ImportError as error:
+        msg = 'the command line needs rich: pip install "agp[cli]".'
+        raise ImportError(msg) from error
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=WIDTH, highlight=False)
+
+
+def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
+    """Print rows of text; columns from `numbers_from` on are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for i, name in enumerate(header):
+        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=i != 0)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
