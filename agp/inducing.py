@@ -37,7 +37,7 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
     index = np.sort(rng.permutation(X.shape[0])[:ROWS])
     rows = B.to_numpy(B.xp.take(X, B.from_numpy(index, device=B.device_name(X)), axis=0)).astype(np.float64)
     spread = rows.std(axis=0)
-    usual = np.where(spread > 0, spread, 1.0)
+    usual = np.where(spread > 1e-15 * np.abs(rows).max(axis=0), spread, 1.0)
     scaled = rows / usual
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, which is what we want

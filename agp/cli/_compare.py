@@ -91,17 +91,13 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
     gradients = _chosen("gradient mode", a.gradient, ["closed-form", "autodiff"], ["closed-form", "autodiff"])
     dtypes = _chosen("dtype", a.dtype, ["float64", "float32"], ["float64", "float32"])
     backends, left_out = _backends(a.backend)
+    devices = _devices(a.device, backends)
     tasks = []
     for method in methods:
         tasks.append(Task(method, "numpy", "closed-form", "float64", "cpu"))
         for backend, gradient, dtype in itertools.product(backends, gradients, dtypes):
-            B = get_backend(backend)
-            device = a.device if a.device in B.devices() or backend != "numpy" else "cpu"
-            if device not in B.devices():
-                msg = f"backend {backend!r} has no device {device!r} here; it has {', '.join(B.devices())}."
-                raise ValueError(msg)
-            task = Task(method, backend, gradient, dtype, device)
-            if gradient in B.gradients and task not in tasks:
+            task = Task(method, backend, gradient, dtype, devices[backend])
+            if gradient in get_backend(backend).gradients and task not in tasks:
                 tasks.append(task)
     return tasks, left_out
 
@@ -112,6 +108,20 @@ def _chosen(kind: str, given: list[str] | None, default: list[str], known: list[
             msg = f"unknown {kind} {name!r}; known are {', '.join(known)}."
             raise ValueError(msg)
     return list(dict.fromkeys(given or default))
+
+
+def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
+    """The device of each backend: the wanted one where there is such a one, else the first; "cuda" means any."""
+    there = {backend: get_backend(backend).devices() for backend in backends}
+    fitting = {
+        backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)
+        for backend, devices in there.items()
+    }
+    if not any(fitting.values()):
+        known = "; ".join(f"{backend}: {', '.join(devices)}" for backend, devices in there.items())
+        msg = f"no backend of this comparison has a device {wanted!r} here; they have {known}."
+        raise ValueError(msg)
+    return {backend: fitting[backend] or there[backend][0] for backend in backends}
 
 
 def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:

@@ -1,6 +1,7 @@
 """Tables of inputs and targets, from packages that bundle data and from files."""
 
 import csv
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -100,7 +101,9 @@ def from_csv(path: str | Path, target: str | None) -> Table:
         msg = f"{path} has the target column alone; at least one input column is needed."
         raise ValueError(msg)
     try:
-        cells = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, quotechar='"')
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about no rows, which is refused below
+            cells = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, quotechar='"')
     except ValueError as error:
         msg = f"{path} has a cell that is not a number ({error}); encode or drop such columns."
         raise ValueError(msg) from error

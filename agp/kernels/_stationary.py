@@ -69,9 +69,10 @@ class Stationary(Kernel):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         xp = backend_of(X).xp
+        # a constant column has no spread (but for rounding) to measure distances in; any scale serves
         spread = xp.std(X, axis=0)
-        # a constant column has no spread to measure distances in; any scale serves
-        usual = xp.where(spread > 0.0, spread, xp.ones_like(spread))
+        rounding = 10.0 * float(xp.finfo(X.dtype).eps) * xp.max(xp.abs(X), axis=0)
+        usual = xp.where(spread > rounding, spread, xp.ones_like(spread))
         return tree.filled(self, variance=variance, lengthscale=usual)
 
     def check(self, width: int, /) -> None:

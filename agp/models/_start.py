@@ -21,7 +21,9 @@ def started(kernel: Kernel | None, likelihood: Likelihood | None, X: Array, y: A
     xp = backend_of(y).xp
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
-    variance = float(xp.mean(xp.var(y, axis=0))) or 1.0
+    variance = float(xp.mean(xp.var(y, axis=0)))
+    rounding = 10.0 * float(xp.finfo(y.dtype).eps) * float(xp.max(xp.abs(y)))
+    variance = variance if variance > rounding**2 else 1.0
     likelihood = likelihood.from_data(variance)
     kernel = (RBF() if kernel is None else kernel).from_data(X, likelihood.latent_variance(variance))
     kernel, likelihood = _usable(kernel, X), _usable(likelihood, X)

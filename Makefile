@@ -1,0 +1,37 @@
+# make run    set up and run the comparison on every backend that the extras below install
+# make test   set up and run the whole test suite
+# make docs   build the documentation;  make lint   style and types;  make bench   one quick pass over the benchmarks
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN_EXTRAS := torch,cli,plot,data
+TEST_EXTRAS := $(RUN_EXTRAS),test
+DEV_EXTRAS := $(TEST_EXTRAS),lint,docs,bench
+# Two threads of two array libraries fight for the cores and tests need no speed.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: run test lint docs bench
+run: $(BIN)/.run
+	$(BIN)/agp compare
+
+test: $(BIN)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest
+
+lint: $(BIN)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+docs: $(BIN)/.dev
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
+
+bench: $(BIN)/.dev
+	cd asv_benchmarks && ../$(BIN)/asv machine --yes && $(ONE_THREAD) ../$(BIN)/asv run --quick --python=same --show-stderr
+
+$(BIN)/.run: EXTRAS := $(RUN_EXTRAS)
+$(BIN)/.test: EXTRAS := $(TEST_EXTRAS)
+$(BIN)/.dev: EXTRAS := $(DEV_EXTRAS)
+$(BIN)/.run $(BIN)/.test $(BIN)/.dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	touch $@

@@ -1,0 +1,194 @@
+"""`agp compare` as a user calls it: small files, every backend, bad input, interruption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from agp.cli import main
+
+pytest.importorskip("rich", reason="the command line needs the extra cli")
+pytest.importorskip("tqdm", reason="the command line needs the extra cli")
+
+QUICK = ["--num-inducing", "8", "--batch-size", "20", "--iterations", "6", "--kernel", "rbf+matern32"]
+ROW_KEYS = {
+    "method", "backend", "device", "gradient", "dtype", "num_inducing", "steps", "bound", "nlpd", "coverage95",
+    "ms_per_step", "seconds", "peak_mib", "max_rel_diff_bound", "max_rel_diff_grad",
+}  # fmt: skip
+
+
+def agp(*arguments, timeout=240):
+    return subprocess.run(
+        [sys.executable, "-m", "agp.cli", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def regression(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    path = tmp_path / "plane.npz"
+    np.savez(path, X=X, y=np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), test_mask=np.arange(60) % 5 == 0)
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(50, 3))
+    path = tmp_path / "table.csv"
+    rows = np.column_stack([X, X @ [1.0, -1.0, 0.5]])
+    np.savetxt(path, rows, delimiter=",", header="a,b,c,height", comments="")
+    return path
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_all_rows_agree_and_everything_is_written(regression, tmp_path):
+    out = tmp_path / "out"
+    done = agp("compare", "--data", regression, "--out", out, *QUICK)
+    assert done.returncode == 0, done.stderr
+    found = results(out)
+    assert found.keys() == {"data", "settings", "rows"}
+    assert found["data"]["rows"] == 48
+    rows = found["rows"]
+    assert all(row.keys() >= ROW_KEYS | {"rmse"} for row in rows)
+    assert {row["method"] for row in rows} == {"wsvgp", "rsvgp"}
+    exact = [row for row in rows if row["dtype"] == "float64"]
+    assert all(max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= 1e-9 for row in exact)
+    assert all(row["steps"] == 6 and np.isfinite(row["nlpd"]) for row in rows)
+    for picture in ("nlpd_vs_time.png", "map_wsvgp.png", "map_rsvgp.png"):
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+        assert picture in done.stdout
+    assert "results.json" in done.stdout
+
+
+def test_classes_give_an_error_rate(tmp_path):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(50, 3))
+    np.savez(tmp_path / "two.npz", X=X, y=(X[:, 0] > 0).astype(np.uint8))
+    done = agp(
+        "compare", "--data", tmp_path / "two.npz", "--out", tmp_path / "out", "--backend", "numpy", "--dtype",
+        "float64", "--method", "rsvgp", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (row,) = results(tmp_path / "out")["rows"]
+    assert 0.0 <= row["error_rate"] <= 1.0
+    assert "rmse" not in row
+    assert not (tmp_path / "out" / "map_rsvgp.png").exists()
+
+
+def test_a_csv_file_and_the_exact_gp(table, tmp_path):
+    done = agp(
+        "compare", "--data", table, "--target", "height", "--out", tmp_path / "out", "--method", "gpr", "--dtype",
+        "float64", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out")
+    assert found["data"]["inputs"] == 3
+    assert all(row["num_inducing"] is None for row in found["rows"])
+
+
+def test_the_reference_row_comes_along(regression, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    done = agp(
+        "compare", "--data", regression, "--out", tmp_path / "out", "--method", "wsvgp", "--backend", "torch",
+        "--gradient", "autodiff", "--dtype", "float64", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [row["backend"] for row in results(tmp_path / "out")["rows"]] == ["numpy", "torch"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "svgpp"], "unknown method 'svgpp'; known are gpr, wsvgp, rsvgp"),
+        (["--backend", "numpi"], "unknown backend 'numpi'; known are"),
+        (["--dtype", "float16"], "unknown dtype 'float16'"),
+        (["--gradient", "magic"], "unknown gradient mode 'magic'"),
+        (["--kernel", "rbf+cubic"], "unknown kernel 'cubic'; known are rbf, matern32"),
+        (["--data", "moon"], "unknown data set 'moon'; known are elevation"),
+        (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["--num-inducing", "0"], "--num-inducing is 0"),
+        (["--num-inducing", "1000"], "--num-inducing is 1000, but plane has only 48 training rows"),
+        (["--iterations", "-1"], "--iterations is -1"),
+        (["--rate", "0"], "--rate is 0"),
+        (["--device", "cuda:9", "--backend", "numpy"], "has a device 'cuda:9'"),
+    ],
+)
+def test_bad_arguments_give_one_line(regression, tmp_path, capsys, arguments, message):
+    common = ["compare", "--data", str(regression), "--out", str(tmp_path / "out"), *QUICK[:2], "--iterations", "1"]
+    assert main([*common, *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def refusal(capsys, *arguments):
+    assert main(["compare", *map(str, arguments)]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_file_without_the_target_column_is_refused(table, capsys):
+    said = refusal(capsys, "--data", table, "--target", "depth")
+    assert "it has no column 'depth'; its columns are a, b, c, height" in said
+    assert "no target column was named" in refusal(capsys, "--data", table)
+
+
+def test_bad_files_are_refused(tmp_path, capsys):
+    bad = tmp_path / "bad.npz"
+    np.savez(bad, X=np.array([[1.0], [np.nan], [2.0]]), y=np.zeros(3))
+    assert "X has NaN or infinite entries, the first in row 1" in refusal(capsys, "--data", bad)
+    np.savez(bad, X=np.zeros((3, 1)))
+    assert "has no array y; it has X" in refusal(capsys, "--data", bad)
+    np.savez(bad, X=np.zeros((3, 1)), y=np.array([0, 1, 2]))
+    assert "y has whole numbers from 0 to 2" in refusal(capsys, "--data", bad)
+    np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
+    assert "no split 5" in refusal(capsys, "--data", bad, "--split", "5")
+    bad.write_text("not a zip file")
+    assert "is not an npz file" in refusal(capsys, "--data", bad)
+    text = tmp_path / "bad.csv"
+    text.write_text("a,b\n1,2\n3,x\n")
+    assert "has a cell that is not a number" in refusal(capsys, "--data", text, "--target", "b")
+    text.write_text("a,b\n")
+    assert "header but no rows" in refusal(capsys, "--data", text, "--target", "b")
+
+
+def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
+    out = tmp_path / "out"
+    command = [
+        sys.executable, "-m", "agp.cli", "compare", "--data", str(regression), "--out", str(out), "--method", "wsvgp",
+        "rsvgp", "--backend", "numpy", "--dtype", "float64", "--num-inducing", "8", "--batch-size", "20",
+        "--iterations",
+    ]  # fmt: skip
+    child = subprocess.Popen(
+        [*command, "3000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    first = out / "wsvgp-numpy-cpu-closed-form-float64.json"
+    deadline = time.monotonic() + 120
+    while not first.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2.0)  # into the second row, in its interpreter's start or its training
+    os.killpg(child.pid, signal.SIGINT)  # as Ctrl-C in a terminal: to the whole group
+    stdout, _ = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert [row["method"] for row in results(out)["rows"]] == ["wsvgp"]
+    assert "interrupted" in stdout
+    assert "test NLPD" in stdout
+
+
+def test_backends_are_listed():
+    done = agp("backends")
+    assert done.returncode == 0
+    for name in ("numpy", "torch", "array_api_strict"):
+        assert name in done.stdout
+    assert "closed-form" in done.stdout
