@@ -27,7 +27,7 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
 
 def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     xp = backend_of(x).xp
-    if not xp.isdtype(x.dtype, "real floating"):
+    if not xp.isdtype(x.dtype, "real floating") or xp.finfo(x.dtype).bits < 32:
         msg = f"{name} has dtype {x.dtype}; convert it to float64 or float32 first."
         raise TypeError(msg)
     if x.ndim not in ndim:

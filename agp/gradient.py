@@ -34,7 +34,7 @@ def value_and_gradient(
     model
         An `agp.models.Model`.
     X, y, scale
-        As `Model.bound`.
+        As `agp.models.Model.bound`.
     mode
         "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
     """

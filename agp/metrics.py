@@ -9,6 +9,13 @@ Z95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
 
+def _check_shapes(a: npt.NDArray, b: npt.NDArray) -> None:
+    # [N] against [N, 1] would silently broadcast to [N, N]
+    if a.shape != b.shape:
+        msg = f"predictions have shape {a.shape}, targets {b.shape}; give both as [N, P]."
+        raise ValueError(msg)
+
+
 def nlpd(log_density: npt.NDArray) -> float:
     """Mean negative log predictive density, in nats for each datum, from log densities [N]."""
     return float(-np.mean(log_density))
@@ -16,14 +23,17 @@ def nlpd(log_density: npt.NDArray) -> float:
 
 def rmse(mean: npt.NDArray, y: npt.NDArray) -> float:
     """Root mean squared error of means [N, P] for targets [N, P], in units of the targets."""
+    _check_shapes(mean, y)
     return float(np.sqrt(np.mean((mean - y) ** 2)))
 
 
 def coverage(mean: npt.NDArray, variance: npt.NDArray, y: npt.NDArray) -> float:
     """The share of targets [N, P] inside the central 95 % interval of N(mean, variance), both [N, P]."""
+    _check_shapes(mean, y)
     return float(np.mean(np.abs(y - mean) <= Z95 * np.sqrt(variance)))
 
 
 def error_rate(probability: npt.NDArray, y: npt.NDArray) -> float:
     """The share of labels y in {0, 1} [N, P] that the more probable class misses, from p(y = 1) [N, P]."""
+    _check_shapes(probability, y)
     return float(np.mean((probability > 0.5) != (y > 0.5)))

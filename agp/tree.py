@@ -32,6 +32,7 @@ __all__ = [
     "is_model",
     "leaves",
     "model",
+    "on_model_class",
     "param",
     "pull_raw",
     "to_backend",
@@ -247,7 +248,7 @@ def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None 
     Parameters
     ----------
     x
-        An array of any known library, or a model of such arrays.
+        An array of any known library, a model of such arrays, or (nested) lists of numbers.
     name
         The backend, as `agp backends` lists it.
     dtype
@@ -264,7 +265,8 @@ def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None 
     if is_model(x):
         moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in leaves(x).items()}
         return with_leaves(x, moved)
-    return B.from_numpy(to_numpy(x), dtype=dtype, device=device)
+    host = get_backend("numpy").from_numpy(x) if isinstance(x, (int, float, list)) else to_numpy(x)
+    return B.from_numpy(host, dtype=dtype, device=device)
 
 
 def _repr(self: Any) -> str:

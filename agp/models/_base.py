@@ -50,14 +50,14 @@ class Model(ABC):
         Parameters
         ----------
         X, y
-            Inputs [B, D] and targets [B, P]; all data, or a minibatch if the model is `stochastic`.
+            Inputs [B, D] and targets [B] or [B, P]; all data, or a minibatch if the model is `stochastic`.
         scale
             N / B.
         """
 
     @abstractmethod
     def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        """`bound` of all data X [N, D], y [N, P], in `memory` MiB where it is a sum over the data.
+        """`bound` of all data X [N, D], y [N] or [N, P], in `memory` MiB where it is a sum over the data.
 
         The pullback ``bar=1.0 -> (model_bar, X_bar)`` gives None for X_bar where the rows are taken in blocks.
         """

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.bounds import log_evidence
-from agp.checks import check_data
+from agp.checks import as_columns, check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
@@ -56,7 +56,7 @@ class GPR(Model):
         if scale != 1.0:
             msg = f"the log evidence needs all data at once, but scale is {scale!r}; train on the full batch."
             raise ValueError(msg)
-        return log_evidence(self, X, y)
+        return log_evidence(self, X, as_columns(y))
 
     def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return self.bound(X, y)  # N x N whatever the budget

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback
 from agp.bounds import blocked_elbo, elbo
-from agp.checks import check_data, check_inputs, check_like, check_whole
+from agp.checks import as_columns, check_data, check_inputs, check_like, check_whole
 from agp.inducing import kmeans
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
@@ -14,6 +14,9 @@ from agp.models._start import started
 from agp.posteriors import Posterior, Relaxed, factorise, inducing_covariance, project
 
 __all__ = ["SVGP"]
+
+NUM_INDUCING = 128
+"""Inducing inputs where the user does not say how many."""
 
 
 @tree.model
@@ -52,7 +55,7 @@ class SVGP(Model):
         posterior: type[Posterior] = Relaxed,
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
-        num_inducing: int = 128,
+        num_inducing: int | None = None,
         Z: Array | None = None,
         seed: int = 0,
         jitter: float | None = None,
@@ -69,7 +72,7 @@ class SVGP(Model):
             `RBF` with a lengthscale for each column, and `Gaussian`, by default. Leaves may be numbers; those left
             None start at values that suit the data.
         num_inducing
-            M, at most N; Z is then chosen by k-means++ with the seed.
+            M, at most N (default: 128, or N if that is less); Z is then chosen by k-means++ with the seed.
         Z
             The inducing inputs themselves [M, D].
         seed
@@ -95,10 +98,11 @@ class SVGP(Model):
         return cls(kernel, likelihood, posterior.from_prior(Kuu, y.shape[1]), Z, jitter)
 
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
-        return elbo(self, X, y, scale=scale)
+        return elbo(self, X, as_columns(y), scale=scale)
 
     def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        return blocked_elbo(self, X, y, block_rows=rows_within(memory, self._floats_per_row, X))
+        rows = rows_within(memory, self._floats_per_row, X)
+        return blocked_elbo(self, X, as_columns(y), block_rows=rows)
 
     @property
     def _floats_per_row(self) -> int:
@@ -123,9 +127,10 @@ class SVGP(Model):
         return "Z", self.Z
 
 
-def _inducing(X: Array, Z: Array | None, num_inducing: int, seed: int) -> Array:
+def _inducing(X: Array, Z: Array | None, num_inducing: int | None, seed: int) -> Array:
     if Z is None:
-        return kmeans(X, check_whole("num_inducing", num_inducing), seed=seed)
+        usual = min(NUM_INDUCING, X.shape[0])
+        return kmeans(X, usual if num_inducing is None else check_whole("num_inducing", num_inducing), seed=seed)
     check_inputs("Z", Z)
     check_like("Z", Z, "X", X)
     if Z.shape[0] > X.shape[0]:

@@ -19,7 +19,7 @@ class Posterior(ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """P."""
+        """The number of outputs P."""
 
     @abstractmethod
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:

@@ -1,5 +1,6 @@
 """Minibatches: seeded permutations drawn on the host, the same on every backend."""
 
+import zlib
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,11 @@ class Batches:
         """The rows [B] of a step, as a host array."""
         epoch, i = divmod(step, self.per_epoch)
         return np.ascontiguousarray(self._permutation(epoch)[i * self.size : (i + 1) * self.size])
+
+    def fingerprint(self) -> int:
+        """A checksum of the data, to tell whether a checkpoint belongs to them."""
+        B = backend_of(self.X)
+        return zlib.crc32(B.to_numpy(self.y).tobytes(), zlib.crc32(B.to_numpy(self.X).tobytes()))
 
     def __getitem__(self, step: int) -> Batch:
         if self.per_epoch == 1 and self.size == self.X.shape[0]:

@@ -110,15 +110,18 @@ def train(
     model.check(X, y)
     steps = check_whole("steps", steps, least=0)
     size = _batch_size(model, X.shape[0], batch_size)
-    updates = recipe(model, steps) if updates is None else list(updates)
-    run = _Run(model, updates, Batches(X, y, size, seed), checkpoint, {"seed": seed, "batch_size": size})
+    facts: dict[str, Any] = {"seed": seed, "batch_size": size}
+    if updates is None:
+        updates = recipe(model, steps)
+        facts["steps"] = steps  # the recipe depends on it
+    run = _Run(model, list(updates), Batches(X, y, size, seed), checkpoint, facts)
     run.resume()
     with progress_bar(steps, run.step) if progress else nullcontext() as bar, recorded_repairs() as repairs:
         run.repairs = repairs
         try:
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
         except KeyboardInterrupt as interrupt:
-            raise Interrupted(run.saved()) from interrupt
+            raise Interrupted(run.interrupted()) from interrupt
     result = run.saved()
     if repairs:
         warnings.warn(f"{len(repairs)} numerical repairs; the first: {repairs[0]}", RepairWarning, stacklevel=2)
@@ -149,6 +152,8 @@ class _Run:
         self.trace: dict[str, list[float]] = {}
         self.repairs: list[str] = []
         self.finite = (0, model)
+        if path is not None:
+            self.facts["data"] = batches.fingerprint()
         self._apply = backend_of(batches.X).compile(self._apply_updates)
 
     def _apply_updates(self, model: Any, states: list[Any], X: Array, y: Array, scale: float) -> tuple[Any, list, dict]:
@@ -214,6 +219,13 @@ class _Run:
             save_checkpoint(self.path, arrays, facts)
         return self._result(self.model, self.step)
 
+    def interrupted(self) -> Result:
+        """`saved`, or the last finite state if the numbers have gone wrong since."""
+        try:
+            return self.saved()
+        except NonFiniteError:
+            return self._result(*self.finite[::-1])
+
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one."""
         if self.path is None or not Path(self.path).exists():
@@ -228,7 +240,20 @@ class _Run:
         if arrays["model"].keys() != tree.leaves(self.model).keys():
             msg = f"{self.path} holds the leaves {', '.join(arrays['model'])}, which are not those of this model."
             raise ValueError(msg)
+        states = {str(i): state for i, state in enumerate(self.states)}
+        saved = arrays.get("states", {})
+        if _names(saved) != _names(states):
+            msg = f"{self.path} was written by a run with other updates, or other frozen leaves; use the same ones."
+            raise ValueError(msg)
         self.model = tree.with_leaves(self.model, arrays["model"])
-        self.states = [arrays["states"][str(i)] for i in range(len(self.states))]
+        self.states = [saved.get(name, {}) for name in states]
         self.step, self.seconds, self.trace = facts["step"], facts["seconds"], facts["trace"]
         self.finite = (self.step, self.model)
+
+
+def _names(states: dict[str, Any], prefix: str = "") -> set[str]:
+    """The paths of all arrays."""
+    names = set()
+    for name, value in states.items():
+        names |= _names(value, f"{prefix}{name}/") if isinstance(value, dict) else {prefix + name}
+    return names

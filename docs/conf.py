@@ -1,0 +1,76 @@
+"""The configuration of the guide: ``sphinx-build -W -b html docs docs/_build``."""
+
+import re
+from importlib.metadata import version as installed_version
+
+project = "agp"
+author = "the agp authors"
+copyright = "the agp authors"  # noqa: A001
+release = version = installed_version("agp")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "api"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = f"agp {release}"
+html_show_copyright = False
+html_copy_source = False
+
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+default_role = "py:obj"
+maximum_signature_line_length = 88
+
+_LITERAL = re.compile(r"(``.*?``|`.*?`)")
+_UNTYPED = re.compile(r":type \w+: ~?(?:typing\.)?Any$")
+
+
+def _sources(app, what, name, obj, options, lines):
+    """Make a paragraph that begins with "Source:" a section, so that it is not taken for a parameter."""
+    for i, line in enumerate(lines):
+        if line.startswith("Source:"):
+            lines[i : i + 1] = ["References", "----------", line.removeprefix("Source:").strip()]
+            return
+
+
+def _plain_docstring(app, what, name, obj, options, lines):
+    """Keep |x|, a norm or a divergence, from being read as a substitution; drop types that say nothing."""
+    kept = []
+    for line in lines:
+        if _UNTYPED.match(line):
+            continue
+        parts = _LITERAL.split(line)
+        parts[::2] = [part.replace("|", "\\|") for part in parts[::2]]
+        kept.append("".join(parts))
+    lines[:] = kept
+
+
+def _plain_types(text):
+    return re.sub(r"~?(?:collections\.abc\.)?Callable\[\[\.\.\.\], ~?(?:typing\.)?Any\]", "Pullback", text)
+
+
+def _plain_signature(app, what, name, obj, options, signature, returns):
+    """An array has no type that all libraries share: leave it out of signatures rather than call it Any."""
+    if signature:
+        # defaults that are no expressions
+        signature = re.sub(r"<function (\w+)>", r"\1", signature.replace("<factory>", "{}"))
+        signature = re.sub(r"~?(?:typing\.)?Any \| None", "Array | None", _plain_types(signature))
+        signature = re.sub(r": ~?(?:typing\.)?Any(?: (=) (?=\S))?(?=[,)]|\S)", r"\1", signature)
+    if returns:
+        returns = None if re.fullmatch(r"~?(?:typing\.)?Any", returns) else _plain_types(returns)
+    return signature, returns
+
+
+def setup(app):
+    """Register the filters."""
+    app.connect("autodoc-process-docstring", _sources, priority=100)
+    app.connect("autodoc-process-docstring", _plain_docstring, priority=900)
+    app.connect("autodoc-process-signature", _plain_signature)

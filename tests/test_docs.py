@@ -1,0 +1,113 @@
+"""The documentation runs: every Python block of the README and the guide, and the example scripts."""
+
+import contextlib
+import io
+import re
+import runpy
+import sys
+import types
+from pathlib import Path
+
+import array_api_strict
+import numpy as np
+import pytest
+
+import agp
+import agp.backend
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "methods").glob("*.md"))]
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PLUGIN = "import arrlib\n"
+
+
+def code_of(page):
+    """The Python blocks of a page as one program whose line numbers are those of the page."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for match in BLOCK.finditer(text):
+        if PLUGIN in match[1]:
+            continue
+        first = text.count("\n", 0, match.start(1))
+        block = match[1].splitlines()
+        lines[first : first + len(block)] = block
+    return "\n".join(lines) + "\n"
+
+
+def run(page, monkeypatch, folder):
+    """Run the blocks of a page in order, in a module of its own and an empty folder; return what was printed."""
+    module = types.ModuleType("documented")
+    monkeypatch.setitem(sys.modules, "documented", module)
+    monkeypatch.chdir(folder)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code_of(page), str(page), "exec"), module.__dict__)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if code_of(p).strip()], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_python_blocks_of_a_page_run(page, monkeypatch, tmp_path):
+    run(page, monkeypatch, tmp_path)
+
+
+def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
+    page = DOCS / "quickstart.md"
+    listing = re.search(r"^```text\n(kernel\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert listing is not None
+    assert listing[1] in run(page, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
+def test_an_example_runs(example):
+    with contextlib.redirect_stdout(io.StringIO()):
+        runpy.run_path(str(example), run_name="__main__")
+
+
+def test_the_backends_agree_in_twenty_lines(capsys):
+    example = DOCS / "examples" / "swap_backend.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 20
+    runpy.run_path(str(example), run_name="__main__")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in rows] == ["numpy", "torch"]
+    first, second = (float(bound) for _, bound in rows)
+    assert second == pytest.approx(first, rel=1e-9, abs=0.0)
+
+
+def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
+    library = types.ModuleType("arrlib")
+    library.__dict__.update(vars(array_api_strict), Array=type(array_api_strict.zeros(())))
+    monkeypatch.setitem(sys.modules, "arrlib", library)
+    text = (DOCS / "backends.md").read_text(encoding="utf-8")
+    (block,) = (b for b in BLOCK.findall(text) if PLUGIN in b)
+    namespace = {}
+    exec(compile(block, "backends.md", "exec"), namespace)
+    plugin = namespace["ArrlibBackend"]()
+    monkeypatch.setattr(agp.backend, "_BY_TYPE", {np.ndarray: agp.get_backend("numpy"), library.Array: plugin})
+
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-2.0, 2.0, (40, 2)), (rng.uniform(size=(40, 1)) > 0.5).astype(np.float64)
+    for posterior in (agp.Whitened, agp.Relaxed):
+        model = agp.SVGP.from_data(X, y, posterior=posterior, likelihood=agp.Bernoulli(), num_inducing=8)
+        moved = agp.tree.with_leaves(model, {k: plugin.from_numpy(v) for k, v in agp.tree.leaves(model).items()})
+        bound = moved.bound(plugin.from_numpy(X), plugin.from_numpy(y))[0]
+        assert float(bound) == pytest.approx(float(model.bound(X, y)[0]), rel=1e-9)
+    assert not np.isfinite(plugin.to_numpy(plugin.cholesky(plugin.from_numpy(-np.eye(2))))[0, 0])
+
+
+def test_every_page_is_in_a_table_of_contents():
+    toctrees = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "index.md", DOCS / "reference" / "index.md"))
+    pages = [*DOCS.glob("*.md"), *(DOCS / "methods").glob("*.md"), *(DOCS / "reference").glob("*.md")]
+    for page in pages:
+        name = str(page.relative_to(DOCS).with_suffix(""))
+        listed = {name, name.removeprefix("reference/")} & set(toctrees.splitlines())
+        assert listed or name == "index", f"{page} is in no table of contents"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
