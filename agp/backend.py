@@ -20,6 +20,7 @@ __all__ = [
     "Array",
     "Backend",
     "BackendStatus",
+    "Pullback",
     "backend_of",
     "get_backend",
     "known_backends",
@@ -77,7 +78,7 @@ class Backend:
         raise NotImplementedError
 
     def to_numpy(self, x: Array, /) -> Any:
-        """Copy an array to the host as a NumPy array."""
+        """The array on the host, as NumPy; it may share the memory of x."""
         raise NotImplementedError
 
     def synchronise(self, x: Array, /) -> None:
@@ -258,5 +259,5 @@ def like(x: Array, /) -> dict[str, Any]:
 
 
 def to_numpy(x: Array, /) -> Any:
-    """Copy an array of any library and device to the host, on purpose."""
+    """An array of any library and device on the host, on purpose; it may share the memory of x."""
     return backend_of(x).to_numpy(x)

@@ -1,5 +1,6 @@
 """What public entrances ask of their arguments: one clear error that names the culprit and the remedy."""
 
+import numbers
 from typing import Any
 
 from agp import tree
@@ -12,6 +13,7 @@ __all__ = [
     "check_inputs",
     "check_like",
     "check_parameters",
+    "check_targets",
     "check_whole",
     "placed",
 ]
@@ -19,15 +21,16 @@ __all__ = [
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     """The value as an int. ValueError unless it is a whole number of at least `least`."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else float("nan")
+    if not number >= least or not number.is_integer():
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
         raise ValueError(msg)
-    return int(value)
+    return int(number)
 
 
 def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     xp = backend_of(x).xp
-    if not xp.isdtype(x.dtype, "real floating") or xp.finfo(x.dtype).bits < 32:
+    if x.dtype not in (xp.float32, xp.float64):
         msg = f"{name} has dtype {x.dtype}; convert it to float64 or float32 first."
         raise TypeError(msg)
     if x.ndim not in ndim:
@@ -39,14 +42,15 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
         raise ValueError(msg)
 
 
-def check_finite(name: str, x: Array) -> None:
-    """ValueError if an entry of x is NaN or infinite; the message names the first such row."""
+def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
+    """ValueError if an entry of x is NaN or infinite; the message names the first such row, counted from the given."""
     xp = backend_of(x).xp
     bad = ~xp.isfinite(x)
     count = int(xp.count_nonzero(bad))
     if count:
         row = int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
-        msg = f"{name} has {count} NaN or infinite entries, the first in row {row}; remove or impute such rows."
+        at = f"the first in row {first_row + row}"
+        msg = f"{name} has {count} NaN or infinite entries, {at}; remove or impute such rows."
         raise ValueError(msg)
 
 
@@ -63,8 +67,13 @@ def as_columns(y: Array) -> Array:
 
 
 def check_data(X: Array, y: Array) -> Array:
-    """Y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
+    """y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
     check_inputs("X", X)
+    return check_targets(X, y)
+
+
+def check_targets(X: Array, y: Array) -> Array:
+    """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk."""
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:

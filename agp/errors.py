@@ -1,5 +1,7 @@
 """The errors and warnings that are this library's own; bad input raises `ValueError` or `TypeError`."""
 
+from typing import Any
+
 __all__ = [
     "BackendError",
     "Interrupted",
@@ -20,7 +22,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 class NonFiniteError(ArithmeticError):
     """A bound, a gradient or a leaf became NaN or infinite; `result` holds the last finite state, if any."""
 
-    def __init__(self, message, result=None):
+    def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
 
@@ -28,7 +30,7 @@ class NonFiniteError(ArithmeticError):
 class Interrupted(KeyboardInterrupt):
     """Training was stopped from the keyboard; `result` holds everything up to the last finished step."""
 
-    def __init__(self, result):
+    def __init__(self, result: Any) -> None:
         super().__init__(f"training was interrupted after {result.steps} steps; `.result` holds the model so far")
         self.result = result
 

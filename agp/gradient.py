@@ -38,6 +38,7 @@ def value_and_gradient(
     mode
         "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
     """
+    check_mode(X, mode)
     if mode == "closed-form":
         value, pullback = model.bound(X, y, scale=scale)
         return value, tree.pull_raw(model, pullback(1.0)[0])

@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 __all__ = ["gauss_hermite", "generator"]
 
@@ -15,6 +14,6 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(map(float, nodes)), tuple(map(float, weights / np.sqrt(np.pi)))
 
 
-def generator(seed: int | npt.ArrayLike, *purpose: int) -> np.random.Generator:
+def generator(seed: int, *purpose: int) -> np.random.Generator:
     """The generator of a seed, independent for each purpose."""
-    return np.random.default_rng([*np.atleast_1d(seed), *purpose])
+    return np.random.default_rng([seed, *purpose])

@@ -38,10 +38,12 @@ def load_checkpoint(path: str | Path, B: Backend, device: str | None = None) -> 
         If the file is not such a checkpoint.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             meta = json.loads(str(file[META]))
             flat = {name: B.from_numpy(file[name], device=device) for name in file.files if name != META}
-    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+            if not isinstance(meta, dict):
+                raise TypeError(META)
+    except (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         msg = f"{path} is not a checkpoint of agp ({error}); name another file, or remove it to start afresh."
         raise ValueError(msg) from error
     return _nest(flat), meta

@@ -76,6 +76,9 @@ class Stationary(Kernel):
         return tree.filled(self, variance=variance, lengthscale=usual)
 
     def check(self, width: int, /) -> None:
+        if self.variance.ndim != 0:
+            msg = f"{type(self).__name__} has a variance of shape {tuple(self.variance.shape)}, but needs one number."
+            raise ValueError(msg)
         if self.lengthscale.ndim > 1 or (self.lengthscale.ndim == 1 and self.lengthscale.shape[0] != width):
             msg = (
                 f"{type(self).__name__} has lengthscales of shape {tuple(self.lengthscale.shape)}, the inputs have "

@@ -53,6 +53,9 @@ class Likelihood(ABC):
     def latent_variance(self, variance: float, /) -> float:
         """A starting value for the variance of the latent functions, from the variance of the targets."""
 
+    def check_parameters(self) -> None:  # noqa: B027 - most likelihoods have nothing to check
+        """Raise ValueError for parameters of a shape that the likelihood cannot take."""
+
     @abstractmethod
     def check_targets(self, y: Array, /) -> None:
         """Raise ValueError if a target lies outside the support of y."""

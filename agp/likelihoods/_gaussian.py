@@ -54,5 +54,10 @@ class Gaussian(Likelihood):
     def latent_variance(self, variance: float, /) -> float:
         return variance
 
+    def check_parameters(self) -> None:
+        if self.noise_variance.ndim != 0:
+            msg = f"noise_variance has shape {tuple(self.noise_variance.shape)}, but must be one number."
+            raise ValueError(msg)
+
     def check_targets(self, y: Array, /) -> None:
         """Every finite target is allowed."""

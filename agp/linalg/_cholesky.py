@@ -18,9 +18,9 @@ _records: ContextVar[list[str] | None] = ContextVar("repairs", default=None)
 
 
 @contextlib.contextmanager
-def recorded_repairs() -> Iterator[list[str]]:
-    """Collect the repairs made inside the block in a list instead of issuing a `RepairWarning` for each."""
-    records: list[str] = []
+def recorded_repairs(records: list[str] | None = None) -> Iterator[list[str]]:
+    """Append the repairs made inside the block to a list instead of issuing a `RepairWarning` for each."""
+    records = [] if records is None else records
     token = _records.set(records)
     try:
         yield records

@@ -6,6 +6,7 @@ minimiser is the Cholesky factor of A^-1. Its natural-gradient step is L <- L (I
 no solve. Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ StepRule = Callable[[Array, Array], Array]
 
 COLD_START = 100.0
 """A factor is thrown away at the start of a call if the largest eigenvalue of B exceeds this."""
+BASIN = 0.68
+"""Unit steps converge quadratically from every B with |B - I|_F below this."""
 RESCUE = 1e3
 """Within a call, L is rescaled (no eigenvalue of B above 1) if the largest eigenvalue exceeds this."""
 
@@ -92,10 +95,14 @@ def _residual(B: Array) -> Array:
 
 
 def _merit(L: Array, B: Array) -> Array:
-    # l(L) up to a constant; NaN where diag L is not positive
+    # l(L) up to a constant; infinite where diag L is not positive
     xp = backend_of(B).xp
     eye = identity(B)
-    return 0.5 * xp.sum(B * eye) - xp.sum(xp.log(xp.sum(L * eye, axis=-1)))
+    diagonal = xp.sum(L * eye, axis=-1)
+    positive = diagonal > 0.0
+    logs = xp.log(xp.where(positive, diagonal, xp.ones_like(diagonal)))
+    merit = 0.5 * xp.sum(B * eye) - xp.sum(logs)
+    return xp.where(xp.all(positive), merit, xp.full_like(merit, float("inf")))
 
 
 def starting_vector(A: Array) -> Array:
@@ -181,7 +188,8 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     if start is None:
         return cold, gram(A, cold), zero
     B = gram(A, start)
-    usable = largest_eigenvalue(B, vector)[0] <= COLD_START  # False for NaN
+    positive = backend.xp.all(backend.xp.sum(start * identity(A), axis=-1) > 0.0)
+    usable = (largest_eigenvalue(B, vector)[0] <= COLD_START) & positive  # False for NaN
     return backend.cond(usable, lambda: (start, B, zero), lambda: (cold, gram(A, cold), zero + 1.0))
 
 
@@ -189,13 +197,18 @@ def _advance(A: Array, step: StepRule, c: _Carry) -> tuple[Array, ...]:
     xp = backend_of(A).xp
     eigenvalue, vector = largest_eigenvalue(c.B, c.vector)
     L, B, eigenvalue = _rescued(c.L, c.B, eigenvalue)
-    L_new = natural_step(L, B, c.damping * step(c.count, eigenvalue))
+    gamma = step(c.count, eigenvalue)
+    # after a step that was taken back: the safe step, shortened
+    gamma = xp.where(c.damping < 1.0, c.damping * xp.minimum(gamma, safe_step(c.count, eigenvalue)), gamma)
+    L_new = natural_step(L, B, gamma)
     B_new = gram(A, L_new)
-    merit = _merit(L_new, B_new)
-    # A step that does not decrease the merit (NaN included) is taken back, and the next one is half as long.
+    merit, residual = _merit(L_new, B_new), _residual(B_new)
+    # A step that increases the merit (NaN included) is taken back. Near the solution the merit is flat to rounding, and
+    # the residual, which falls quadratically once |G|_F < 0.68, is the better judge.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
-    accept = merit <= c.merit + rounding
-    residual = xp.where(accept, _residual(B_new), c.residual)
+    near = c.residual * math.sqrt(A.shape[-1]) < BASIN
+    accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))
+    residual = xp.where(accept, residual, c.residual)
     improved = (residual < c.best) | (merit < c.merit - rounding)
     return _Carry(
         count=c.count + 1.0,

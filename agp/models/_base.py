@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import as_columns, check_finite, check_inputs, check_like
+from agp.checks import check_finite, check_inputs, check_like, check_targets
 from agp.likelihoods import Likelihood, Prediction
 
 __all__ = ["MEMORY", "Conditioned", "Model", "rows_within"]
@@ -43,6 +43,11 @@ class Model(ABC):
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
 
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """The number of outputs P."""
+
     @abstractmethod
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data, and the pullback ``bar=1.0 -> (model_bar, X_bar)``.
@@ -75,6 +80,7 @@ class Model(ABC):
         name, reference = self._reference()
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_outputs(y)
         self.likelihood.check_targets(y)
 
     # -- prediction -------------------------------------------------------------------------------------------------
@@ -121,8 +127,8 @@ class Model(ABC):
 
         Raises as `predict`, and ValueError for targets outside the likelihood's support.
         """
-        check_like("y", y, "X", X)
-        y = as_columns(y)
+        y = check_targets(X, y)
+        self._check_outputs(y)
         self.likelihood.check_targets(y)
         mu, var = self.predict(X, memory=memory)
         return self.likelihood.predictive_log_density(mu, var, y)
@@ -136,8 +142,13 @@ class Model(ABC):
         rows = rows_within(memory, floats_per_row, X) if floats_per_row else N
         for start in range(0, N, rows):
             chunk = X[start : min(start + rows, N), :]
-            check_finite("X", chunk)
+            check_finite("X", chunk, first_row=start)
             yield chunk
+
+    def _check_outputs(self, y: Array) -> None:
+        if y.shape[1] != self.outputs:
+            msg = f"y has {y.shape[1]} outputs, the model has {self.outputs}; build the model for such targets."
+            raise ValueError(msg)
 
     def _check_width(self, X: Any) -> None:
         name, reference = self._reference()

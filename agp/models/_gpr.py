@@ -52,6 +52,17 @@ class GPR(Model):
             raise TypeError(msg)
         return cls(kernel, likelihood, X, y)
 
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[1]
+
+    def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
+        xp = backend_of(X).xp
+        if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
+            msg = "the exact GP predicts from the data that it was built with; train it on the same data."
+            raise ValueError(msg)
+
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
         if scale != 1.0:
             msg = f"the log evidence needs all data at once, but scale is {scale!r}; train on the full batch."

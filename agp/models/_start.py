@@ -28,6 +28,7 @@ def started(kernel: Kernel | None, likelihood: Likelihood | None, X: Array, y: A
     kernel = (RBF() if kernel is None else kernel).from_data(X, likelihood.latent_variance(variance))
     kernel, likelihood = _usable(kernel, X), _usable(likelihood, X)
     kernel.check(X.shape[1])
+    likelihood.check_parameters()
     return kernel, likelihood
 
 

@@ -89,13 +89,17 @@ class SVGP(Model):
         y = check_data(X, y)
         kernel, likelihood = started(kernel, likelihood, X, y)
         Z = _inducing(X, Z, num_inducing, seed)
-        if jitter is not None and not jitter >= 0:
-            msg = f"jitter is {jitter!r}, but must be None, zero or positive."
+        if jitter is not None and not 0 <= jitter < float("inf"):
+            msg = f"jitter is {jitter!r}, but must be None, or a finite number from zero on."
             raise ValueError(msg)
         model = cls(kernel, likelihood, posterior=None, Z=Z, jitter=jitter)  # type: ignore[arg-type]
         model._check_width(X)
         Kuu = inducing_covariance(model)[0]
         return cls(kernel, likelihood, posterior.from_prior(Kuu, y.shape[1]), Z, jitter)
+
+    @property
+    def outputs(self) -> int:
+        return self.posterior.outputs
 
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
         return elbo(self, X, as_columns(y), scale=scale)

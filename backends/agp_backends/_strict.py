@@ -28,7 +28,7 @@ class StrictBackend(Backend):
         return _name(x.device)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
-        return xp.asarray(np.asarray(x, dtype=dtype), device=xp.Device(device) if device else None)
+        return xp.asarray(np.array(x, dtype=dtype), device=xp.Device(device) if device else None)
 
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x.to_device(CPU))

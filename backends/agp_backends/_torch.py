@@ -4,6 +4,7 @@
 warning, and an eager step is right.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ class TorchBackend(Backend):
 
     def _special_functions(self):
         s = torch.special
-        return {"log_ndtr": s.log_ndtr, "ndtr": s.ndtr, "erf": s.erf, "gammaln": s.gammaln}
+        return {"log_ndtr": s.log_ndtr, "ndtr": _ndtr, "erf": s.erf, "gammaln": s.gammaln}
 
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
@@ -67,3 +68,8 @@ class TorchBackend(Backend):
             value = f(inputs)
             grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))
+
+
+def _ndtr(x: Array) -> Array:
+    # torch.special.ndtr loses all digits in the left tail; erfc does not
+    return 0.5 * torch.special.erfc(-math.sqrt(0.5) * x)

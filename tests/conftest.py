@@ -1,0 +1,33 @@
+"""Fixtures: the backends that every numerical test runs on, and blocks small enough for small matrices to recurse."""
+
+import importlib.util
+
+import pytest
+from helpers import NUMPY, STRICT, TORCH, Place
+
+PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT}
+
+
+def _available(place: Place) -> Place:
+    if importlib.util.find_spec(place.name) is None:
+        pytest.skip(f"{place.name} is not installed: not executed")
+    return place
+
+
+@pytest.fixture(params=list(PLACES))
+def backend(request) -> Place:
+    """Each array library in turn; array-api-strict on a device that is not the default."""
+    return _available(PLACES[request.param])
+
+
+@pytest.fixture
+def torch_place() -> Place:
+    """Torch, or a skip."""
+    return _available(TORCH)
+
+
+@pytest.fixture(params=[3, 128], ids=["recursive", "dense"])
+def block(request, monkeypatch) -> int:
+    """The size below which triangular products are dense: small matrices recurse at 3, and do not at 128."""
+    monkeypatch.setattr("agp.linalg._triangular.BLOCK", request.param)
+    return request.param

@@ -1,0 +1,380 @@
+"""What the tests share: places to compute in, stored reference values, small problems and judges of gradients."""
+
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.backend import backend_of, get_backend, like, to_numpy
+from agp.constraints import POSITIVE
+from agp.kernels import RBF, Matern32
+from agp.kernels._stationary import Stationary, safe_sqrt
+from agp.likelihoods import Bernoulli, Gaussian
+from agp.models import SVGP
+from agp.posteriors import Relaxed, Whitened, inducing_covariance
+
+REFERENCE = Path(__file__).parent / "reference"
+
+EXACT = 1e-8
+"""Closed form against automatic differentiation in float64: one mathematics, rounding apart."""
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array library and a device on it."""
+
+    name: str
+    device: str | None = None
+
+    def array(self, x: Any, dtype: str = "float64") -> Any:
+        """A host array here."""
+        return get_backend(self.name).from_numpy(np.asarray(x), dtype=dtype, device=self.device)
+
+    def move(self, model: Any, dtype: str = "float64") -> Any:
+        """A model or an array here."""
+        return tree.to_backend(model, self.name, dtype=dtype, device=self.device)
+
+    def check(self, x: Any, dtype: str = "float64") -> None:
+        """Fail unless x is an array of this library, device and dtype."""
+        B = backend_of(x)
+        assert B is get_backend(self.name)
+        assert x.dtype == getattr(B.xp, dtype)
+        if self.device is not None:
+            assert B.device_name(x) == self.device
+
+    def numpy(self, x: Any, dtype: str = "float64") -> np.ndarray:
+        """The host copy of an array that must be from here."""
+        self.check(x, dtype)
+        return np.asarray(to_numpy(x))
+
+
+NUMPY = Place("numpy")
+TORCH = Place("torch", "cpu")
+STRICT = Place("array_api_strict", "device1")
+
+
+def relative_error(actual: Any, desired: Any) -> float:
+    """Largest difference, in units of the largest entry of what is desired (or of 1e-300)."""
+    actual, desired = np.asarray(actual), np.asarray(desired)
+    assert actual.shape == desired.shape, (actual.shape, desired.shape)
+    assert np.isfinite(actual).all()
+    return float(np.max(np.abs(actual - desired)) / max(np.max(np.abs(desired)), 1e-300))
+
+
+def assert_close(actual: Any, desired: Any, tolerance: float, label: str = "") -> None:
+    """Fail where the relative error exceeds the tolerance."""
+    error = relative_error(actual, desired)
+    assert error <= tolerance, f"{label}: relative error {error:.3g} > {tolerance:.3g}"
+
+
+# -- stored reference values ------------------------------------------------------------------------------------------
+
+
+class Case:
+    """One stored file: inputs as arrays of a place, outputs as host arrays, and a record of which were looked at."""
+
+    def __init__(self, name: str, place: Place) -> None:
+        self.name, self.place = name, place
+        with np.load(REFERENCE / f"{name}.npz", allow_pickle=False) as file:
+            self._data = {key: file[key] for key in file.files}
+        self.meta = json.loads(str(self._data.pop("meta")))
+        self.seen: set[str] = set()
+        factor = max(1.0, float(self.meta.get("cond_Kuu") or 1.0) / 1e6)
+        self.value_tolerance, self.gradient_tolerance = 1e-9 * factor, 1e-7 * factor
+
+    def host(self, name: str) -> np.ndarray:
+        """An input, on the host."""
+        return self._data[f"in_{name}"]
+
+    def array(self, name: str) -> Any:
+        """An input, in the place of this case."""
+        return self.place.array(self.host(name))
+
+    def given(self, name: str) -> bool:
+        """Whether there is such an input."""
+        return f"in_{name}" in self._data
+
+    @property
+    def outputs(self) -> set[str]:
+        """The names of all outputs."""
+        return {key[4:] for key in self._data if key.startswith("out_")}
+
+    def has(self, name: str) -> bool:
+        """Whether there is such an output."""
+        return f"out_{name}" in self._data
+
+    def out(self, name: str) -> np.ndarray:
+        """An output, which counts as looked at."""
+        self.seen.add(name)
+        return self._data[f"out_{name}"]
+
+    def value(self, name: str, actual: Any, tolerance: float | None = None) -> None:
+        """Compare a value, its shape up to axes of length one."""
+        self._compare(name, actual, self.value_tolerance if tolerance is None else tolerance)
+
+    def gradient(self, name: str, actual: Any) -> None:
+        """Compare a gradient."""
+        self._compare(name, actual, self.gradient_tolerance)
+
+    def _compare(self, name: str, actual: Any, tolerance: float) -> None:
+        desired = self.out(name)
+        actual = self.place.numpy(actual)
+        assert np.squeeze(actual).shape == np.squeeze(desired).shape, name
+        assert_close(np.squeeze(actual), np.squeeze(desired), tolerance, f"{self.name}:{name}")
+
+    def finished(self, **left_out: str) -> None:
+        """Fail unless every output was looked at or is left out, by its name, for a reason."""
+        assert self.outputs - self.seen - left_out.keys() == set()
+        assert left_out.keys() & self.seen == set()
+
+
+# -- kernels that only the tests have, to meet files written for them -------------------------------------------------
+
+
+@tree.model
+class Matern12(Stationary):
+    """exp(-r)."""
+
+    variance: Any = tree.param(POSITIVE, default=None)
+    lengthscale: Any = tree.param(POSITIVE, default=None)
+
+    def profile(self, r2):
+        xp = backend_of(r2).xp
+        r = safe_sqrt(r2)
+        decay = xp.exp(-r)
+        positive = r > 0.0
+        return decay, lambda: xp.where(positive, -0.5 * decay / xp.where(positive, r, xp.ones_like(r)), 0.0 * r)
+
+
+@tree.model
+class Matern52(Stationary):
+    """(1 + sqrt(5) r + 5 r2 / 3) exp(-sqrt(5) r), with `extra` added to k(x, x) as some peers add their jitter."""
+
+    variance: Any = tree.param(POSITIVE, default=None)
+    lengthscale: Any = tree.param(POSITIVE, default=None)
+    extra: float = 0.0
+
+    def profile(self, r2):
+        scaled = 5.0**0.5 * safe_sqrt(r2)
+        decay = backend_of(r2).xp.exp(-scaled)
+        return (1.0 + scaled + 5.0 / 3.0 * r2) * decay, lambda: -5.0 / 6.0 * (1.0 + scaled) * decay
+
+    def diag(self, X):
+        value, pullback = super().diag(X)
+        return value + self.extra, pullback
+
+
+@tree.model
+class PeerProbit(Bernoulli):
+    """The pure probit with GPyTorch's log Phi: below -1 a rational function that is off by up to 5e-5."""
+
+    def _log_density(self, f, y):
+        B = backend_of(f)
+        xp = B.xp
+        sign = 2.0 * y - 1.0
+        x = sign * f
+        numerator, denominator = xp.full_like(x, 0.5641895835477550741), xp.ones_like(x)
+        for r in (1.2753666447299659, 5.0190497267842675, 6.1602098531096305, 7.4097406059647418, 2.9788656263939929):
+            numerator = -x * numerator / 2.0**0.5 + r
+        for q in (2.2605285207673270, 9.3960340162350542, 12.048951927855129, 17.081440747466004, 9.6089653271927879):
+            denominator = -x * denominator / 2.0**0.5 + q
+        denominator = -x * denominator / 2.0**0.5 + 3.3690752069827528
+        tail = xp.log(0.5 * xp.abs(numerator / denominator)) - 0.5 * x * x
+        value = xp.where(x < -1.0, tail, B.special("log_ndtr", x))
+
+        def pullback(bar):
+            return tree.cotangent(self), bar * sign * xp.exp(-0.5 * x * x - 0.5 * math.log(2.0 * math.pi) - value)
+
+        return value, pullback
+
+
+KERNELS_BY_FORMULA = {
+    "SquaredExponential": RBF,
+    "SharedIndependent(SquaredExponential": RBF,
+    "ScaleKernel(rbf": RBF,
+    "gpr_rbf_white": RBF,
+    "Matern32": Matern32,
+    "gpr_matern32_white": Matern32,
+    "Matern52": Matern52,
+    "ScaleKernel(matern52": Matern52,
+    "Matern12": Matern12,
+}
+
+
+def kernel_of(case: Case) -> Any:
+    """The kernel that a stored file was written for."""
+    cls = next(cls for start, cls in KERNELS_BY_FORMULA.items() if case.meta["kernel"].startswith(start))
+    return cls(case.array("variance"), case.array("lengthscales"))
+
+
+def likelihood_of(case: Case, points: int = 20) -> Any:
+    """The likelihood that a stored file was written for."""
+    name = case.meta.get("likelihood") or "gaussian"
+    if name == "gaussian":
+        return Gaussian(case.array("noise_variance"))
+    assert name in ("bernoulli", "bernoulli_pure")
+    if case.meta["peer"] == "GPyTorch":
+        return PeerProbit(points=points)
+    return Bernoulli(squash=0.0 if name == "bernoulli_pure" else 1e-3, points=points)
+
+
+# -- small problems ---------------------------------------------------------------------------------------------------
+
+
+KERNELS = {
+    "rbf": lambda: RBF(0.8, 0.7),
+    "rbf-ard": lambda: RBF(0.8, (0.7, 1.1, 0.9)),
+    "matern32": lambda: Matern32(1.2, 0.8),
+    "matern32-ard": lambda: Matern32(1.2, (0.8, 1.3, 0.6)),
+    "sum": lambda: RBF(0.8, 0.7) + Matern32(0.5, 1.4),
+    "sum-ard": lambda: RBF(0.8, (0.7, 1.1, 0.9)) + Matern32(0.5, (1.4, 0.8, 1.0)),
+}
+POSTERIORS = ("whitened", "relaxed", "relaxed-plain")
+LIKELIHOODS = {
+    "gaussian": lambda: Gaussian(0.2),
+    "bernoulli": lambda: Bernoulli(),
+    "bernoulli-squash": lambda: Bernoulli(squash=1e-3),
+}
+
+
+def as_arrays(model: Any) -> Any:
+    """The model whose leaves given as numbers have become host arrays."""
+    return tree.with_leaves(model, {k: np.asarray(v, dtype=np.float64) for k, v in tree.leaves(model).items()})
+
+
+def posterior_of(kind: str, Kuu: np.ndarray, outputs: int, rng: np.random.Generator) -> Any:
+    """A random q(u) on the host; inverse factors are about 10 % off in every entry."""
+    M = Kuu.shape[0]
+    mean = rng.normal(size=(M, outputs))
+    if kind == "whitened":
+        scale = np.tril(0.3 * rng.normal(size=(outputs, M, M)))
+        diagonal = np.arange(M)
+        scale[:, diagonal, diagonal] = 0.5 + rng.uniform(size=(outputs, M))
+        return Whitened(mean, scale)
+    site = 0.1 + rng.uniform(size=M)
+    inverse_factor = np.linalg.cholesky(np.linalg.inv(Kuu + np.diag(site)))
+    inverse_factor = inverse_factor * (1.0 + 0.1 * rng.normal(size=(M, M)))
+    return Relaxed(mean, site, np.tril(inverse_factor), preconditioned=kind == "relaxed")
+
+
+def problem(
+    kernel: str = "rbf-ard",
+    posterior: str = "relaxed",
+    likelihood: str = "gaussian",
+    *,
+    outputs: int = 1,
+    inducing: int = 7,
+    rows: int = 12,
+    seed: int = 0,
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A random model on the host, far from any optimum, with its data (X [N, 3], y [N, P])."""
+    rng = np.random.default_rng([seed, outputs, inducing])
+    X, Z = rng.normal(size=(rows, 3)), rng.normal(size=(inducing, 3))
+    y = rng.normal(size=(rows, outputs)) if likelihood == "gaussian" else rng.integers(0, 2, size=(rows, outputs)) * 1.0
+    blank: Any = None
+    start = SVGP(as_arrays(KERNELS[kernel]()), as_arrays(LIKELIHOODS[likelihood]()), blank, Z, jitter=1e-3)
+    Kuu = inducing_covariance(start)[0]
+    model = SVGP(start.kernel, start.likelihood, posterior_of(posterior, Kuu, outputs, rng), Z, jitter=1e-3)
+    return model, X, y
+
+
+def toy_data(rows: int = 30, outputs: int = 1, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """A smooth function of two inputs with a little noise, on the host: X [N, 2], y [N, P]."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=(rows, 2))
+    phase = np.arange(outputs)
+    y = np.sin(1.5 * X[:, :1] + phase) + 0.5 * X[:, 1:] + 0.1 * rng.normal(size=(rows, outputs))
+    return X, y
+
+
+# -- judges of gradients ----------------------------------------------------------------------------------------------
+
+Leaves = Mapping[str, Any]
+Stage = Callable[[Leaves], tuple[tuple, Callable[..., dict]]]
+"""From named arrays to outputs and the pullback from their cotangents to those of the named arrays."""
+
+
+def cotangents_for(stage: Stage, leaves: Leaves, seed: int = 11) -> tuple:
+    """Random cotangents, like the outputs of a stage."""
+    rng = np.random.default_rng(seed)
+    outputs = stage(leaves)[0]
+    return tuple(backend_of(x).xp.asarray(rng.normal(size=tuple(x.shape)), **like(x)) for x in outputs)
+
+
+def closed_form(stage: Stage, leaves: Leaves, bars: tuple) -> dict[str, Any]:
+    """The pullback's answer, zeros for None."""
+    found = stage(leaves)[1](*bars)
+    return {k: backend_of(x).xp.zeros_like(x) if found.get(k) is None else found[k] for k, x in leaves.items()}
+
+
+def autograd(stage: Stage, leaves: Leaves, bars: tuple) -> dict[str, Any]:
+    """Torch's answer through the same forward."""
+    import torch
+
+    inputs = {k: x.detach().clone().requires_grad_() for k, x in leaves.items()}
+    total = functools.reduce(torch.add, [torch.sum(x * bar) for x, bar in zip(stage(inputs)[0], bars, strict=True)])
+    grads = torch.autograd.grad(total, list(inputs.values()), materialize_grads=True, allow_unused=True)
+    return dict(zip(inputs, grads, strict=True))
+
+
+def slope_by_differences(stage: Stage, leaves: Leaves, bars: tuple, name: str, direction: np.ndarray) -> float:
+    """The derivative of sum(bars * outputs) along a direction of one leaf, by central differences of order four."""
+
+    def at(step: float) -> float:
+        outputs = stage({**leaves, name: leaves[name] + step * direction})[0]
+        return float(sum(np.sum(x * bar) for x, bar in zip(outputs, bars, strict=True)))
+
+    h = 1e-3
+    return (8.0 * (at(h) - at(-h)) - (at(2.0 * h) - at(-2.0 * h))) / (12.0 * h)
+
+
+def assert_closed_form_is_autograd(stage: Stage, leaves: Leaves, tolerance: float = EXACT) -> None:
+    """Closed form against torch for host leaves, every one of them."""
+    here = {k: TORCH.array(x) for k, x in leaves.items()}
+    bars = cotangents_for(stage, here)
+    ours, theirs = closed_form(stage, here, bars), autograd(stage, here, bars)
+    for name in leaves:
+        assert_close(TORCH.numpy(ours[name]), TORCH.numpy(theirs[name]), tolerance, name)
+
+
+def assert_closed_form_is_slope(stage: Stage, leaves: Leaves, tolerance: float = 1e-7) -> None:
+    """Closed form against differences for host leaves; truncation is O(1e-12), rounding O(1e-13) of the total."""
+    rng = np.random.default_rng(5)
+    bars = cotangents_for(stage, leaves)
+    ours = closed_form(stage, leaves, bars)
+    for name, x in leaves.items():
+        direction = np.asarray(rng.normal(size=np.shape(x)))
+        if name in ("scale", "posterior.scale"):
+            direction = np.tril(direction)
+        slope = slope_by_differences(stage, leaves, bars, name, direction)
+        scale = np.linalg.norm(ours[name]) * np.linalg.norm(direction)
+        assert abs(np.sum(ours[name] * direction) - slope) <= tolerance * max(scale, 1e-6), name
+
+
+def bound_stage(model: Any, y: np.ndarray, scale: float = 1.0) -> Stage:
+    """The bound as a function of the model's constrained parameters and of X."""
+
+    def stage(leaves: Leaves) -> tuple[tuple, Callable[..., dict]]:
+        B = backend_of(leaves["X"])
+        others = {k: v for k, v in tree.leaves(model).items() if k not in leaves}
+        place = {k: B.from_numpy(v, device=B.device_name(leaves["X"])) for k, v in others.items()}
+        here = tree.with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
+        targets = B.from_numpy(y, device=B.device_name(leaves["X"]))
+        value, pull = here.bound(leaves["X"], targets, scale=scale)
+
+        def pullback(bar):
+            model_bar, X_bar = pull(bar)
+            return tree.leaves(model_bar) | {"X": X_bar}
+
+        return (value,), pullback
+
+    return stage

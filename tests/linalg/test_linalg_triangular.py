@@ -1,0 +1,85 @@
+"""Products that know their triangles, against dense products."""
+
+import numpy as np
+import pytest
+from helpers import assert_close
+
+from agp import linalg
+from agp.linalg import _triangular
+
+
+def _random(shape, lower=False, symmetric=False, seed=0):
+    A = np.random.default_rng([seed, *shape]).normal(size=shape)
+    A = np.tril(A) if lower else A
+    return A + A.swapaxes(-1, -2) if symmetric else A
+
+
+PRODUCTS = {
+    "lower_of": (lambda n, b: (_random((*b, n, n + 2)), _random((*b, n + 2, n), seed=1)), lambda X, Y: np.tril(X @ Y)),
+    "times_lower": (lambda n, b: (_random((*b, n + 1, n)), _random((*b, n, n), True)), lambda A, L: A @ L),
+    "lower_times": (lambda n, b: (_random((*b, n, n), True), _random((*b, n, n + 1))), lambda L, C: L @ C),
+    "lower_transposed_times": (
+        lambda n, b: (_random((*b, n, n), True), _random((*b, n, n + 1))),
+        lambda L, C: L.swapaxes(-1, -2) @ C,
+    ),
+    "lower_product": (
+        lambda n, b: (_random((*b, n, n)), _random((*b, n, n), True, seed=1)),
+        lambda A, L: np.tril(A @ L),
+    ),
+    "lower_transposed_product": (
+        lambda n, b: (_random((*b, n, n), True), _random((*b, n, n), True, seed=1)),
+        lambda L, C: np.tril(L.swapaxes(-1, -2) @ C),
+    ),
+    "lower_times_lower": (
+        lambda n, b: (_random((*b, n, n), True), _random((*b, n, n), True, seed=1)),
+        lambda L, Y: L @ Y,
+    ),
+    "gram": (
+        lambda n, b: (_random((*b, n, n), symmetric=True), _random((*b, n, n), True, seed=1)),
+        lambda A, L: np.tril(L.swapaxes(-1, -2) @ A @ L),
+    ),
+    "congruence": (
+        lambda n, b: (_random((*b, n, n), True), _random((*b, n, n), symmetric=True, seed=1)),
+        lambda L, X: L @ X @ L.swapaxes(-1, -2),
+    ),
+}
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 13, 16])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product_is_dense(name, size, batch, backend, block):
+    operands, dense = PRODUCTS[name]
+    host = operands(size, batch)
+    found = getattr(linalg, name)(*(backend.array(x) for x in host))
+    assert_close(backend.numpy(found), dense(*host), 1e-13)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_float32_stays(name, backend, block):
+    operands, dense = PRODUCTS[name]
+    host = [x.astype(np.float32) for x in operands(7, ())]
+    found = getattr(linalg, name)(*(backend.array(x, "float32") for x in host))
+    assert_close(backend.numpy(found, "float32"), dense(*host), 1e-5)
+
+
+@pytest.mark.parametrize("size", [130, 257])
+def test_default_block_recurses(size):
+    assert size > _triangular.BLOCK
+    A, L = _random((size, size), symmetric=True), _random((size, size), True, seed=1)
+    assert_close(linalg.gram(A, L), np.tril(L.T @ A @ L), 1e-12)
+
+
+def test_upper_halves_are_not_read(block):
+    # what lies above the diagonal of A L never matters to gram, nor does anything above that of L
+    A, L = _random((7, 7), symmetric=True), _random((7, 7), True, seed=1)
+    C = np.tril(A @ L) + np.triu(np.full((7, 7), np.nan), 4) if block == 3 else np.tril(A @ L)
+    if block == 3:
+        assert_close(linalg.lower_transposed_product(L, C), np.tril(L.T @ A @ L), 1e-12)
+    assert_close(linalg.lower_transposed_product(L, np.tril(A @ L)), np.tril(L.T @ A @ L), 1e-12)
+
+
+def test_phi_halves_the_diagonal(backend):
+    A = _random((2, 4, 4))
+    found = backend.numpy(linalg.phi(backend.array(A)))
+    np.testing.assert_allclose(found, np.tril(A, -1) + 0.5 * np.tril(np.triu(A)), rtol=1e-15)

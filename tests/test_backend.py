@@ -1,0 +1,225 @@
+"""Finding a backend, what each one supplies, and what is said when there is none."""
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.special
+from helpers import NUMPY
+
+import agp
+from agp.backend import Backend, backend_of, get_backend, known_backends, like, to_numpy
+from agp.errors import BackendError
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(BackendError, match="unknown backend 'numpie'; known are array_api_strict, numpy, torch"):
+        get_backend("numpie")
+
+
+def test_a_missing_library_is_one_clear_error(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    get_backend.cache_clear()
+    try:
+        with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"agp\[torch\]\""):
+            get_backend("torch")
+        status = {s.name: s for s in known_backends()}["torch"]
+        assert not status.usable
+        assert "not installed" in status.reason
+    finally:
+        get_backend.cache_clear()
+        _restore()
+
+
+def _restore():
+    """Instances are found by type: forget those made before the cache was emptied."""
+    from agp import backend
+
+    backend._BY_TYPE.clear()
+
+
+def test_a_broken_library_is_one_clear_error(monkeypatch):
+    class Broken:
+        def load(self):
+            msg = "libtorch.so: cannot open shared object file"
+            raise OSError(msg)
+
+    monkeypatch.setattr("agp.backend._entry_points", lambda: {"torch": Broken()})
+    get_backend.cache_clear()
+    try:
+        with pytest.raises(BackendError, match=r"installed but cannot be used: libtorch\.so"):
+            get_backend("torch")
+    finally:
+        get_backend.cache_clear()
+        _restore()
+
+
+@pytest.mark.parametrize("thing", [[1.0, 2.0], 1.0, None, "x"], ids=["list", "number", "none", "text"])
+def test_what_is_no_array_is_a_type_error_with_a_remedy(thing):
+    with pytest.raises(TypeError, match=r"not an array of a known library .*agp\.to_backend"):
+        backend_of(thing)
+
+
+def test_importing_agp_imports_no_array_library_but_numpy():
+    code = "import agp, sys; print(sorted({'torch', 'array_api_strict', 'jax', 'cupy'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_known_backends_are_sorted_and_describe_themselves():
+    found = {status.name: status for status in known_backends()}
+    assert list(found) == sorted(found)
+    assert {"numpy", "torch", "array_api_strict"} <= found.keys()
+    assert found["numpy"].usable
+    assert found["numpy"].version == np.__version__
+    assert found["numpy"].devices == ["cpu"]
+    assert found["numpy"].gradients == ("closed-form",)
+    assert found["array_api_strict"].conformance
+    assert not found["numpy"].conformance
+
+
+def test_torch_offers_both_modes(torch_place):
+    status = {s.name: s for s in known_backends()}["torch"]
+    assert status.gradients == ("closed-form", "autodiff")
+    assert "cpu" in status.devices
+
+
+def test_the_type_decides(backend):
+    x = backend.array([1.0])
+    assert backend_of(x) is get_backend(backend.name)
+    assert backend_of(x).name == backend.name
+
+
+def test_numpy_scalars_are_arrays():
+    assert backend_of(np.float64(1.0)).name == "numpy"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_like_gives_dtype_and_device(dtype, backend):
+    x = backend.array([1.0, 2.0], dtype)
+    backend.check(backend_of(x).xp.ones((2,), **like(x)), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_there_and_back(dtype, backend):
+    host = np.arange(6.0).reshape(2, 3).astype(dtype)
+    B = get_backend(backend.name)
+    x = B.from_numpy(host, device=backend.device)
+    backend.check(x, dtype)
+    np.testing.assert_array_equal(to_numpy(x), host)
+    assert to_numpy(x).dtype == dtype
+    host[0, 0] = 99.0
+    assert to_numpy(x)[0, 0] == 0.0
+
+
+def test_whole_numbers_stay_whole(backend):
+    x = get_backend(backend.name).from_numpy(np.array([3, 1]), device=backend.device)
+    assert to_numpy(x).dtype == np.int64
+
+
+def test_numpy_has_one_device():
+    with pytest.raises(ValueError, match="NumPy has no device 'cuda:0'"):
+        get_backend("numpy").from_numpy(np.zeros(2), device="cuda:0")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["log_ndtr", "ndtr", "erf", "gammaln"])
+def test_special_functions(name, dtype, backend):
+    host = np.array([0.1, 0.5, 1.0, 2.5, 7.0]) * (1.0 if name == "gammaln" else -1.0)
+    found = get_backend(backend.name).special(name, backend.array(host, dtype))
+    expected = getattr(scipy.special, name)(host)
+    # far left tails of the plain cdf have absolute accuracy only: log_ndtr is there for them
+    tolerance = {"float64": 1e-12, "float32": 2e-5}[dtype]
+    atol = 1e-15 if dtype == "float64" else 1e-7
+    np.testing.assert_allclose(backend.numpy(found, dtype), expected, rtol=tolerance, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_an_unknown_special_function_names_both(name):
+    pytest.importorskip(name)
+    with pytest.raises(BackendError, match=f"backend '{name}' has no special function 'zeta'; it has erf, gammaln"):
+        get_backend(name).special("zeta", get_backend(name).from_numpy(np.zeros(1)))
+
+
+def test_control_flow(backend):
+    B = get_backend(backend.name)
+    one, two = backend.array(1.0), backend.array(2.0)
+    assert B.cond(one < two, lambda: "yes", lambda: "no") == "yes"
+    assert B.cond(one > two, lambda: "yes", lambda: "no") == "no"
+    (last,) = B.while_loop(lambda x: x < 100.0, lambda x: (x * two,), (one,))
+    assert backend.numpy(last) == 128.0
+
+
+def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
+    B = get_backend(backend.name)
+    calls = []
+
+    def f(a, block):
+        calls.append(block)
+        return a * a * float(block), lambda bar: bar * 2.0 * a * float(block)
+
+    def add(x, y):
+        return y if x is None else x + y
+
+    value, pullback = B.fold(f, backend.array(3.0), [1, 2, 3], add=add)
+    assert backend.numpy(value) == 54.0
+    assert calls == [1, 2, 3]
+    assert backend.numpy(pullback(0.5)) == 18.0
+    assert calls == [1, 2, 3] * 2
+
+
+def test_no_autodiff_is_an_error_that_names_the_other_mode():
+    with pytest.raises(BackendError, match="'numpy' has no automatic differentiation; use gradient='closed-form'"):
+        get_backend("numpy").value_and_grad(lambda leaves: leaves["a"], {"a": NUMPY.array(1.0)})
+
+
+def test_torch_value_and_grad(torch_place):
+    B = get_backend("torch")
+    leaves = {"a": torch_place.array([1.0, 2.0]), "unused": torch_place.array(3.0)}
+    value, grads = B.value_and_grad(lambda x: (x["a"] ** 2).sum(), leaves)
+    assert torch_place.numpy(value) == 5.0
+    np.testing.assert_array_equal(torch_place.numpy(grads["a"]), [2.0, 4.0])
+    np.testing.assert_array_equal(torch_place.numpy(grads["unused"]), 0.0)
+    assert not value.requires_grad
+    assert not leaves["a"].requires_grad
+
+
+def test_torch_stop_gradient_and_remat(torch_place):
+    import torch
+
+    B = get_backend("torch")
+    x = torch_place.array(3.0).requires_grad_()
+    assert not B.stop_gradient(x).requires_grad
+    (slope,) = torch.autograd.grad(B.remat(lambda a: a * a)(x), [x])
+    assert torch_place.numpy(slope) == 6.0
+
+
+def test_defaults_leave_things_as_they_are(backend):
+    B = get_backend(backend.name)
+    x = backend.array(1.0)
+
+    def f(a):
+        return a
+
+    assert B.compile(f) is f
+    B.synchronise(x)
+    assert B.is_concrete(x)
+    assert B.peak_memory() > 1.0
+    assert agp.backend_of is backend_of
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda B: B.from_numpy(np.zeros(1)),
+        lambda B: B.to_numpy(np.zeros(1)),
+        lambda B: B.cholesky(np.eye(1)),
+        lambda B: B.solve_triangular(np.eye(1), np.eye(1)),
+    ],
+    ids=["from_numpy", "to_numpy", "cholesky", "solve_triangular"],
+)
+def test_a_plug_in_must_supply_these(call):
+    with pytest.raises(NotImplementedError):
+        call(Backend())

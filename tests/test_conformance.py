@@ -1,0 +1,355 @@
+"""What the mathematics may use: the standard and nothing else; and what inverse-free methods may never use."""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+from helpers import NUMPY, STRICT, Place, assert_close, problem, toy_data
+
+import agp
+from agp import tree
+from agp.backend import get_backend, known_backends, to_numpy
+from agp.errors import NotPositiveDefiniteError
+from agp.gradient import GradientMode, value_and_gradient
+from agp.inducing import kmeans
+from agp.likelihoods import Bernoulli
+from agp.models import GPR, SVGP
+from agp.posteriors import Relaxed, Whitened
+from agp.training import train
+
+PACKAGE = Path(agp.__file__).parent
+ROOMS = ("kernels", "likelihoods", "posteriors", "bounds", "updates", "linalg", "models")
+ORDER = (
+    ("errors", "constraints", "backend"),
+    ("tree", "host"),
+    ("checks", "gradient", "linalg"),
+    ("kernels", "likelihoods"),
+    ("posteriors",),
+    ("bounds", "inducing", "metrics", "io"),
+    ("updates", "models"),
+    ("training",),
+)
+"""A room imports from its own line or from those above."""
+
+MODULES = sorted(path for room in ROOMS for path in (PACKAGE / room).glob("*.py"))
+
+
+def _names(paths):
+    return [str(path.relative_to(PACKAGE)) for path in paths]
+
+
+def _imports(source: ast.AST) -> set[str]:
+    """The dotted names of everything that a module imports, at its top and inside functions."""
+    found = set()
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+# -- the source -------------------------------------------------------------------------------------------------------
+
+
+def test_all_rooms_are_there():
+    assert all((PACKAGE / room / "__init__.py").exists() for room in ROOMS)
+    assert len(MODULES) > 20
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_names(MODULES))
+def test_mathematics_names_no_array_library(path):
+    allowed = {"agp", "math", "abc", "collections", "contextlib", "contextvars", "dataclasses", "fnmatch", "functools"}
+    allowed |= {"typing", "warnings", "itertools", "enum", "operator"}
+    assert {name.split(".")[0] for name in _imports(ast.parse(path.read_text()))} <= allowed
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_names(MODULES))
+def test_mathematics_asks_for_no_backend_by_name(path):
+    source = ast.parse(path.read_text())
+    names = {status.name for status in known_backends()} | {"jax", "cupy"}
+    docstrings = {id(node.value) for node in ast.walk(source) if isinstance(node, ast.Expr)}
+    text = [n for n in ast.walk(source) if isinstance(n, ast.Constant) and id(n) not in docstrings]
+    assert not [n.value for n in text if isinstance(n.value, str) and n.value in names]
+    called = [n for n in ast.walk(source) if isinstance(n, ast.Name) and n.id in ("get_backend", "known_backends")]
+    assert not called
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_names(MODULES))
+def test_mathematics_asks_for_no_name_of_a_backend(path):
+    compared = [side for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare) for side in _sides(n)]
+    assert not [side for side in compared if isinstance(side, ast.Attribute) and side.attr == "name"]
+
+
+def _sides(node: ast.Compare) -> list[ast.expr]:
+    return [node.left, *node.comparators]
+
+
+def test_rooms_import_only_from_rooms_below():
+    level = {name: i for i, names in enumerate(ORDER) for name in names}
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room not in level:
+            continue
+        used = {n.split(".")[1] for n in _imports(ast.parse(path.read_text())) if n.startswith("agp.")}
+        wrong += [f"{path.relative_to(PACKAGE)}: {name}" for name in used if level.get(name, 99) > level[room]]
+    assert not wrong
+
+
+# -- public names -----------------------------------------------------------------------------------------------------
+
+
+def _public_modules() -> list[str]:
+    found = [info.name for info in pkgutil.walk_packages(agp.__path__, "agp.")]
+    return ["agp", *(name for name in found if not any(part.startswith("_") for part in name.split(".")))]
+
+
+def _defined(source: ast.Module, is_package: bool) -> set[str]:
+    functions = (ast.FunctionDef, ast.ClassDef)
+    names = {n.name for n in source.body if isinstance(n, functions)}
+    aliases = [n for n in source.body if isinstance(n, ast.AnnAssign) and "TypeAlias" in ast.unparse(n.annotation)]
+    names |= {n.target.id for n in aliases if isinstance(n.target, ast.Name)}
+    if is_package:
+        names |= {a.asname or a.name for n in source.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    return {name for name in names if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", _public_modules())
+def test_all_is_complete(name):
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    path = Path(module.__file__)
+    defined = _defined(ast.parse(path.read_text()), path.name == "__init__.py")
+    assert sorted(defined - set(module.__all__)) == []
+    assert all(hasattr(module, public) for public in module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+@pytest.mark.parametrize("name", _public_modules())
+def test_everything_public_has_a_docstring(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    missing = []
+    for public in module.__all__:
+        value = getattr(module, public)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            missing += _undocumented(public, value)
+    assert not missing
+
+
+def _undocumented(name: str, value) -> list[str]:
+    text = inspect.getdoc(value)
+    missing = [] if text and not text.startswith(f"{name}(") else [name]
+    if inspect.isclass(value):
+        own = [(n, m) for n, m in vars(value).items() if not n.startswith("_") and inspect.isroutine(m)]
+        missing += [f"{name}.{n}" for n, _ in own if not inspect.getdoc(getattr(value, n))]
+    return missing
+
+
+# -- array-api-strict, on a device that is not the default ------------------------------------------------------------
+
+
+def _strict(**flags):
+    import array_api_strict
+
+    return array_api_strict.ArrayAPIStrictFlags(**flags)
+
+
+MODELS = {
+    "relaxed": lambda X, y: SVGP.from_data(X, y, posterior=Relaxed, num_inducing=8),
+    "whitened": lambda X, y: SVGP.from_data(X, y, posterior=Whitened, num_inducing=8),
+    "bernoulli": lambda X, y: SVGP.from_data(X, 1.0 * _sign(y), likelihood=Bernoulli(), num_inducing=8),
+    "exact": lambda X, y: GPR.from_data(X, y),
+}
+
+
+def _sign(y):
+    B = agp.backend_of(y)
+    return B.xp.astype(y > 0.0, y.dtype)
+
+
+def _data(place, dtype="float64", outputs=2):
+    X, y = toy_data(outputs=outputs)
+    return place.array(X, dtype), place.array(y, dtype)
+
+
+def _train_and_predict(kind, X, y, steps=5):
+    model = MODELS[kind](X, y)
+    targets = _sign(y) if kind == "bernoulli" else y
+    batch_size = None if kind == "exact" else 10
+    result = train(model, X, targets, steps=steps, batch_size=batch_size)
+    return result.model, result.trace
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_training_and_prediction_under_strict(kind, backend):
+    X, y = _data(backend)
+    model, trace = _train_and_predict(kind, X, y)
+    Xs = X[:4, :]
+    outputs = [*model.predict(Xs), *model.predict(Xs, observed=True), model.predict_mean(Xs)]
+    for leaf in tree.describe(model):
+        backend.check(leaf.value)
+    for x in outputs:
+        assert backend.numpy(x).shape == (4, 2)
+        assert np.isfinite(to_numpy(x)).all()
+    assert backend.numpy(model.predict_covariance(Xs)).shape == (2, 4, 4)
+    targets = _sign(y) if kind == "bernoulli" else y
+    assert backend.numpy(model.log_density(Xs, targets[:4, :])).shape == (4,)
+    assert len(trace["bound"]) == 5
+    host_model, host_trace = _train_and_predict(kind, *_data(NUMPY))
+    np.testing.assert_allclose(trace["bound"], host_trace["bound"], rtol=1e-9)
+    for name, value in tree.leaves(host_model).items():
+        assert_close(to_numpy(tree.leaves(model)[name]), value, 1e-8, name)
+
+
+@pytest.mark.parametrize("posterior", ["whitened", "relaxed"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "bernoulli-squash"])
+def test_no_shape_depends_on_data(posterior, likelihood):
+    # what a compiler must be able to trace: no masks as indices, no shapes from values
+    model, X, y = problem("sum-ard", posterior, likelihood, outputs=2)
+    here, X, y = STRICT.move(model), STRICT.array(X), STRICT.array(y)
+    with _strict(boolean_indexing=False, data_dependent_shapes=False):
+        value, gradient = value_and_gradient(here, X, y)
+        prediction = here.predict(X)
+    for x in (value, *gradient.values(), *prediction):
+        STRICT.check(x)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_whole_runs_with_no_shape_that_depends_on_data(kind):
+    with _strict(boolean_indexing=False, data_dependent_shapes=False):
+        model, trace = _train_and_predict(kind, *_data(STRICT))
+    assert np.isfinite(trace["bound"]).all()
+    STRICT.check(tree.leaves(model)["kernel.variance"])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_float32_on_a_device_without_float64(kind):
+    place = Place("array_api_strict", "no_float64")
+    X, y = _data(place, "float32")
+    model, trace = _train_and_predict(kind, X, y)
+    for leaf in tree.describe(model):
+        place.check(leaf.value, "float32")
+    for x in (*model.predict(X), model.predict_mean(X), model.predict_covariance(X[:3, :])):
+        assert np.isfinite(place.numpy(x, "float32")).all()
+    _, expected = _train_and_predict(kind, *_data(NUMPY))
+    # five steps in single precision, from a jitter of 1e-4 rather than 1e-6
+    np.testing.assert_allclose(trace["bound"], expected["bound"], rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_inducing_inputs_are_put_where_the_data_are(dtype, backend):
+    X, _ = _data(backend, dtype)
+    Z = kmeans(X, 6, seed=1)
+    assert backend.numpy(Z, dtype).shape == (6, 2)
+    assert_close(to_numpy(Z), kmeans(toy_data()[0], 6, seed=1), 1e-5)
+
+
+# -- inverse-free means it --------------------------------------------------------------------------------------------
+
+SOLVERS = {
+    "numpy.linalg": """cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank pinv qr slogdet solve svd
+        svdvals tensorinv tensorsolve""",
+    "scipy.linalg": """cho_factor cho_solve cholesky cholesky_banded det eig eigh eigvals eigvalsh get_lapack_funcs inv
+        ldl lstsq lu lu_factor lu_solve null_space orth pinv pinvh qr schur solve solve_banded solve_triangular sqrtm
+        svd svdvals""",
+    "torch.linalg": """cholesky cholesky_ex det eig eigh eigvals eigvalsh inv inv_ex ldl_factor lstsq lu lu_factor
+        lu_solve pinv qr slogdet solve solve_ex solve_triangular svd svdvals""",
+    "torch": """cholesky cholesky_solve cholesky_inverse inverse logdet lu_solve pinverse qr slogdet svd
+        triangular_solve""",
+}
+
+
+class Forbidden(AssertionError):
+    """A factorisation or a solve was called."""
+
+
+def _forbidden(*args, **kwargs):
+    raise Forbidden
+
+
+@pytest.fixture
+def no_solvers(monkeypatch):
+    """Every factorisation, solve and decomposition that can be reached raises."""
+    for module, names in SOLVERS.items():
+        if module.startswith("torch") and importlib.util.find_spec("torch") is None:
+            continue
+        target = importlib.import_module(module)
+        for name in names.split():
+            monkeypatch.setattr(target, name, _forbidden)
+    for status in filter(lambda status: status.usable, known_backends()):
+        cls = type(get_backend(status.name))
+        monkeypatch.setattr(cls, "cholesky", _forbidden)
+        monkeypatch.setattr(cls, "solve_triangular", _forbidden)
+
+
+def _run_relaxed(place, likelihood=None, mode: GradientMode = "closed-form"):
+    X, y = _data(place)
+    targets = y if likelihood is None else _sign(y)
+    model = SVGP.from_data(X, targets, posterior=Relaxed, likelihood=likelihood, num_inducing=8)
+    updates = agp.recipe(model, 12, rate=0.05, gradient=mode)
+    result = train(model, X, targets, steps=12, batch_size=10, updates=updates)
+    model = result.model
+    outputs = [*model.predict(X), *model.predict(X, observed=True), model.predict_mean(X), model.predict_covariance(X)]
+    outputs.append(model.log_density(X, targets))
+    for x in outputs:
+        assert np.isfinite(place.numpy(x)).all()
+    assert max(result.trace["inverse_steps"]) > 0
+    assert max(result.trace["residual"]) < 5e-3
+
+
+@pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
+def test_relaxed_runs_where_every_solver_raises(likelihood, backend, no_solvers):
+    _run_relaxed(backend, likelihood)
+
+
+def test_relaxed_autodiff_runs_where_every_solver_raises(torch_place, no_solvers):
+    _run_relaxed(torch_place, mode="autodiff")
+
+
+@pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
+def test_relaxed_runs_without_the_linear_algebra_extension(likelihood):
+    with _strict(enabled_extensions=()):
+        _run_relaxed(STRICT, likelihood)
+
+
+def test_whitened_needs_a_solver(backend, no_solvers):
+    X, y = _data(backend)
+    model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=8)
+    with pytest.raises(Forbidden):
+        model.bound(X, y)
+    with pytest.raises(Forbidden):
+        model.predict(X)
+
+
+def test_whitened_needs_the_linear_algebra_extension():
+    X, y = _data(STRICT)
+    model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=8)
+    with _strict(enabled_extensions=()), pytest.raises((AttributeError, RuntimeError)):
+        model.bound(X, y)
+
+
+def test_solvers_do_raise(no_solvers):
+    with pytest.raises(Forbidden):
+        scipy.linalg.solve_triangular(np.eye(2), np.eye(2))
+    with pytest.raises(Forbidden):
+        np.linalg.inv(np.eye(2))
+
+
+# -- one answer to failure --------------------------------------------------------------------------------------------
+
+
+def test_a_covariance_of_nan_is_one_error_everywhere(backend):
+    X, y = _data(backend)
+    model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=8)
+    broken = tree.with_leaves(model, {"kernel.variance": backend.array(np.nan)})
+    with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries"):
+        broken.bound(X, y)

@@ -1,0 +1,65 @@
+"""Scores, on numbers that a person can check."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from agp.metrics import coverage, error_rate, nlpd, rmse
+
+
+def test_nlpd_is_the_mean_of_negated_log_densities():
+    assert nlpd(np.array([-1.0, -2.0, 0.0])) == 1.0
+
+
+def test_rmse_of_three_and_four():
+    assert rmse(np.array([[3.0], [4.0]]), np.zeros((2, 1))) == pytest.approx(np.sqrt(12.5))
+
+
+def test_rmse_is_zero_for_perfect_means():
+    y = np.arange(6.0).reshape(3, 2)
+    assert rmse(y, y) == 0.0
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(1.9599, 1.0), (1.9600, 0.0), (-1.9599, 1.0), (-1.9600, 0.0)])
+def test_coverage_counts_the_central_interval(offset, expected):
+    mean = np.array([[5.0], [7.0]])
+    assert coverage(mean, np.full((2, 1), 4.0), mean + 2 * offset) == expected
+
+
+def test_coverage_of_calibrated_predictions_is_its_level():
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=(40_000, 1)), rng.uniform(0.1, 3, size=(40_000, 1))
+    y = mean + np.sqrt(variance) * rng.normal(size=mean.shape)
+    assert coverage(mean, variance, y) == pytest.approx(0.95, abs=0.005)
+    assert scipy.stats.norm.cdf(1.959963984540054) == pytest.approx(0.975, abs=1e-12)
+
+
+def test_error_rate_counts_missed_labels():
+    probability = np.array([[0.9], [0.2], [0.6], [0.1]])
+    assert error_rate(probability, np.array([[1.0], [0.0], [0.0], [1.0]])) == 0.5
+    assert error_rate(probability, (probability > 0.5) * 1.0) == 0.0
+
+
+@pytest.mark.parametrize("score", ["rmse", "coverage", "error_rate"])
+def test_targets_without_their_column_are_scored_right_or_refused(score):
+    # [N, 1] against [N] would broadcast to N x N silently; models accept targets [N]
+    rng = np.random.default_rng(0)
+    mean, y = rng.uniform(size=(50, 1)), (rng.uniform(size=50) > 0.5) * 1.0
+    scores = {
+        "rmse": lambda t: rmse(mean, t),
+        "coverage": lambda t: coverage(mean, np.full((50, 1), 0.1), t),
+        "error_rate": lambda t: error_rate(mean, t),
+    }
+    try:
+        found = scores[score](y)
+    except ValueError:
+        return
+    assert found == pytest.approx(scores[score](y[:, None]))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [nlpd(np.zeros(2)), rmse(np.zeros((2, 1)), np.ones((2, 1))), error_rate(np.ones((2, 1)), np.ones((2, 1)))],
+)
+def test_scores_are_floats(result):
+    assert type(result) is float

@@ -1,0 +1,187 @@
+"""R-SVGP and its inversion by matrix products against stored values of the authors' implementation."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Case, autograd, bound_stage, kernel_of, likelihood_of
+
+from agp import tree
+from agp.kernels import Matern32
+from agp.linalg import constant_step, gram, inverse_factor, natural_step
+from agp.models import SVGP
+from agp.posteriors import Relaxed, inducing_covariance, marginals
+
+RSVGP = [
+    "relaxedgp_rsvgp_T",
+    "relaxedgp_rsvgp_T_rough_jitter1e-6",
+    "relaxedgp_rsvgp_bernoulli_T",
+    "relaxedgp_rsvgp_identity",
+    "relaxedgp_rsvgp_identity_optimalT",
+    "relaxedgp_rsvgp_initT",
+    "relaxedgp_rsvgp_p3_shared_T",
+    "relaxedgp_rsvgp_p3_shared_identity",
+]
+LSVGP = [
+    "relaxedgp_lsvgp_identity",
+    "relaxedgp_lsvgp_bernoulli_identity",
+    "relaxedgp_lsvgp_inv",
+    "relaxedgp_lsvgp_inv_jitter1e-6",
+    "relaxedgp_lsvgp_p3_shared_identity",
+    "relaxedgp_lsvgp_p3_shared_inv",
+]
+GRADIENTS = {
+    "grad_variance": "kernel.variance",
+    "grad_lengthscales": "kernel.lengthscale",
+    "grad_Z": "Z",
+    "grad_q_mu": "posterior.mean",
+    "grad_q_sqrt": "posterior.site",
+    "grad_noise_variance": "likelihood.noise_variance",
+}
+
+
+def _target(case):
+    Kuu = case.place.numpy(kernel_of(case)(case.array("Z"))[0])
+    return Kuu + np.diag(case.host("q_sqrt") + case.meta["jitter"])
+
+
+def _model(case, preconditioned):
+    # L-SVGP is the limit in which L L^T is the inverse
+    relaxed = case.given("q_T_sqrt")
+    L = case.host("q_T_sqrt") if relaxed else np.linalg.cholesky(np.linalg.inv(_target(case)))
+    posterior = Relaxed(case.array("q_mu"), case.array("q_sqrt"), case.place.array(L), preconditioned)
+    return SVGP(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
+
+
+def _preconditioned(file):
+    return file.removesuffix("_jitter1e-6").removesuffix("_rough").rsplit("_", 1)[1] in ("T", "inv")
+
+
+def _scale(case):
+    return float(case.host("num_data")) / case.host("X").shape[0]
+
+
+def _compare(case, model):
+    X, Y, Xs = case.array("X"), case.array("Y"), case.array("Xs")
+    (mu, var, kl), _ = marginals(model, X)
+    ell = model.likelihood.expected_log_density(mu, var, Y)[0]
+    prediction = model.predict(Xs)
+    bound, pullback = model.bound(X, Y, scale=_scale(case))
+    found = {
+        "elbo": bound,
+        "kl": kl,
+        "sum_var_exp": case.place.array(case.place.numpy(ell).sum()),
+        "f_mean_X": mu,
+        "f_var_X": var,
+        "f_mean": prediction.mean,
+        "f_var": prediction.variance,
+        "f_cov": model.predict_covariance(Xs),
+    }
+    for name, actual in found.items():
+        if case.has(name):
+            case.value(name, actual)
+    bar = tree.leaves(pullback(1.0)[0])
+    assert "posterior.inverse_factor" not in bar
+    for name, leaf in GRADIENTS.items():
+        if case.has(name):
+            case.gradient(name, bar[leaf])
+
+
+@pytest.mark.parametrize("file", RSVGP)
+def test_relaxed(file, backend):
+    case = Case(file, backend)
+    model = _model(case, _preconditioned(file))
+    _compare(case, model)
+    Kuu = inducing_covariance(model)[0]
+    q: Any = model.posterior
+    case.value("q_mu_prec", q._weights(q.factorise(Kuu)[0])[0])
+    case.value("K_tilde", q.inverse_target(Kuu))
+    constant = "constant in the closed form; see the test by automatic differentiation"
+    case.finished(grad_q_T_sqrt=constant, quality_T="no such function")
+
+
+@pytest.mark.parametrize("file", RSVGP)
+def test_relaxed_by_automatic_differentiation(file, torch_place):
+    # The inverse factor is a constant of the closed form by design; the same forward has the peer's derivative.
+    case = Case(file, torch_place)
+    model = _model(case, _preconditioned(file))
+    leaves = tree.leaves(model) | {"X": case.array("X")}
+    gradients = autograd(bound_stage(model, case.host("Y"), _scale(case)), leaves, (torch_place.array(1.0),))
+    for name, leaf in GRADIENTS.items():
+        if case.has(name):
+            case.gradient(name, gradients[leaf])
+    factor_bar = gradients["posterior.inverse_factor"].tril()
+    if file == "relaxedgp_rsvgp_identity_optimalT":  # stationary there, so only rounding is left
+        assert np.abs(torch_place.numpy(factor_bar)).max() < 1e-9
+        assert np.abs(case.out("grad_q_T_sqrt")).max() < 1e-9
+    else:
+        case.gradient("grad_q_T_sqrt", factor_bar)
+
+
+@pytest.mark.parametrize("file", LSVGP)
+def test_relaxed_at_the_inverse_is_lsvgp(file, backend):
+    # At L L^T = Kt^-1, held fixed, values and all gradients are those of L-SVGP.
+    case = Case(file, backend)
+    _compare(case, _model(case, _preconditioned(file)))
+    case.finished(q_mu_prec="compared through f_mean")
+
+
+@pytest.mark.parametrize("file", ["relaxedgp_p3_separate_kl"])
+def test_kl_of_separate_kernels(file, backend):
+    # P single-output models, one for each kernel
+    case = Case(file, backend)
+    total, optimal = 0.0, []
+    for p in range(3):
+        kernel = Matern32(backend.array(case.host("variance")[p]), backend.array(case.host("lengthscales")[p]))
+        Kuu = kernel(case.array("Z"))[0]
+        Kt = backend.numpy(Kuu) + np.diag(case.host("q_sqrt"))
+        mean = backend.array(case.host("q_mu")[:, p : p + 1])
+        for L, exact in ((case.host("q_T_sqrt")[p], False), (np.linalg.cholesky(np.linalg.inv(Kt)), True)):
+            q = Relaxed(mean, case.array("q_sqrt"), backend.array(L), preconditioned=False)
+            kl = backend.numpy(q.kl_divergence(q.factorise(Kuu)[0])[0])
+            optimal = [*optimal, float(kl)] if exact else optimal
+            total += 0.0 if exact else float(kl)
+    case.value("kl_rsvgp_corrected", backend.array(total))
+    case.value("kl_lsvgp_per_output", backend.array(optimal))
+    wrong = "the peer subtracts M once"
+    case.finished(kl_rsvgp_as_computed=wrong, kl_rsvgp_optimalT_as_computed=wrong)
+
+
+# -- inversion --------------------------------------------------------------------------------------------------------
+
+
+def _iterate(case: Case, start: str):
+    A, L = case.array("A"), case.array(f"B0_{start}")
+    desired, residuals = case.out(f"B_iters_{start}"), case.out(f"frobenius_{start}")
+    for i, gamma in enumerate(case.out("gammas")):
+        np.testing.assert_allclose(case.place.numpy(L), desired[i], rtol=0, atol=1e-9 * np.abs(desired[i]).max())
+        found = inverse_factor(A, L, max_steps=0)
+        assert float(found.restarts) == 0.0
+        np.testing.assert_allclose(case.place.numpy(found.residual), residuals[i], rtol=1e-7, atol=1e-13)
+        L = natural_step(L, gram(A, L), float(gamma))
+    np.testing.assert_allclose(case.place.numpy(L), desired[-1], rtol=0, atol=1e-6 * np.abs(desired[-1]).max())
+
+
+@pytest.mark.parametrize(
+    "file", ["relaxedgp_ng_constant_gamma0.3", "relaxedgp_ng_constant_gamma1", "relaxedgp_ng_loglinear"]
+)
+def test_iterates(file, backend, block):
+    case = Case(file, backend)
+    starts = ["near", "init"] if case.has("B_iters_init") else ["near"]
+    for start in starts:
+        _iterate(case, start)
+    case.finished(**{f"predictive_variance_{start}": "no such criterion" for start in starts})
+
+
+@pytest.mark.parametrize("exponent", [2, 6])
+@pytest.mark.parametrize("file", ["relaxedgp_ng_stopping"])
+def test_stopping_by_residual(file, exponent, backend):
+    case = Case(file, backend)
+    key = f"frobenius_tol1em{exponent}"
+    found = inverse_factor(
+        case.array("A"), case.array("B0"), tolerance=10.0**-exponent, max_steps=30, step=constant_step(1.0)
+    )
+    assert float(found.steps) == float(case.out(f"returned_steps_{key}")) - 1.0  # the peer counts one more
+    assert float(found.restarts) == 0.0
+    case.value(f"B_{key}", found.factor, 1e-9)
+    case.value(f"criterion_{key}", found.residual, 1e-6)

@@ -1,0 +1,353 @@
+"""Checkpoints: a run that was killed gives the numbers of one that was not; other files are refused."""
+
+import json
+import re
+import zipfile
+
+import numpy as np
+import pytest
+
+from agp import GPR, SVGP, Gaussian, Interrupted, Relaxed, Whitened, io, to_backend, to_numpy, train
+from agp.kernels import Matern32
+from agp.tree import leaves
+from agp.updates import Adam, InverseUpdate
+
+METHODS = [pytest.param(Whitened, id="whitened"), pytest.param(Relaxed, id="relaxed")]
+
+
+class Killed(Exception):
+    pass
+
+
+def kill_at(step):
+    def callback(progress):
+        if progress.step == step:
+            raise Killed
+
+    return callback
+
+
+def interrupt_at(step):
+    def callback(progress):
+        if progress.step == step:
+            raise KeyboardInterrupt
+
+    return callback
+
+
+def stop_at(step):
+    return lambda progress: progress.step == step
+
+
+def data(library="numpy", dtype="float64"):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = np.sin(2 * X[:, :1]) + 0.1 * rng.normal(size=(40, 2))
+    return to_backend(X, library, dtype=dtype), to_backend(y, library, dtype=dtype)
+
+
+def sparse(X, y, posterior=Relaxed, num_inducing=6, **options):
+    return SVGP.from_data(X, y, posterior=posterior, num_inducing=num_inducing, **options)
+
+
+def assert_same(result, expected):
+    assert result.steps == expected.steps
+    assert result.trace == expected.trace
+    for name, value in leaves(expected.model).items():
+        np.testing.assert_array_equal(to_numpy(leaves(result.model)[name]), to_numpy(value), err_msg=name)
+
+
+# -- the same numbers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("posterior", METHODS)
+@pytest.mark.parametrize("killed_at", [4, 11, 17, 24])
+def test_a_killed_run_resumes_to_the_same_bits(killed_at, posterior, dtype, tmp_path):
+    X, y = data(dtype=dtype)
+    model = sparse(X, y, posterior)
+    options = {"steps": 25, "batch_size": 8, "seed": 4}
+    expected = train(model, X, y, **options)
+    options |= {"checkpoint": tmp_path / "run.npz", "checkpoint_every": 5}
+    with pytest.raises(Killed):
+        train(model, X, y, **options, callbacks=[kill_at(killed_at)])
+    assert_same(train(model, X, y, **options), expected)
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_other_libraries_resume_to_the_same_bits(library, tmp_path):
+    pytest.importorskip(library)
+    X, y = data(library)
+    model = sparse(X, y)
+    options = {"steps": 12, "batch_size": 8}
+    expected = train(model, X, y, **options)
+    options |= {"checkpoint": tmp_path / "run.npz", "checkpoint_every": 4}
+    with pytest.raises(Killed):
+        train(model, X, y, **options, callbacks=[kill_at(6)])
+    assert_same(train(model, X, y, **options), expected)
+
+
+@pytest.mark.parametrize("stop", ["callback", "keyboard"])
+def test_a_stopped_run_goes_on_from_where_it_stopped(stop, tmp_path):
+    X, y = data()
+    model = sparse(X, y)
+    path = tmp_path / "run.npz"
+    expected = train(model, X, y, steps=20, batch_size=8)
+    if stop == "callback":
+        assert train(model, X, y, steps=20, batch_size=8, checkpoint=path, callbacks=[stop_at(13)]).steps
+    else:
+        with pytest.raises(Interrupted):
+            train(model, X, y, steps=20, batch_size=8, checkpoint=path, callbacks=[interrupt_at(13)])
+    seen = []
+    result = train(model, X, y, steps=20, batch_size=8, checkpoint=path, callbacks=[lambda p: seen.append(p.step)])
+    assert seen == list(range(14, 21))
+    assert_same(result, expected)
+
+
+def test_the_exact_gp_resumes_too(tmp_path):
+    X, y = data()
+    model = GPR.from_data(X, y)
+    expected = train(model, X, y, steps=9)
+    path = tmp_path / "run.npz"
+    train(model, X, y, steps=9, checkpoint=path, callbacks=[stop_at(4)])
+    assert_same(train(model, X, y, steps=9, checkpoint=path), expected)
+
+
+def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
+    X, y = data()
+    model, path, seen = sparse(X, y), tmp_path / "run.npz", []
+    expected = train(model, X, y, steps=10, checkpoint=path)
+    again = train(model, X, y, steps=10, checkpoint=path, callbacks=[lambda p: seen.append(p)])
+    assert seen == []
+    assert again.seconds == expected.seconds
+    assert_same(again, expected)
+
+
+def test_frozen_leaves_resume(tmp_path):
+    X, y = data()
+    model, path = sparse(X, y), tmp_path / "run.npz"
+    updates = [Adam(frozen=("*",)), InverseUpdate()]
+    train(model, X, y, steps=3, updates=updates, checkpoint=path)
+    assert train(model, X, y, steps=6, updates=updates, checkpoint=path).steps == 6
+
+
+class Stateless:
+    """An update that has nothing to save."""
+
+    def init(self, model):
+        return {}
+
+    def __call__(self, model, batch, state):
+        return model, state, {"rows": np.asarray(float(batch.X.shape[0]))}
+
+
+@pytest.mark.parametrize("updates", [[Stateless()], [Adam(), Stateless()]], ids=["alone", "after-adam"])
+def test_updates_without_a_state_resume(updates, tmp_path):
+    X, y = data()
+    model, path = sparse(X, y, Whitened), tmp_path / "run.npz"
+    train(model, X, y, steps=3, updates=updates, checkpoint=path)
+    assert train(model, X, y, steps=6, updates=updates, checkpoint=path).steps == 6
+
+
+@pytest.mark.parametrize("seed", [np.int64(3), 3.0], ids=["numpy", "float"])
+def test_seeds_of_every_kind_resume(seed, tmp_path):
+    X, y = data()
+    model, path = sparse(X, y), tmp_path / "run.npz"
+    expected = train(model, X, y, steps=6, batch_size=8, seed=seed)
+    train(model, X, y, steps=6, batch_size=8, seed=seed, checkpoint=path, callbacks=[stop_at(3)])
+    assert_same(train(model, X, y, steps=6, batch_size=8, seed=seed, checkpoint=path), expected)
+
+
+def test_time_accumulates_over_resumptions(tmp_path):
+    X, y = data()
+    model, path = sparse(X, y), tmp_path / "run.npz"
+    first = train(model, X, y, steps=10, checkpoint=path, callbacks=[stop_at(5)])
+    assert train(model, X, y, steps=10, checkpoint=path).seconds > first.seconds > 0
+
+
+# -- runs that do not match ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The checkpoint of a run of six steps, stopped after three."""
+    X, y = data()
+    path = tmp_path / "run.npz"
+    train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=path, callbacks=[stop_at(3)])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, r"run\.npz was written by a run with seed=0; this one has seed=1"),
+        ({"batch_size": 10}, r"run\.npz was written by a run with batch_size=8; this one has batch_size=10"),
+    ],
+    ids=["seed", "batch_size"],
+)
+def test_a_checkpoint_of_other_batches_is_refused(written, change, message):
+    X, y = data()
+    with pytest.raises(ValueError, match=message):
+        train(sparse(X, y), X, y, **({"steps": 6, "batch_size": 8, "checkpoint": written} | change))
+
+
+def test_a_run_with_another_recipe_is_refused(written):
+    X, y = data()
+    with pytest.raises(ValueError, match="was written by a run with steps=6; this one has steps=60"):
+        train(sparse(X, y), X, y, steps=60, batch_size=8, checkpoint=written)
+
+
+def test_a_checkpoint_of_other_data_is_refused(written):
+    X, y = data()
+    with pytest.raises(ValueError, match=r"run\.npz was written by a run with .*data"):
+        train(sparse(X, y), X, y + 1.0, steps=6, batch_size=8, checkpoint=written)
+
+
+def test_chosen_updates_may_go_on_for_longer(tmp_path):
+    X, y = data()
+    model, path, updates = sparse(X, y), tmp_path / "run.npz", [Adam(), InverseUpdate()]
+    train(model, X, y, steps=4, updates=updates, checkpoint=path)
+    expected = train(model, X, y, steps=9, updates=updates)
+    assert_same(train(model, X, y, steps=9, updates=updates, checkpoint=path), expected)
+
+
+def test_a_checkpoint_with_other_leaves_is_refused(written):
+    X, y = data()
+    with pytest.raises(ValueError, match=r"model=SVGP\(.*posterior=Relaxed.*; this one has .*Whitened"):
+        train(sparse(X, y, Whitened), X, y, steps=6, batch_size=8, checkpoint=written)
+
+
+def test_a_checkpoint_with_leaves_of_other_shapes_is_refused(written):
+    X, y = data()
+    with pytest.raises(ValueError, match=r"run\.npz"):
+        train(sparse(X, y, num_inducing=7), X, y, steps=6, batch_size=8, checkpoint=written)
+
+
+def test_a_checkpoint_of_another_precision_is_refused(written):
+    X, y = data(dtype="float32")
+    with pytest.raises((TypeError, ValueError), match=r"run\.npz"):
+        train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_checkpoint_of_other_updates_is_refused(written, count):
+    X, y = data()
+    updates = [Adam(), InverseUpdate(), InverseUpdate()][:count]
+    with pytest.raises(ValueError, match=r"run\.npz"):
+        train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written, updates=updates)
+
+
+def test_a_checkpoint_of_other_frozen_leaves_is_refused(written):
+    X, y = data()
+    updates = [Adam(frozen=("Z",)), InverseUpdate()]
+    with pytest.raises(ValueError, match=r"run\.npz"):
+        train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written, updates=updates)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def broken_files(path):
+    whole = path.read_bytes()
+    yield "truncated", whole[: len(whole) // 2]
+    yield "empty", b""
+    yield "text", b"not a checkpoint"
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "flipped", "foreign", "directory", "no-json", "pickle"])
+def test_files_that_are_no_checkpoints_are_refused(written, kind):
+    X, y = data()
+    for name, content in list(broken_files(written)):
+        if name == kind:
+            written.write_bytes(content)
+    if kind == "flipped":
+        whole = bytearray(written.read_bytes())
+        middle = len(whole) // 2
+        whole[middle : middle + 64] = bytes(64)
+        written.write_bytes(bytes(whole))
+    if kind == "foreign":
+        np.savez(written, a=np.ones(3))
+    if kind == "directory":
+        written.unlink()
+        written.mkdir()
+    if kind == "no-json":
+        np.savez(written, meta=np.asarray("{"))
+    if kind == "pickle":
+        np.savez(written, meta=np.asarray([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match=r"run\.npz is not a checkpoint of agp .*; name another file, or remove it"):
+        train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
+
+
+@pytest.mark.parametrize("meta", [{}, {"seed": 0, "batch_size": 8}, [1, 2]], ids=["empty", "no-step", "list"])
+def test_archives_with_other_facts_are_refused(written, meta):
+    X, y = data()
+    with np.load(written) as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(written, **(arrays | {"meta": np.asarray(json.dumps(meta))}))
+    with pytest.raises(ValueError, match=r"run\.npz"):
+        train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
+
+
+def test_writing_leaves_one_file_and_nothing_else(tmp_path):
+    X, y = data()
+    train(sparse(X, y), X, y, steps=10, checkpoint=tmp_path / "run.npz", checkpoint_every=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
+    assert zipfile.is_zipfile(tmp_path / "run.npz")
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(written, monkeypatch):
+    before = written.read_bytes()
+
+    def full(*args, **kwargs):
+        args[0].write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        io.save_checkpoint(written, {"a": np.ones(2)}, {})
+    assert written.read_bytes() == before
+    assert [path.name for path in written.parent.iterdir()] == [written.name]
+
+
+@pytest.mark.parametrize("suffix", ["", ".npz", ".checkpoint"])
+def test_the_file_has_the_name_that_was_asked_for(tmp_path, suffix):
+    X, y = data()
+    path = tmp_path / f"run{suffix}"
+    train(sparse(X, y), X, y, steps=4, checkpoint=str(path), callbacks=[stop_at(2)])
+    assert train(sparse(X, y), X, y, steps=4, checkpoint=path).steps == 4
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_folder_that_does_not_exist_is_refused_before_the_first_step(tmp_path):
+    X, y = data()
+    seen = []
+    folder = tmp_path / "absent"
+    with pytest.raises((OSError, ValueError), match="absent"):
+        train(sparse(X, y), X, y, steps=5, checkpoint=folder / "run.npz", callbacks=[lambda p: seen.append(p.step)])
+    assert seen == []
+
+
+def test_nested_arrays_and_facts_come_back(tmp_path):
+    path = tmp_path / "some.npz"
+    arrays = {"model": {"kernel.variance": np.asarray(2.0)}, "states": {"0": {"first": {"Z": np.ones((2, 3))}}}}
+    io.save_checkpoint(path, arrays, {"step": 4, "trace": {"bound": [0.1, -1e-300]}})
+    loaded, facts = io.load_checkpoint(path, __import__("agp").get_backend("numpy"))
+    assert facts == {"step": 4, "trace": {"bound": [0.1, -1e-300]}}
+    assert loaded["model"]["kernel.variance"].shape == ()
+    np.testing.assert_array_equal(loaded["states"]["0"]["first"]["Z"], np.ones((2, 3)))
+
+
+def test_a_saved_matern_does_not_resume_as_another_kernel(tmp_path):
+    X, y = data()
+    path = tmp_path / "run.npz"
+    train(sparse(X, y), X, y, steps=4, checkpoint=path, callbacks=[stop_at(2)])
+    with pytest.raises(ValueError, match=re.escape("run.npz")):
+        train(sparse(X, y, kernel=Matern32()), X, y, steps=4, checkpoint=path)
+
+
+def test_a_model_saved_with_one_noise_resumes_with_the_saved_one(tmp_path):
+    X, y = data()
+    path = tmp_path / "run.npz"
+    expected = train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4)
+    train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path, callbacks=[stop_at(2)])
+    assert_same(train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path), expected)

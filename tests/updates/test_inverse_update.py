@@ -1,0 +1,130 @@
+"""The inverse factor follows its matrix."""
+
+import numpy as np
+import pytest
+
+from agp import RBF, SVGP, Gaussian, to_backend, to_numpy, train, tree
+from agp.linalg import constant_step
+from agp.posteriors import inducing_covariance
+from agp.updates import Adam, Batch, InverseUpdate
+
+
+def problem(M=12):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = np.sin(2 * X[:, :1])
+    return SVGP.from_data(X, y, kernel=RBF(1.0, [1.0, 0.7]), likelihood=Gaussian(0.1), num_inducing=M), Batch(X, y, 1.0)
+
+
+def residual(model):
+    Kt = to_numpy(model.posterior.inverse_target(inducing_covariance(model)[0]))
+    L = to_numpy(model.posterior.inverse_factor)
+    return np.linalg.norm(L.T @ Kt @ L - np.eye(len(L))) / np.sqrt(len(L))
+
+
+def apply(model, batch, update=None):
+    update = update or InverseUpdate()
+    return update(model, batch, update.init(model))
+
+
+@pytest.mark.parametrize("tolerance", [5e-3, 1e-9])
+def test_the_residual_stays_below_the_tolerance_after_every_step(tolerance):
+    model, batch = problem()
+    seen = []
+    updates = [Adam(5e-2), InverseUpdate(tolerance=tolerance)]
+    result = train(
+        model, batch.X, batch.y, steps=40, updates=updates, callbacks=[lambda p: seen.append(residual(p.model))]
+    )
+    assert max(seen) < tolerance * (1 + 1e-6) + 1e-12
+    np.testing.assert_allclose(result.trace["residual"], seen, rtol=1e-3, atol=1e-11)
+    assert 0 < sum(result.trace["inverse_steps"]) < 40 * 8
+    assert sum(result.trace["restarts"]) == 0
+
+
+def test_a_model_starts_with_a_good_factor():
+    assert residual(problem()[0]) < 5e-3
+
+
+def test_a_good_factor_costs_no_step():
+    model, batch = problem()
+    same, _, info = apply(model, batch)
+    assert info["inverse_steps"] == 0
+    np.testing.assert_array_equal(same.posterior.inverse_factor, model.posterior.inverse_factor)
+
+
+@pytest.mark.parametrize("name", ["kernel.lengthscale", "kernel.variance", "posterior.site"])
+@pytest.mark.parametrize("factor", [0.3, 0.98, 1.02, 3.0])
+def test_the_factor_follows_a_jump_of_the_parameters(name, factor):
+    model, batch = problem()
+    jumped = tree.with_leaves(model, {name: factor * tree.leaves(model)[name]})
+    found, _, info = apply(jumped, batch)
+    assert residual(found) < 5e-3
+    assert np.all(np.diag(found.posterior.inverse_factor) > 0)
+    np.testing.assert_allclose(info["residual"], residual(found), rtol=1e-6)
+
+
+def spoiled(L, kind):
+    bad = np.array(L)
+    if kind == "nan":
+        bad[3, 1] = np.nan
+    return {"nan": bad, "inf": bad * np.inf if kind == "inf" else bad, "huge": 1e3 * bad, "overflow": 1e300 * bad}[kind]
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("kind", ["nan", "inf", "huge", "overflow"])
+def test_a_factor_that_cannot_be_used_is_thrown_away(kind):
+    model, batch = problem()
+    wrong = tree.with_leaves(model, {"posterior.inverse_factor": spoiled(model.posterior.inverse_factor, kind)})
+    found, _, info = apply(wrong, batch)
+    assert info["restarts"] == 1
+    assert residual(found) < 5e-3
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("flipped", [0, 5, 11])
+def test_a_factor_with_a_wrong_sign_is_repaired(flipped):
+    model, batch = problem()
+    L = np.array(model.posterior.inverse_factor)
+    L[:, flipped] *= -1
+    found, _, info = apply(tree.with_leaves(model, {"posterior.inverse_factor": L}), batch)
+    assert np.all(np.diag(found.posterior.inverse_factor) > 0)
+    assert residual(found) < 5e-3
+    assert np.isfinite(info["residual"])
+
+
+def test_the_cap_on_steps_holds():
+    model, batch = problem()
+    cold = tree.with_leaves(model, {"posterior.inverse_factor": 1e-3 * np.eye(12)})
+    assert apply(cold, batch, InverseUpdate(max_steps=3))[2]["inverse_steps"] == 3
+
+
+def test_one_unit_step_is_newtons_step_of_the_factor():
+    model, batch = problem()
+    moved = tree.with_leaves(model, {"kernel.variance": np.asarray(1.02)})
+    L = moved.posterior.inverse_factor
+    B = L.T @ moved.posterior.inverse_target(inducing_covariance(moved)[0]) @ L
+    expected = L @ (np.eye(12) - np.tril(B - np.eye(12)) + 0.5 * np.diag(np.diag(B) - 1))
+    found = apply(moved, batch, InverseUpdate(tolerance=1e-12, max_steps=1, step=constant_step(1.0)))[0]
+    np.testing.assert_allclose(found.posterior.inverse_factor, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_nothing_but_the_factor_changes():
+    model, batch = problem()
+    jumped = tree.with_leaves(model, {"kernel.variance": np.asarray(3.0)})
+    found = apply(jumped, batch)[0]
+    for name, value in tree.leaves(jumped).items():
+        same = np.array_equal(tree.leaves(found)[name], value)
+        assert same == (name != "posterior.inverse_factor"), name
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_other_libraries_take_the_same_steps(library):
+    pytest.importorskip(library)
+    model, batch = problem()
+    jumped = tree.with_leaves(model, {"kernel.variance": np.asarray(3.0)})
+    expected, _, info = apply(jumped, batch)
+    found, _, other = apply(to_backend(jumped, library), batch)
+    assert {name: float(x) for name, x in other.items()} == pytest.approx({k: float(x) for k, x in info.items()})
+    np.testing.assert_allclose(
+        to_numpy(found.posterior.inverse_factor), expected.posterior.inverse_factor, rtol=1e-9, atol=1e-10
+    )
