@@ -5,6 +5,7 @@ A plug-in is a subclass of `Backend` with one instance per library, announced by
 asks `backend_of(array)`, one dictionary look-up on the type of the array.
 """
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -50,6 +51,8 @@ class Backend:
     """The namespace of the standard."""
     array_types: tuple[type, ...]
     """The types whose instances this backend serves."""
+    refused_types: tuple[type, ...] = ()
+    """Subclasses of those that do not behave as arrays of the standard."""
     gradients: tuple[str, ...] = ("closed-form",)
     """The gradient modes on offer."""
     conformance: bool = False
@@ -218,7 +221,10 @@ def _status(name: str) -> BackendStatus:
         B = get_backend(name)
     except BackendError as error:
         return BackendStatus(name, False, str(error), "", [], (), False)
-    devices = B.devices()
+    try:
+        devices = B.devices()
+    except RuntimeError as error:  # a driver that is missing or too old
+        return BackendStatus(name, False, str(error), B.version(), [], B.gradients, B.conformance)
     reason = "" if devices else "no device"
     return BackendStatus(name, bool(devices), reason, B.version(), devices, B.gradients, B.conformance)
 
@@ -242,10 +248,12 @@ def backend_of(x: Array, /) -> Backend:
 
 def _resolve(kind: type) -> Backend:
     # An array exists, so its library has been imported: only those plug-ins need to be loaded.
-    candidates = [get_backend(name) for name in _entry_points() if name in sys.modules]
-    for B in candidates:
-        if issubclass(kind, B.array_types):
-            return B
+    for name in _entry_points():
+        if name in sys.modules:
+            with contextlib.suppress(BackendError):
+                B = get_backend(name)
+                if issubclass(kind, B.array_types) and not issubclass(kind, B.refused_types):
+                    return B
     msg = (
         f"{kind.__module__}.{kind.__qualname__} is not an array of a known library "
         f"({', '.join(sorted(_entry_points()))}); convert it with agp.to_backend or the library's own asarray."

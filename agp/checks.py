@@ -4,7 +4,7 @@ import numbers
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, backend_of
 
 __all__ = [
     "as_columns",
@@ -15,7 +15,6 @@ __all__ = [
     "check_parameters",
     "check_targets",
     "check_whole",
-    "placed",
 ]
 
 
@@ -72,14 +71,15 @@ def check_data(X: Array, y: Array) -> Array:
     return check_targets(X, y)
 
 
-def check_targets(X: Array, y: Array) -> Array:
+def check_targets(X: Array, y: Array, *, finite: bool = True) -> Array:
     """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk."""
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
         msg = f"X has {X.shape[0]} rows, y has {y.shape[0]}; each row of X needs its target."
         raise ValueError(msg)
-    check_finite("y", y)
+    if finite:
+        check_finite("y", y)
     return as_columns(y)
 
 
@@ -102,15 +102,11 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
     """Raise unless every leaf has the library, dtype and device of the reference and satisfies its constraint."""
+    if missing := tree.missing(model):
+        msg = f"{', '.join(missing)} has no value; build the model with from_data, which finds starting values."
+        raise ValueError(msg)
     for leaf in tree.describe(model):
         check_like(leaf.name, leaf.value, reference_name, reference)
         if bool(leaf.constraint.violated(leaf.value)):
             msg = f"{leaf.name} must be {leaf.constraint.name} and finite; it is {leaf.value}."
             raise ValueError(msg)
-
-
-def placed(model: Any, reference: Array) -> Any:
-    """The model whose leaves given as numbers or lists have become arrays like the reference."""
-    xp = backend_of(reference).xp
-    numbers = {k: v for k, v in tree.leaves(model).items() if isinstance(v, (int, float, list, tuple))}
-    return tree.with_leaves(model, {k: xp.asarray(v, **like(reference)) for k, v in numbers.items()})

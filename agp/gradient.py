@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 from agp import tree
 from agp.backend import Array, backend_of
+from agp.batch import Batch
 from agp.errors import BackendError
 
-__all__ = ["GradientMode", "check_mode", "value_and_gradient"]
+__all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
 
 GradientMode = Literal["closed-form", "autodiff"]
 
@@ -39,11 +40,16 @@ def value_and_gradient(
         "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
     """
     check_mode(X, mode)
+    return gradient_of(model, model.batch(X, y, scale=scale), mode)
+
+
+def gradient_of(model: Any, batch: Batch, mode: GradientMode) -> tuple[Array, dict[str, Array]]:
+    """`value_and_gradient` of the objective of a batch that is known to fit the model."""
     if mode == "closed-form":
-        value, pullback = model.bound(X, y, scale=scale)
+        value, pullback = model.objective(batch)
         return value, tree.pull_raw(model, pullback(1.0)[0])
 
     def of_raw(raw: dict[str, Array]) -> Array:
-        return tree.constrain(model, raw).bound(X, y, scale=scale)[0]
+        return tree.constrain(model, raw).objective(batch)[0]
 
-    return backend_of(X).value_and_grad(of_raw, tree.unconstrain(model))
+    return backend_of(batch.X).value_and_grad(of_raw, tree.unconstrain(model))

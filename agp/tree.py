@@ -31,6 +31,7 @@ __all__ = [
     "filled",
     "is_model",
     "leaves",
+    "missing",
     "model",
     "on_model_class",
     "param",
@@ -105,20 +106,44 @@ def on_model_class(watcher: Callable[[type], None]) -> None:
 
 
 def is_model(x: Any) -> bool:
-    """Whether x is an instance of a class made by `model`."""
-    return type(x) in _FIELDS
+    """Whether x is an instance of a class made by `model`.
+
+    Raises
+    ------
+    TypeError
+        If its class inherits from such a class but was not decorated itself, so that its leaves would be lost.
+    """
+    cls = type(x)
+    if cls in _FIELDS:
+        return True
+    if any(base in _FIELDS for base in cls.__mro__):
+        msg = f"{cls.__name__} inherits from a model but is none; decorate it with @agp.tree.model."
+        raise TypeError(msg)
+    return False
+
+
+def _fields(x: Any) -> tuple[_Field, ...]:
+    if not is_model(x):
+        msg = f"{type(x).__module__}.{type(x).__qualname__} is not a model; decorate its class with @agp.tree.model."
+        raise TypeError(msg)
+    return _FIELDS[type(x)]
 
 
 def _is_branch(x: Any) -> bool:
-    return is_model(x) or (isinstance(x, tuple) and len(x) > 0 and all(is_model(part) for part in x))
+    """Whether x is a model or a tuple with models (and Nones, in a gradient)."""
+    if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
+        msg = f"models stand in a {type(x).__name__}, where their leaves would be lost; use a tuple."
+        raise TypeError(msg)
+    return is_model(x) or (isinstance(x, tuple) and any(map(is_model, x)))
 
 
 def _walk(x: Any, prefix: str = "") -> Iterator[Leaf]:
     if isinstance(x, tuple):
         for i, part in enumerate(x):
-            yield from _walk(part, f"{prefix}{i}.")
+            if part is not None:
+                yield from _walk(part, f"{prefix}{i}.")
         return
-    for field in _FIELDS[type(x)]:
+    for field in _fields(x):
         value = getattr(x, field.name)
         if field.role is not None:
             if value is not None:
@@ -130,6 +155,21 @@ def _walk(x: Any, prefix: str = "") -> Iterator[Leaf]:
 def describe(model: Any) -> list[Leaf]:
     """Every leaf of a model, in the order of declaration: name, role, constraint and value."""
     return list(_walk(model))
+
+
+def missing(model: Any) -> list[str]:
+    """The names of the leaves that are None."""
+    names = []
+    for field in _fields(model):
+        value = getattr(model, field.name)
+        if field.role is not None:
+            names += [field.name] if value is None else []
+        elif _is_branch(value):
+            parts = {str(i): part for i, part in enumerate(value)} if isinstance(value, tuple) else {"": value}
+            names += [
+                ".".join(filter(None, (field.name, key, name))) for key, part in parts.items() for name in missing(part)
+            ]
+    return names
 
 
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
@@ -155,9 +195,10 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
 
 def _rebuild(x: Any, new: Mapping[str, Array], prefix: str, seen: set[str]) -> Any:
     if isinstance(x, tuple):
-        return tuple(_rebuild(part, new, f"{prefix}{i}.", seen) for i, part in enumerate(x))
+        parts = ((f"{prefix}{i}.", part) for i, part in enumerate(x))
+        return tuple(None if part is None else _rebuild(part, new, path, seen) for path, part in parts)
     values = {}
-    for field in _FIELDS[type(x)]:
+    for field in _fields(x):
         value, path = getattr(x, field.name), prefix + field.name
         if field.role is None:
             value = _rebuild(value, new, path + ".", seen) if _is_branch(value) else value
@@ -177,7 +218,7 @@ def _make(cls: type[T], values: Mapping[str, Any]) -> T:
 
 def filled(model: T, **start: Any) -> T:
     """A copy of the model in which the named fields that are None have these values."""
-    values = {field.name: getattr(model, field.name) for field in _FIELDS[type(model)]}
+    values = {field.name: getattr(model, field.name) for field in _fields(model)}
     return _make(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
 
@@ -187,7 +228,7 @@ def filled(model: T, **start: Any) -> T:
 def cotangent(model: T, **bars: Any) -> T:
     """A gradient of the model's class: the named fields, None (no gradient) in all others; settings are kept."""
     values = {}
-    for field in _FIELDS[type(model)]:
+    for field in _fields(model):
         value = getattr(model, field.name)
         values[field.name] = None if field.role is not None or _is_branch(value) else value
     if unknown := bars.keys() - values.keys():
@@ -201,7 +242,7 @@ def add(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
     if is_model(a):
-        pairs = ((f, getattr(a, f.name), getattr(b, f.name)) for f in _FIELDS[type(a)])
+        pairs = ((f, getattr(a, f.name), getattr(b, f.name)) for f in _fields(a))
         sums = {f.name: add(x, y) if f.role is not None or _is_gradient(x) else x for f, x, y in pairs}
         return _make(type(a), sums)
     if isinstance(a, tuple):
@@ -271,7 +312,7 @@ def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None 
 
 def _repr(self: Any) -> str:
     parts = []
-    for field in _FIELDS[type(self)]:
+    for field in _fields(self):
         value = getattr(self, field.name)
         shape = getattr(value, "shape", None)
         text = repr(value) if shape is None or field.role is None else f"{list(shape)}"

@@ -26,6 +26,12 @@ def torch_place() -> Place:
     return _available(TORCH)
 
 
+@pytest.fixture
+def stale_factors(monkeypatch) -> None:
+    """Let predictions use an inverse factor as it is, however far from the inverse: q(u) is what it says."""
+    monkeypatch.setattr("agp.posteriors._base.STALE", float("inf"))
+
+
 @pytest.fixture(params=[3, 128], ids=["recursive", "dense"])
 def block(request, monkeypatch) -> int:
     """The size below which triangular products are dense: small matrices recurse at 3, and do not at 128."""

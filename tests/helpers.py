@@ -12,6 +12,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
+from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.kernels import RBF, Matern32
 from agp.kernels._stationary import Stationary, safe_sqrt
@@ -369,7 +370,7 @@ def bound_stage(model: Any, y: np.ndarray, scale: float = 1.0) -> Stage:
         place = {k: B.from_numpy(v, device=B.device_name(leaves["X"])) for k, v in others.items()}
         here = tree.with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
         targets = B.from_numpy(y, device=B.device_name(leaves["X"]))
-        value, pull = here.bound(leaves["X"], targets, scale=scale)
+        value, pull = here.objective(Batch(leaves["X"], targets, scale))
 
         def pullback(bar):
             model_bar, X_bar = pull(bar)

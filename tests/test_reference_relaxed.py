@@ -12,6 +12,8 @@ from agp.linalg import constant_step, gram, inverse_factor, natural_step
 from agp.models import SVGP
 from agp.posteriors import Relaxed, inducing_covariance, marginals
 
+pytestmark = pytest.mark.usefixtures("stale_factors")
+
 RSVGP = [
     "relaxedgp_rsvgp_T",
     "relaxedgp_rsvgp_T_rough_jitter1e-6",

@@ -199,6 +199,7 @@ def test_violations(constraint, value, violated, backend):
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.usefixtures("stale_factors")
 def test_moving_a_model_keeps_its_bound_and_predictions(posterior, backend):
     model, X, y = problem("sum-ard", posterior, outputs=2)
     moved = tree.to_backend(model, backend.name, device=backend.device)

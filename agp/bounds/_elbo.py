@@ -10,7 +10,7 @@ from agp.posteriors import factorise, kl_divergence, marginals, project
 __all__ = ["blocked_elbo", "blocks_of", "elbo"]
 
 
-def elbo(model: Any, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
+def elbo(model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0) -> tuple[Array, Pullback]:
     """Scale sum_n E_q[log p(y_n | f_n)] - KL[q(u) || p(u)], 0-d.
 
     Parameters
@@ -40,8 +40,10 @@ def elbo(model: Any, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Arra
     return scale * xp.sum(ell) - kl, pullback
 
 
-def blocked_elbo(model: Any, X: Array, y: Array, /, *, block_rows: int) -> tuple[Array, Pullback]:
-    """The same bound over all data, in the memory of one block of rows; the pullback gives (model_bar, None).
+def blocked_elbo(
+    model: Any, X: Array, y: Array, /, *, block_rows: int, scale: float | Array = 1.0
+) -> tuple[Array, Pullback]:
+    """The same bound in the memory of one block of rows; the pullback gives (model_bar, None).
 
     Kuu is factorised once; each block is evaluated again in the pullback, and nothing is kept between.
     """
@@ -51,12 +53,12 @@ def blocked_elbo(model: Any, X: Array, y: Array, /, *, block_rows: int) -> tuple
     ell, pull_ell = backend_of(X).fold(_block, (model, factor), blocks, add=tree.add)
 
     def pullback(bar=1.0):
-        model_bar, factor_bar = pull_ell(bar)
+        model_bar, factor_bar = pull_ell(bar * scale)
         prior_bar, prior_factor_bar = pull_kl(-bar)
         through_factor = pull_factor(tree.add(factor_bar, prior_factor_bar))
         return tree.add(tree.add(model_bar, prior_bar), through_factor), None
 
-    return ell - kl, pullback
+    return scale * ell - kl, pullback
 
 
 def _block(params: tuple[Any, Any], block: tuple[Array, Array]) -> tuple[Array, Pullback]:

@@ -21,9 +21,9 @@ from agp.cli._methods import build
 from agp.cli._plan import Settings, Task
 from agp.data import Dataset, load
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
-from agp.gradient import value_and_gradient
+from agp.gradient import gradient_of
 from agp.linalg import default_jitter, identity
-from agp.posteriors import Relaxed, inducing_covariance
+from agp.posteriors import InverseFactored, inducing_covariance
 from agp.training import Batches, Progress, Result, recipe, train
 
 __all__ = ["main"]
@@ -106,7 +106,7 @@ class Row:
         X_test = self.array(self.data.X_test)
         density = to_numpy(model.log_density(X_test, self.array(y)))
         mean, variance = map(to_numpy, model.predict(X_test, observed=True))
-        facts: dict[str, Any] = {"bound": float(model.full_bound(self.X, self.y)[0]), "nlpd": metrics.nlpd(density)}
+        facts: dict[str, Any] = {"bound": float(model.bound(self.X, self.y)[0]), "nlpd": metrics.nlpd(density)}
         if self.data.binary:
             facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
         else:
@@ -120,9 +120,9 @@ class Row:
         else:
             model, arrays = self.inherited(model, reference), {}
         size = min(self.settings.batch_size, len(self.data.X)) if model.stochastic else len(self.data.X)
-        batch = Batches(self.X, self.y, size, self.settings.seed)[0]
+        batch = Batches(self.X, self.y, size, self.settings.seed, model.draws)[0]
         mode: Any = self.task.gradient
-        bound, gradient = value_and_gradient(model, batch.X, batch.y, scale=batch.scale, mode=mode)
+        bound, gradient = gradient_of(model, batch, mode)
         arrays["bound"] = np.asarray(float(bound))
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
@@ -155,7 +155,7 @@ def inverted_matrix(model: Any) -> Array:
         K = model.kernel(model.X)[0]
         return K + model.likelihood.noise_variance * identity(K)
     Kuu = inducing_covariance(model)[0]
-    return model.posterior.inverse_target(Kuu) if isinstance(model.posterior, Relaxed) else Kuu
+    return model.posterior.inverse_target(Kuu) if isinstance(model.posterior, InverseFactored) else Kuu
 
 
 if __name__ == "__main__":

@@ -43,6 +43,11 @@ class Kernel(ABC):
         X_bar is None where the variances do not depend on the inputs.
         """
 
+    @property
+    def floats_per_entry(self) -> int:
+        """Arrays of the shape of K that an evaluation holds at once, for memory budgets."""
+        return 3
+
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:
         """A kernel whose missing leaves start at values that suit inputs X [N, D] and a variance of the targets."""
@@ -90,6 +95,10 @@ class Sum(Kernel):
             return tree.cotangent(self, parts=tuple(bars)), *inputs_bar
 
         return value, pullback
+
+    @property
+    def floats_per_entry(self) -> int:
+        return sum(part.floats_per_entry for part in self.parts)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         share = variance / len(self.parts)

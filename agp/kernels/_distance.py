@@ -7,7 +7,7 @@ __all__ = ["squared_distances"]
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
 SMALL_ROUNDOFF = 1e-5
-"""The expansion serves in float32 only while max |x|^2 times the unit roundoff stays below this."""
+"""The expansion serves only while max |x|^2 times the unit roundoff stays below this."""
 
 
 def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False) -> Array:
@@ -15,7 +15,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
 
     Sums of squared differences are exactly zero for equal rows and safe in float32; the expansion
     |x|^2 + |z|^2 - 2 x.z of centred inputs, one matrix product, is faster for many columns. Differences serve for at
-    most four columns, where `differences` is asked for, and in float32 unless the centred scaled inputs are small.
+    most four columns, where `differences` is asked for, and unless the centred scaled inputs are small.
     """
     B = backend_of(X)
     xp = B.xp
@@ -32,11 +32,9 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
         return by_differences()
     centre = B.stop_gradient(xp.mean(other, axis=0))
     xs, zs = (X - centre) / lengthscale, (other - centre) / lengthscale
-    eps = float(xp.finfo(X.dtype).eps)
-    if eps < 1e-10:
-        return by_expansion()
+    roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     largest = xp.maximum(xp.max(xp.sum(xs * xs, axis=-1)), xp.max(xp.sum(zs * zs, axis=-1)))
-    return B.cond(B.stop_gradient(largest) * (0.5 * eps) < SMALL_ROUNDOFF, by_expansion, by_differences)
+    return B.cond(B.stop_gradient(largest) * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences)
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:

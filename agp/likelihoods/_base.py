@@ -45,6 +45,11 @@ class Likelihood(ABC):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals and targets [N, P]."""
 
+    @property
+    def floats_per_row(self) -> int:
+        """Numbers that an evaluation holds for each row and output, for memory budgets."""
+        return 8
+
     @abstractmethod
     def from_data(self, variance: float, /) -> Self:
         """A likelihood whose missing leaves start at values that suit a variance of the targets."""

@@ -5,6 +5,7 @@ from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._quadrature import expectation
 
@@ -57,6 +58,16 @@ class Bernoulli(Likelihood):
         # Phi(f) averaged over N(f; mu, var) is Phi(mu / sqrt(1 + var))
         xp = backend_of(mu).xp
         return xp.sum(self._log_density(mu / xp.sqrt(1.0 + var), y)[0], axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 * self.points
+
+    def check_parameters(self) -> None:
+        if not 0.0 <= self.squash < 0.5:
+            msg = f"squash is {self.squash!r}, but must be at least 0 and less than 0.5."
+            raise ValueError(msg)
+        check_whole("points", self.points)
 
     def from_data(self, variance: float, /) -> Self:
         return self

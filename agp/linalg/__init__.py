@@ -1,17 +1,19 @@
 """Numerical linear algebra on any array library: factorisations with one answer to failure, matrix-only inversion."""
 
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs
+from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs, report_repair
 from agp.linalg._inverse import (
     InverseFactor,
     StepRule,
     constant_step,
     inverse_factor,
+    inverse_residual,
+    largest_eigenvalue,
     natural_step,
     safe_step,
     starting_factor,
     starting_vector,
 )
-from agp.linalg._jitter import add_jitter, default_jitter, identity
+from agp.linalg._jitter import add_jitter, default_jitter, diagonal, identity
 from agp.linalg._triangular import (
     congruence,
     gram,
@@ -34,9 +36,12 @@ __all__ = [
     "congruence",
     "constant_step",
     "default_jitter",
+    "diagonal",
     "gram",
     "identity",
     "inverse_factor",
+    "inverse_residual",
+    "largest_eigenvalue",
     "lower_of",
     "lower_product",
     "lower_times",
@@ -46,6 +51,7 @@ __all__ = [
     "natural_step",
     "phi",
     "recorded_repairs",
+    "report_repair",
     "safe_step",
     "starting_factor",
     "starting_vector",

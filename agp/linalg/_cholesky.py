@@ -7,9 +7,9 @@ from contextvars import ContextVar
 
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError, RepairWarning
-from agp.linalg._jitter import default_jitter, identity
+from agp.linalg._jitter import default_jitter, diagonal, identity
 
-__all__ = ["cholesky", "cholesky_pullback", "phi", "recorded_repairs"]
+__all__ = ["cholesky", "cholesky_pullback", "phi", "recorded_repairs", "report_repair"]
 
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
@@ -28,10 +28,11 @@ def recorded_repairs(records: list[str] | None = None) -> Iterator[list[str]]:
         _records.reset(token)
 
 
-def _report(message: str) -> None:
+def report_repair(message: str) -> None:
+    """Tell that numerical trouble was repaired: to `recorded_repairs`, or by a `RepairWarning`."""
     records = _records.get()
     if records is None:
-        warnings.warn(message, RepairWarning, stacklevel=4)
+        warnings.warn(message, RepairWarning, stacklevel=3)
     else:
         records.append(message)
 
@@ -59,7 +60,7 @@ def _attempt(A: Array, repairs: int) -> Array:
 
     def accept() -> Array:
         if jitter is not None and B.is_concrete(A):
-            _report(_repair_message(A, jitter, repairs))
+            report_repair(_repair_message(A, jitter, repairs))
         return L
 
     def again() -> Array:
@@ -69,7 +70,7 @@ def _attempt(A: Array, repairs: int) -> Array:
             raise NotPositiveDefiniteError(_failure_message(A, jitter))
         return L
 
-    return B.cond(xp.all(xp.isfinite(_diagonal(L))), accept, again)
+    return B.cond(xp.all(xp.isfinite(diagonal(L))), accept, again)
 
 
 def _repair_message(A: Array, jitter: Array, repairs: int) -> str:
@@ -80,22 +81,19 @@ def _repair_message(A: Array, jitter: Array, repairs: int) -> str:
 
 
 def _failure_message(A: Array, jitter: Array) -> str:
-    mean = float(backend_of(A).xp.mean(_diagonal(A)))
+    B = backend_of(A)
+    mean = float(B.stop_gradient(B.xp.mean(diagonal(A))))
     return (
         f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is not positive definite, even with jitter "
         f"{float(jitter):.3g} on its diagonal (mean {mean:.3g}). {_cause(A)}"
     )
 
 
-def _diagonal(A: Array) -> Array:
-    return backend_of(A).xp.sum(A * identity(A), axis=-1)
-
-
 def _cause(A: Array) -> str:
     xp = backend_of(A).xp
     if not bool(xp.all(xp.isfinite(A))):
         return "It has NaN or infinite entries: look at the inputs and the kernel's parameters."
-    if bool(xp.min(_diagonal(A)) <= 0):
+    if bool(xp.min(diagonal(A)) <= 0):
         return "Its diagonal is not positive: look at the kernel's variance."
     return (
         "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "

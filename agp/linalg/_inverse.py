@@ -19,6 +19,8 @@ __all__ = [
     "StepRule",
     "constant_step",
     "inverse_factor",
+    "inverse_residual",
+    "largest_eigenvalue",
     "natural_step",
     "safe_step",
     "starting_factor",
@@ -84,6 +86,11 @@ def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple
         norm = xp.sqrt(xp.sum(image * image))
         vector = image / xp.where(norm > 0, norm, xp.ones_like(norm))
     return 1.1 * norm, vector
+
+
+def inverse_residual(A: Array, L: Array) -> Array:
+    """|L^T A L - I|_F / sqrt(M), 0-d, for A [M, M] and lower L: how well L L^T approximates A^-1."""
+    return _residual(gram(A, L))
 
 
 def _residual(B: Array) -> Array:

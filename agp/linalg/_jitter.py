@@ -2,7 +2,7 @@
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["add_jitter", "default_jitter", "identity"]
+__all__ = ["add_jitter", "default_jitter", "diagonal", "identity"]
 
 
 def identity(A: Array) -> Array:
@@ -10,11 +10,16 @@ def identity(A: Array) -> Array:
     return backend_of(A).xp.eye(A.shape[-1], **like(A))
 
 
+def diagonal(A: Array) -> Array:
+    """The diagonal [..., M] of A [..., M, M]."""
+    return backend_of(A).xp.sum(A * identity(A), axis=-1)
+
+
 def default_jitter(A: Array) -> Array:
     """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of A [M, M], a 0-d constant."""
     B = backend_of(A)
     relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
-    return B.stop_gradient(relative * B.xp.sum(A * identity(A)) / A.shape[-1])
+    return B.stop_gradient(relative * B.xp.mean(diagonal(A)))
 
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:

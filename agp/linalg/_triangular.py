@@ -1,8 +1,8 @@
 """Products that know their triangles, from matrix products alone.
 
 Every matrix is cut into halves (blocks 11, 21, 22) until a block is small; only the blocks that are wanted or not zero
-are multiplied. With r levels the seven functions below need these fractions of the 2 M^3 operations of a dense product
-(limit for many levels): 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one
+are multiplied. With many levels the functions below need these fractions of the 2 M^3 operations of a dense product
+: 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one
 out. Leading dimensions are batches, except where [M, N] is said.
 """
 

@@ -1,6 +1,8 @@
 """What a user constructs: parameters and prediction; training is in `agp.training`."""
 
+from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
+from agp.models._start import constant_data, detached, placed
 from agp.models._svgp import SVGP
 
-__all__ = ["GPR", "SVGP"]
+__all__ = ["GPR", "SVGP", "Conditioned", "Model", "constant_data", "detached", "placed"]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_finite, check_inputs, check_like, check_targets
+from agp.batch import Batch
+from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets
 from agp.likelihoods import Likelihood, Prediction
 
 __all__ = ["MEMORY", "Conditioned", "Model", "rows_within"]
@@ -15,12 +16,12 @@ MEMORY = 256.0
 
 
 def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
-    """How many rows, at least one, with so many numbers of X's dtype each fit into `memory` MiB."""
+    """How many rows of X [N, D], from one to N, with so many numbers of its dtype each fit into `memory` MiB."""
     if not memory > 0:
         msg = f"memory is {memory!r} MiB, but must be positive."
         raise ValueError(msg)
     itemsize = backend_of(X).xp.finfo(X.dtype).bits // 8
-    return max(1, int(memory * 2**20) // (itemsize * floats_per_row))
+    return int(max(1, min(X.shape[0], memory * 2**20 // (itemsize * floats_per_row))))
 
 
 class Conditioned(NamedTuple):
@@ -49,8 +50,11 @@ class Model(ABC):
         """The number of outputs P."""
 
     @abstractmethod
-    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
-        """The objective to maximise, a total over the N data, and the pullback ``bar=1.0 -> (model_bar, X_bar)``.
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        """`bound` of a batch that is known to fit the model."""
+
+    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        """The objective to maximise, a total over the N data.
 
         Parameters
         ----------
@@ -58,18 +62,45 @@ class Model(ABC):
             Inputs [B, D] and targets [B] or [B, P]; all data, or a minibatch if the model is `stochastic`.
         scale
             N / B.
+        memory
+            Budget for working arrays, in MiB: where the bound is a sum over the rows, more rows than fit are taken in
+            blocks.
+
+        Returns
+        -------
+        bound
+            0-d.
+        pullback
+            ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
         """
+        return self.objective(self.batch(X, y, scale=scale), memory=memory)
+
+    def batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
+        """Data that fit the model as a batch; shapes and dtypes are checked, values are not.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X [B, D] or y [B] or [B, P] have other shapes, dtypes or libraries than the model.
+        """
+        name, reference = self._reference()
+        check_inputs("X", X, finite=False)
+        check_like("X", X, name, reference)
+        self._check_width(X)
+        y = check_targets(X, y, finite=False)
+        self._check_outputs(y)
+        if not self.stochastic and scale != 1.0:
+            msg = f"the bound of {type(self).__name__} needs all data at once, but scale is {scale!r}."
+            raise ValueError(msg)
+        return Batch(X, y, scale)
+
+    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
+        """The noise that a step on so many rows needs, as host arrays by name, from a NumPy generator."""
+        return {}
 
     @abstractmethod
-    def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        """`bound` of all data X [N, D], y [N] or [N, P], in `memory` MiB where it is a sum over the data.
-
-        The pullback ``bar=1.0 -> (model_bar, X_bar)`` gives None for X_bar where the rows are taken in blocks.
-        """
-
-    @abstractmethod
-    def _conditioned(self) -> Conditioned:
-        """The posterior at the current leaves."""
+    def conditioned(self) -> Conditioned:
+        """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks."""
 
     @abstractmethod
     def _reference(self) -> tuple[str, Array]:
@@ -78,9 +109,8 @@ class Model(ABC):
     def check(self, X: Array, y: Array, /) -> None:
         """Raise unless the model can be trained on valid data X [N, D], y [N, P]."""
         name, reference = self._reference()
-        check_like("X", X, name, reference)
-        self._check_width(X)
-        self._check_outputs(y)
+        check_parameters(self, name, reference)
+        self.batch(X, y)
         self.likelihood.check_targets(y)
 
     # -- prediction -------------------------------------------------------------------------------------------------
@@ -102,7 +132,8 @@ class Model(ABC):
         TypeError, ValueError
             If X has another library, dtype, device or width than the model, or entries that are not finite.
         """
-        posterior = self._conditioned()
+        self._check_test_inputs(X)
+        posterior = self.conditioned()
         parts = []
         for chunk in self._chunks(X, posterior.floats_per_row, memory):
             moments = posterior.moments(chunk)
@@ -113,33 +144,43 @@ class Model(ABC):
 
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
-        posterior = self._conditioned()
+        self._check_test_inputs(X)
+        posterior = self.conditioned()
         parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior.floats_per_row, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory."""
-        (X,) = self._chunks(X, 0, MEMORY)
-        return self._conditioned().covariance(X)
+        self._check_test_inputs(X)
+        check_finite("X", X)
+        return self.conditioned().covariance(X)
 
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, P] at X [N, D]: log p(y_n | x_n, data) [N].
 
         Raises as `predict`, and ValueError for targets outside the likelihood's support.
         """
+        self._check_test_inputs(X)
         y = check_targets(X, y)
         self._check_outputs(y)
         self.likelihood.check_targets(y)
-        mu, var = self.predict(X, memory=memory)
-        return self.likelihood.predictive_log_density(mu, var, y)
+        posterior = self.conditioned()
+        parts, start = [], 0
+        for chunk in self._chunks(X, posterior.floats_per_row, memory):
+            stop = start + chunk.shape[0]
+            parts.append(self.likelihood.predictive_log_density(*posterior.moments(chunk), y[start:stop, :]))
+            start = stop
+        return backend_of(X).xp.concat(parts, axis=0)
 
-    def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
+    def _check_test_inputs(self, X: Array) -> None:
         name, reference = self._reference()
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+
+    def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
         N = X.shape[0]
-        rows = rows_within(memory, floats_per_row, X) if floats_per_row else N
+        rows = rows_within(memory, floats_per_row, X)
         for start in range(0, N, rows):
             chunk = X[start : min(start + rows, N), :]
             check_finite("X", chunk, first_row=start)

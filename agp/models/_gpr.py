@@ -4,13 +4,14 @@ from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.batch import Batch
 from agp.bounds import log_evidence
-from agp.checks import as_columns, check_data
+from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.models._base import MEMORY, Conditioned, Model
-from agp.models._start import started
+from agp.models._start import constant_data, detached, started
 
 __all__ = ["GPR"]
 
@@ -45,12 +46,14 @@ class GPR(Model):
         TypeError
             Also if the likelihood is not Gaussian.
         """
+        X, y = constant_data(X, y)
         y = check_data(X, y)
         kernel, likelihood = started(kernel, likelihood, X, y)
         if not isinstance(likelihood, Gaussian):
             msg = f"exact GP regression needs the Gaussian likelihood, not {type(likelihood).__name__}; use SVGP."
             raise TypeError(msg)
-        return cls(kernel, likelihood, X, y)
+        xp = backend_of(X).xp
+        return detached(cls(kernel, likelihood, xp.asarray(X, copy=True), xp.asarray(y, copy=True)))
 
     @property
     def outputs(self) -> int:
@@ -63,16 +66,10 @@ class GPR(Model):
             msg = "the exact GP predicts from the data that it was built with; train it on the same data."
             raise ValueError(msg)
 
-    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
-        if scale != 1.0:
-            msg = f"the log evidence needs all data at once, but scale is {scale!r}; train on the full batch."
-            raise ValueError(msg)
-        return log_evidence(self, X, as_columns(y))
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+        return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
-    def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
-        return self.bound(X, y)  # N x N whatever the budget
-
-    def _conditioned(self) -> Conditioned:
+    def conditioned(self) -> Conditioned:
         B = backend_of(self.X)
         xp = B.xp
         K = self.kernel(self.X)[0]

@@ -1,16 +1,19 @@
 """Sparse variational GPs: one model for every parameterisation of q(u)."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
+from agp.batch import Batch
 from agp.bounds import blocked_elbo, elbo
-from agp.checks import as_columns, check_data, check_inputs, check_like, check_whole
+from agp.checks import check_data, check_inputs, check_like, check_whole
 from agp.inducing import kmeans
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._start import started
+from agp.models._start import constant_data, detached, started
 from agp.posteriors import Posterior, Relaxed, factorise, inducing_covariance, project
 
 __all__ = ["SVGP"]
@@ -52,7 +55,7 @@ class SVGP(Model):
         y: Array,
         /,
         *,
-        posterior: type[Posterior] = Relaxed,
+        posterior: type[Posterior] | Callable[[Array, int], Posterior] = Relaxed,
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
         num_inducing: int | None = None,
@@ -67,7 +70,8 @@ class SVGP(Model):
         X, y
             Floating-point arrays of one library, dtype and device, which become those of the model.
         posterior
-            The class of q(u): the inverse-free `Relaxed` by default, or `Whitened`.
+            The class of q(u): the inverse-free `Relaxed` by default, or `Whitened`; or a function of Kuu and the number
+            of outputs, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood
             `RBF` with a lengthscale for each column, and `Gaussian`, by default. Leaves may be numbers; those left
             None start at values that suit the data.
@@ -86,6 +90,7 @@ class SVGP(Model):
             If the data are not finite floating-point arrays of one kind and of fitting shapes, a label lies outside
             the support of the likelihood, a parameter violates its constraint, or M exceeds N.
         """
+        X, y = constant_data(X, y)
         y = check_data(X, y)
         kernel, likelihood = started(kernel, likelihood, X, y)
         Z = _inducing(X, Z, num_inducing, seed)
@@ -95,25 +100,33 @@ class SVGP(Model):
         model = cls(kernel, likelihood, posterior=None, Z=Z, jitter=jitter)  # type: ignore[arg-type]
         model._check_width(X)
         Kuu = inducing_covariance(model)[0]
-        return cls(kernel, likelihood, posterior.from_prior(Kuu, y.shape[1]), Z, jitter)
+        start = posterior.from_prior if isinstance(posterior, type) else posterior
+        return detached(cls(kernel, likelihood, start(Kuu, y.shape[1]), Z, jitter))
 
     @property
     def outputs(self) -> int:
         return self.posterior.outputs
 
-    def bound(self, X: Array, y: Array, /, *, scale: float = 1.0) -> tuple[Array, Pullback]:
-        return elbo(self, X, as_columns(y), scale=scale)
+    def refreshed(self) -> Self:
+        """The model whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
+        posterior = self.posterior.refreshed(inducing_covariance(self)[0])
+        return self if posterior is self.posterior else dataclasses.replace(self, posterior=posterior)
 
-    def full_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        X, y, scale, *_ = batch
         rows = rows_within(memory, self._floats_per_row, X)
-        return blocked_elbo(self, X, as_columns(y), block_rows=rows)
+        if rows < X.shape[0]:
+            return blocked_elbo(self, X, y, block_rows=rows, scale=scale)
+        return elbo(self, X, y, scale=scale)
 
     @property
     def _floats_per_row(self) -> int:
-        # Kuf, its projection and a few temporaries; the scale's projection for each output
-        return self.Z.shape[0] * (6 + 2 * self.posterior.outputs)
+        # the kernel's own arrays, projections of Kuf and their temporaries, the scale's projection for each output
+        per_inducing = self.kernel.floats_per_entry + 4 + 2 * self.outputs
+        return self.Z.shape[0] * per_inducing + self.likelihood.floats_per_row * self.outputs
 
-    def _conditioned(self) -> Conditioned:
+    def conditioned(self) -> Conditioned:
+        self = self.refreshed()
         factor = factorise(self)[0]
 
         def mean(X: Array) -> Array:
@@ -140,4 +153,4 @@ def _inducing(X: Array, Z: Array | None, num_inducing: int | None, seed: int) ->
     if Z.shape[0] > X.shape[0]:
         msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
         raise ValueError(msg)
-    return Z
+    return backend_of(Z).xp.asarray(*constant_data(Z), copy=True)

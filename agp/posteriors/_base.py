@@ -3,9 +3,14 @@
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from agp.backend import Array, Pullback
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.linalg import inverse_factor, inverse_residual, report_repair
 
-__all__ = ["Posterior"]
+__all__ = ["InverseFactored", "Posterior"]
+
+STALE = 0.1
+"""The residual of an inverse factor above which predictions bring it up to date first."""
 
 
 class Posterior(ABC):
@@ -58,7 +63,37 @@ class Posterior(ABC):
     def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
         """The joint covariances [P, N, N] of f at N inputs, for Kuf [M, N] and Kff [N, N]."""
 
+    def refreshed(self, Kuu: Array, /) -> Self:
+        """The posterior whose auxiliary arrays fit Kuu [M, M], as far as predictions need it; usually itself."""
+        return self
+
     @classmethod
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
+
+
+class InverseFactored(Posterior):
+    """A posterior whose auxiliary `inverse_factor` L [M, M] follows an inverse by matrix products alone.
+
+    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(Kuu)` during training.
+    """
+
+    inverse_factor: Array
+
+    @abstractmethod
+    def inverse_target(self, Kuu: Array, /) -> Array:
+        """The matrix [M, M] whose inverse L L^T approximates, for a prior covariance Kuu [M, M]."""
+
+    def refreshed(self, Kuu: Array, /) -> Self:
+        B = backend_of(Kuu)
+        target = self.inverse_target(Kuu)
+        residual = inverse_residual(target, self.inverse_factor)
+        if not B.is_concrete(residual) or bool(residual <= STALE):
+            return self
+        found = inverse_factor(target, self.inverse_factor)
+        report_repair(
+            f"the inverse factor did not fit the parameters (residual {float(residual):.2g}); for predictions it was "
+            f"brought up to date (residual {float(found.residual):.2g}). Train with InverseUpdate to keep it so."
+        )
+        return tree.with_leaves(self, {"inverse_factor": found.factor})

@@ -17,7 +17,9 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import (
     congruence,
+    diagonal,
     gram,
+    identity,
     inverse_factor,
     lower_times,
     lower_times_lower,
@@ -26,7 +28,7 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import Posterior
+from agp.posteriors._base import InverseFactored
 
 __all__ = ["Relaxed", "RelaxedFactor"]
 
@@ -42,7 +44,7 @@ class RelaxedFactor(NamedTuple):
 
 
 @tree.model
-class Relaxed(Posterior):
+class Relaxed(InverseFactored):
     """The relaxed parameterisation: training and prediction without factorisations or solves.
 
     Parameters
@@ -148,9 +150,14 @@ class Relaxed(Posterior):
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        xp = backend_of(Kuu).xp
-        eye = xp.eye(Kuu.shape[0], **like(Kuu))
-        site = xp.broadcast_to(INITIAL_SITE * xp.mean(xp.sum(Kuu * eye, axis=-1)), (Kuu.shape[0],))
-        mean = xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
-        return cls(mean=mean, site=site, inverse_factor=inverse_factor(Kuu + site * eye).factor)
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
+        site = initial_site(Kuu)
+        mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
+        factor = inverse_factor(Kuu + site * identity(Kuu)).factor
+        return cls(mean=mean, site=site, inverse_factor=factor, preconditioned=preconditioned)
+
+
+def initial_site(Kuu: Array) -> Array:
+    """The starting values of s [M]: the same small share of the mean diagonal of Kuu [M, M]."""
+    xp = backend_of(Kuu).xp
+    return INITIAL_SITE * xp.mean(diagonal(Kuu)) * xp.ones((Kuu.shape[0],), **like(Kuu))

@@ -5,7 +5,7 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, cholesky_pullback, lower_of, lower_times, lower_transposed_times
+from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._base import Posterior
 
 __all__ = ["Whitened"]
@@ -83,5 +83,5 @@ class Whitened(Posterior):
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
-        scale = xp.broadcast_to(xp.eye(M, **like(Kuu)), (outputs, M, M))
+        scale = identity(Kuu) + xp.zeros((outputs, M, M), **like(Kuu))
         return cls(mean=xp.zeros((M, outputs), **like(Kuu)), scale=scale)

@@ -1,16 +1,22 @@
 """Minibatches: seeded permutations drawn on the host, the same on every backend."""
 
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, to_numpy
+from agp.batch import Batch
+from agp.bounds import blocks_of
 from agp.host import generator
-from agp.updates import Batch
 
 __all__ = ["Batches"]
+
+Draws = Callable[[np.random.Generator, int], dict[str, Any]]
+
+FINGERPRINT_ROWS = 65_536
 
 
 class Batches:
@@ -25,11 +31,13 @@ class Batches:
     size
         Rows in a batch; N gives the data as they are, unshuffled.
     seed
-        Of the permutations.
+        Of the permutations and the draws.
+    draws
+        The noise that a step on so many rows needs (`agp.models.Model.draws`).
     """
 
-    def __init__(self, X: Array, y: Array, size: int, seed: int) -> None:
-        self.X, self.y, self.size = X, y, size
+    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: Draws | None = None) -> None:
+        self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.per_epoch = X.shape[0] // size
         self._permutation = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(X.shape[0]))
 
@@ -40,13 +48,25 @@ class Batches:
 
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
-        B = backend_of(self.X)
-        return zlib.crc32(B.to_numpy(self.y).tobytes(), zlib.crc32(B.to_numpy(self.X).tobytes()))
+        checksum = 0
+        for block in blocks_of(self.X, self.y, FINGERPRINT_ROWS):
+            for x in block:
+                checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
+        return checksum
 
     def __getitem__(self, step: int) -> Batch:
-        if self.per_epoch == 1 and self.size == self.X.shape[0]:
-            return Batch(self.X, self.y, 1.0)
+        draws = self._draws(step)
+        if self.size == self.X.shape[0]:
+            return Batch(self.X, self.y, 1.0, None, draws)
         B = backend_of(self.X)
         rows = B.from_numpy(self.indices(step), device=B.device_name(self.X))
         scale = self.X.shape[0] / self.size
-        return Batch(B.xp.take(self.X, rows, axis=0), B.xp.take(self.y, rows, axis=0), scale)
+        return Batch(B.xp.take(self.X, rows, axis=0), B.xp.take(self.y, rows, axis=0), scale, rows, draws)
+
+    def _draws(self, step: int) -> dict[str, Array] | None:
+        B, X = backend_of(self.X), self.X
+        noise = self.draws(generator(self.seed, 3, step), self.size) if self.draws else None
+        if not noise:
+            return None
+        dtype = str(to_numpy(X[:1, :]).dtype)
+        return {name: B.from_numpy(x, dtype=dtype, device=B.device_name(X)) for name, x in noise.items()}

@@ -10,6 +10,7 @@ from agp.backend import Array
 from agp.checks import check_data, check_whole
 from agp.errors import Interrupted, RepairWarning
 from agp.linalg import recorded_repairs
+from agp.models import constant_data, detached
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
@@ -68,8 +69,10 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     """
+    X, y = constant_data(X, y)
     y = check_data(X, y)
     model.check(X, y)
+    model = detached(model)
     steps = check_whole("steps", steps, least=0)
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
     size = _batch_size(model, X.shape[0], batch_size)
@@ -77,12 +80,20 @@ def train(
     if updates is None:
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on it
-    run = Run(model, list(updates), Batches(X, y, size, facts["seed"]), _checkpoint_path(checkpoint), facts)
+    updates = _checked_updates(updates)
+    batches = Batches(X, y, size, facts["seed"], model.draws)
+    run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts)
+    if run.step > steps:
+        msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
+        raise ValueError(msg)
     with progress_bar(steps, run.step) if progress else nullcontext() as bar, recorded_repairs(run.repairs):
         try:
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(run.interrupted()) from interrupt
+        except Exception:
+            run.interrupted()  # whatever went wrong, the steps so far are in the checkpoint
+            raise
         run.save()
     result = run.result()
     if result.repairs:
@@ -90,6 +101,13 @@ def train(
             f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}", RepairWarning, stacklevel=2
         )
     return result
+
+
+def _checked_updates(updates: Any) -> list[Update]:
+    if callable(updates) or not all(callable(update) for update in updates):
+        msg = f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)]."
+        raise TypeError(msg)
+    return list(updates)
 
 
 def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from agp.backend import backend_of
 from agp.gradient import GradientMode
-from agp.posteriors import Relaxed
+from agp.posteriors import InverseFactored, InverseFree, Whitened
 from agp.updates import Adam, Group, InverseUpdate, Update, delayed
 
 __all__ = ["recipe"]
@@ -16,7 +17,7 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
     """The updates that train a model in a number of steps.
 
     Adam on all parameters; inducing inputs stay frozen for the first 5 % of the steps, then move at a fifth of the rate
-    with a longer memory (beta1 = 0.99). R-SVGP's inverse factor follows after each step.
+    with a longer memory (beta1 = 0.99). Inverse factors follow after each step.
 
     Parameters
     ----------
@@ -29,10 +30,15 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
     gradient
         The gradient mode.
     """
-    groups = {}
+    groups: dict[str, Group] = {}
     if hasattr(model, "Z"):
         groups["Z"] = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
+    posterior = getattr(model, "posterior", None)
+    if posterior is not None and not isinstance(posterior, (Whitened, InverseFree)):
+        # this mean is in units of f, so its steps must be, too
+        prior_variance = model.kernel.diag(model.Z)[0]
+        groups["posterior.mean"] = Group(rate * float(backend_of(prior_variance).xp.mean(prior_variance)) ** 0.5)
     updates: list[Update] = [Adam(rate, groups=groups, gradient=gradient)]
-    if isinstance(getattr(model, "posterior", None), Relaxed):
+    if isinstance(posterior, InverseFactored):
         updates.append(InverseUpdate())
     return updates

@@ -1,6 +1,7 @@
 """The mutable part of a training run: steps, the watch over their numbers, checkpoints."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
+from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.io import load_checkpoint, save_checkpoint
 from agp.training._batches import Batches
 from agp.training._result import Progress, Result
-from agp.updates import Batch, Update
+from agp.updates import Update
 
 __all__ = ["Callback", "Run"]
 
@@ -22,6 +24,8 @@ Callback = Callable[[Progress], bool | None]
 
 CHECK_EVERY = 10
 """Steps between looks at the numbers; each look makes the host wait for the device."""
+REPAIRS_KEPT = 20
+"""Messages about repairs that a checkpoint keeps."""
 
 
 class Run:
@@ -46,16 +50,24 @@ class Run:
         self.repairs: list[str] = []
         self.finite: tuple[int, Any] = (0, model)
         if path is not None:
-            self.facts = facts | {"model": repr(model), "data": batches.fingerprint()}
+            self.facts = facts | {
+                "model": _written(model),
+                "updates": _written(updates),
+                "data": batches.fingerprint(),
+            }
             self._resume(path)
         self._apply = backend_of(batches.X).compile(self._apply_updates)
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _apply_updates(self, model: Any, states: list[Any], X: Array, y: Array, scale: float) -> tuple[Any, list, dict]:
-        info, new_states = {}, []
+    def _apply_updates(self, model: Any, states: list[Any], batch: Batch) -> tuple[Any, list, dict]:
+        info: dict[str, Array] = {}
+        new_states = []
         for update, state in zip(self.updates, states, strict=True):
-            model, state, logged = update(model, Batch(X, y, scale), state)
+            model, state, logged = update(model, batch, state)
+            if clash := info.keys() & logged.keys():
+                msg = f"two updates log {', '.join(sorted(clash))}; give one of them another name."
+                raise ValueError(msg)
             new_states.append(state)
             info |= logged
         return model, new_states, info
@@ -68,6 +80,8 @@ class Run:
             if self.step % CHECK_EVERY == 0 or self.step == steps:
                 self._look()
                 self._show(bar)
+            elif callbacks:
+                self._wait(info)
             self.seconds += time.perf_counter() - began
             if self.step % checkpoint_every == 0:
                 self.save()
@@ -77,7 +91,7 @@ class Run:
 
     def _advance(self) -> dict[str, Array]:
         try:
-            model, states, info = self._apply(self.model, self.states, *self.batches[self.step])
+            model, states, info = self._apply(self.model, self.states, self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite are the better explanation
             msg = f"a factorisation failed in step {self.step + 1} ({error}) {self._circumstances()}"
@@ -85,6 +99,11 @@ class Run:
         # one assignment, so that an interrupt cannot separate them
         self.model, self.states, self.step, self.pending = model, states, self.step + 1, [*self.pending, info]
         return info
+
+    def _wait(self, info: dict[str, Array]) -> None:
+        """Let the device finish the step before the clock is read."""
+        for value in info.values():
+            backend_of(value).synchronise(value)
 
     def _show(self, bar: Any) -> None:
         if bar is not None:
@@ -155,8 +174,9 @@ class Run:
             return
         self._look()
         states = {str(i): state for i, state in enumerate(self.states)}
-        arrays = {"model": tree.leaves(self.model), "states": states}
-        progress = {"step": self.step, "seconds": self.seconds, "trace": self.trace, "repairs": self.repairs}
+        trace = {name: np.asarray(values) for name, values in self.trace.items()}
+        arrays = {"model": tree.leaves(self.model), "states": states, "trace": trace}
+        progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs[:REPAIRS_KEPT]}
         save_checkpoint(self.path, arrays, {"facts": self.facts, "progress": progress})
 
     def _resume(self, path: Path) -> None:
@@ -178,15 +198,25 @@ class Run:
         self.model = tree.with_leaves(self.model, arrays["model"])
         self.states = [_merged(states[name], saved.get(name, {})) for name in states]
         progress = meta["progress"]
-        self.step, self.seconds, self.trace = progress["step"], progress["seconds"], progress["trace"]
+        self.step, self.seconds = progress["step"], progress["seconds"]
+        self.trace = {name: to_numpy(x).tolist() for name, x in arrays.get("trace", {}).items()}
         self.repairs = progress["repairs"]
         self.finite = (self.step, self.model)
+
+
+def _written(x: Any) -> str:
+    """The classes, settings and shapes of x, without the addresses that functions are printed with."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
     for name, value in mine.items():
         if saved.get(name) != value:
-            what = "other data" if name == "data" else f"{name}={saved.get(name)}; this one has {name}={value}"
+            what = (
+                f"other {name}"
+                if name in ("data", "updates")
+                else f"{name}={saved.get(name)}; this one has {name}={value}"
+            )
             msg = f"{path} was written by a run with {what}; name another file, or remove it to start afresh."
             raise ValueError(msg)
 

@@ -1,7 +1,8 @@
 """What changes a model during training: pure functions (model, batch, state) -> (model, state, info)."""
 
+from agp.batch import Batch
 from agp.updates._adam import Adam, Group
-from agp.updates._base import Batch, Update
+from agp.updates._base import Update
 from agp.updates._relaxed import InverseUpdate
 from agp.updates._schedules import delayed
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.gradient import GradientMode, check_mode, value_and_gradient
-from agp.updates._base import Batch, Info, State
+from agp.batch import Batch
+from agp.gradient import GradientMode, check_mode, gradient_of
+from agp.updates._base import Info, State
 from agp.updates._schedules import Rate, rate_at
 
 __all__ = ["Adam", "Group"]
@@ -79,7 +80,7 @@ class Adam:
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """One step along the gradient of the bound of the batch; the info is the bound before the step."""
-        bound, gradient = value_and_gradient(model, batch.X, batch.y, scale=batch.scale, mode=self.gradient)
+        bound, gradient = gradient_of(model, batch, self.gradient)
         raw, count = tree.unconstrain(model), state["count"]
         moved, first, second = {}, {}, {}
         for name in state["first"]:

@@ -1,8 +1,9 @@
 """What every update offers."""
 
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from agp.backend import Array
+from agp.batch import Batch
 
 __all__ = ["Batch", "Info", "State", "Update"]
 
@@ -11,17 +12,6 @@ State: TypeAlias = dict[str, Any]
 
 Info: TypeAlias = dict[str, Array]
 """What a person wants to see: 0-d arrays by name."""
-
-
-class Batch(NamedTuple):
-    """The rows that a step sees."""
-
-    X: Array
-    """Inputs [B, D]."""
-    y: Array
-    """Targets [B, P]."""
-    scale: float
-    """N / B."""
 
 
 class Update(Protocol):

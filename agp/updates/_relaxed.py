@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
+from agp.batch import Batch
 from agp.linalg import StepRule, inverse_factor, safe_step, starting_vector
 from agp.posteriors import inducing_covariance
-from agp.updates._base import Batch, Info, State
+from agp.updates._base import Info, State
 
 __all__ = ["InverseUpdate"]
 

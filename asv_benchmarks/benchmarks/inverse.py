@@ -11,8 +11,8 @@ class Inverse:
 
     def setup(self, backend, size):
         from agp import RBF
-        from agp.checks import placed
         from agp.linalg import gram, identity, inverse_factor
+        from agp.models import placed
 
         from .common import problem
 

@@ -74,6 +74,6 @@ class Training:
         from agp import train
 
         result = train(self.model, self.X, self.y, steps=100, batch_size=BATCH)
-        return float(result.model.full_bound(self.X, self.y)[0])
+        return float(result.model.bound(self.X, self.y)[0])
 
     track_bound.unit = "nats"

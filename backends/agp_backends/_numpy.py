@@ -14,6 +14,7 @@ class NumpyBackend(Backend):
     name = "numpy"
     xp = xp
     array_types = (np.ndarray, np.generic)
+    refused_types = (np.ma.MaskedArray, np.matrix)
 
     def device_name(self, x: Array, /) -> str:
         return "cpu"

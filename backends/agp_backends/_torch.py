@@ -63,8 +63,8 @@ class TorchBackend(Backend):
         return x.detach()
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
-        with torch.enable_grad():
-            inputs = {name: x.detach().requires_grad_() for name, x in leaves.items()}
+        with torch.inference_mode(False), torch.enable_grad():
+            inputs = {name: x.detach().clone().requires_grad_() for name, x in leaves.items()}
             value = f(inputs)
             grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))

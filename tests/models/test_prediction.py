@@ -68,7 +68,7 @@ def test_chunks_obey_the_budget(model, monkeypatch):
     assert sum(rows) == 50
     assert 1 < len(rows) < 50
     assert len(set(rows[:-1])) == 1
-    per_row = model._conditioned().floats_per_row * 8
+    per_row = model.conditioned().floats_per_row * 8
     assert max(rows) * per_row <= 0.01 * 2**20 < (max(rows) + 1) * per_row
 
 

@@ -351,3 +351,34 @@ def test_a_model_saved_with_one_noise_resumes_with_the_saved_one(tmp_path):
     expected = train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4)
     train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path, callbacks=[stop_at(2)])
     assert_same(train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path), expected)
+
+
+def test_any_exception_leaves_the_steps_so_far_in_the_checkpoint(tmp_path):
+    X, y = data()
+    model, path = sparse(X, y), tmp_path / "run.npz"
+    with pytest.raises(ZeroDivisionError):
+        train(model, X, y, steps=20, checkpoint=path, callbacks=[lambda progress: progress.step == 7 and 1 / 0])
+    steps = []
+    train(model, X, y, steps=20, checkpoint=path, callbacks=[lambda progress: steps.append(progress.step)])
+    assert steps[0] == 8
+
+
+def test_fewer_steps_than_were_done_are_refused(written):
+    X, y = data()
+    model = sparse(X, y)
+    with pytest.raises(ValueError, match="written by a run with steps|holds 6 steps already"):
+        train(model, X, y, steps=5, batch_size=8, checkpoint=written)
+
+
+def test_other_learning_rates_are_refused(tmp_path):
+    X, y = data()
+    model, path = sparse(X, y), tmp_path / "run.npz"
+    train(model, X, y, steps=3, updates=[Adam(0.01)], checkpoint=path)
+    with pytest.raises(ValueError, match="other updates"):
+        train(model, X, y, steps=6, updates=[Adam(0.02)], checkpoint=path)
+
+
+def test_updates_that_log_the_same_name_are_refused():
+    X, y = data()
+    with pytest.raises(ValueError, match="two updates log bound"):
+        train(sparse(X, y), X, y, steps=1, updates=[Adam(0.01), Adam(0.02)])

@@ -1,0 +1,164 @@
+"""A-SVGP: the whitened parameterisation without inverses. R is lower triangular with R R^T ~ Kuu^-1.
+
+With A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T,
+
+    q(u_p) = N(Kuu R m_p, Kuu + Kuu R (A - 2I + S_p) R^T Kuu)
+    KL <= sum_p 1/2 [ m_p^T A m_p + tr(S_p A) - log|S_p| - M + (1 + c)|F|^2 - tr F ]
+
+for every R, where c = max(1/2, log lambda_max(S) - 1) and lambda_max is the largest eigenvalue of all S_p. At A = I
+both are those of W-SVGP (whitened by R^-T). R also enters the mean and the covariance, so it may not be held constant:
+the gradient follows R = chol(Kuu^-1) through dR = -R Phi(R^T dKuu R), which needs products only.
+"""
+
+from typing import NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.constraints import LOWER
+from agp.linalg import (
+    congruence,
+    gram,
+    identity,
+    inverse_factor,
+    lower_of,
+    lower_times,
+    lower_times_lower,
+    lower_transposed_times,
+    phi,
+    starting_vector,
+    symmetric_from_lower,
+)
+from agp.posteriors._base import InverseFactored
+
+__all__ = ["InverseFree", "InverseFreeFactor"]
+
+POWER_ITERATIONS = 8
+
+
+class InverseFreeFactor(NamedTuple):
+    """R [M, M], whose cotangent is that of dS in dR = -R dS, and A = R^T Kuu R [M, M]."""
+
+    R: Array
+    A: Array
+
+
+@tree.model
+class InverseFree(InverseFactored):
+    """The inverse-free whitened parameterisation; a full covariance for each output, any kernel, products only.
+
+    Parameters
+    ----------
+    mean
+        m [M, P], dimensionless.
+    scale
+        C [P, M, M], lower triangular, with a diagonal of either sign but not zero.
+    inverse_factor
+        R [M, M], lower with positive diagonal, R R^T ~ Kuu^-1. Auxiliary.
+    """
+
+    mean: Array = tree.param()
+    scale: Array = tree.param(LOWER)
+    inverse_factor: Array = tree.auxiliary()
+
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
+    def inverse_target(self, Kuu: Array, /) -> Array:
+        """The matrix [M, M] whose inverse R R^T approximates: Kuu itself."""
+        return Kuu
+
+    def factorise(self, Kuu: Array, /) -> tuple[InverseFreeFactor, Pullback]:
+        R = _following(self.inverse_factor, Kuu)
+        A = symmetric_from_lower(gram(Kuu, R))
+
+        def pullback(factor_bar):
+            # dA = R^T dK R - dS^T A - A dS with dS = Phi(R^T dK R)
+            S_bar = tree.add(factor_bar.R, -2.0 * A @ factor_bar.A)
+            half = phi(S_bar)
+            return None, congruence(self.inverse_factor, factor_bar.A + 0.5 * (half + half.mT))
+
+        return InverseFreeFactor(R, A), pullback
+
+    def project(self, factor: InverseFreeFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # mu = V^T m;  var_p = kff + colsum(V * (A V - 2 V)) + colsum((C_p^T V)^2)
+        xp = backend_of(Kuf).xp
+        R, A = factor
+        V = lower_transposed_times(R, Kuf)
+        AV = A @ V
+        D = lower_transposed_times(self.scale, V)
+        conditional = kff + xp.sum(V * (AV - 2.0 * V), axis=0)
+        positive = conditional > 0.0
+        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        var = residual[:, None] + xp.sum(D * D, axis=-2).mT
+
+        def pullback(mu_bar, var_bar):
+            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            rows = var_bar.mT[:, None, :]
+            V_bar = self.mean @ mu_bar.mT + 2.0 * (AV - 2.0 * V) * kff_bar
+            V_bar = V_bar + 2.0 * xp.sum(lower_times(self.scale, D * rows), axis=0)
+            bar = tree.cotangent(self, mean=V @ mu_bar, scale=2.0 * lower_of(V * rows, D.mT))
+            factor_bar = InverseFreeFactor(-lower_of(V, V_bar.mT), (V * kff_bar) @ V.mT)
+            return bar, factor_bar, lower_times(R, V_bar), kff_bar
+
+        return (V.mT @ self.mean, var), pullback
+
+    def kl_divergence(self, factor: InverseFreeFactor, /) -> tuple[Array, Pullback]:
+        xp = backend_of(factor.A).xp
+        m, C, A = self.mean, self.scale, factor.A
+        M, P = m.shape
+        eye = xp.eye(M, **like(A))
+        F = A - eye
+        c = self._slack()
+        Am = A @ m
+        AC = A @ C
+        diagonal = xp.sum(C * eye, axis=-1)
+        logs = 2.0 * xp.sum(xp.log(xp.abs(diagonal)))
+        shared = (1.0 + c) * xp.sum(F * F) - xp.sum(F * eye) - M
+        kl = 0.5 * (xp.sum(m * Am) + xp.sum(C * AC) - logs + P * shared)
+
+        def pullback(bar):
+            S = xp.sum(C @ C.mT, axis=0)
+            A_bar = 0.5 * bar * (m @ m.mT + S + P * (2.0 * (1.0 + c) * F - eye))
+            scale_bar = bar * (xp.tril(AC) - eye / diagonal[..., None])
+            return tree.cotangent(self, mean=bar * Am, scale=scale_bar), InverseFreeFactor(None, A_bar)
+
+        return kl, pullback
+
+    def _slack(self) -> Array:
+        """The constant c, which keeps the bound valid for large S; detached from the gradient."""
+        B = backend_of(self.scale)
+        xp = B.xp
+        C = B.stop_gradient(self.scale)
+        vector = xp.broadcast_to(starting_vector(C)[:, None], (C.shape[0], C.shape[-1], 1))
+        norm = xp.ones((C.shape[0], 1, 1), **like(C))
+        for _ in range(POWER_ITERATIONS):
+            image = C @ (C.mT @ (vector / norm))
+            norm = xp.sqrt(xp.sum(image * image, axis=-2, keepdims=True))
+            vector = image
+        return xp.maximum(xp.log(1.1 * xp.max(norm)) - 1.0, xp.full_like(norm[0, 0, 0], 0.5))
+
+    def project_mean(self, factor: InverseFreeFactor, Kuf: Array, /) -> Array:
+        return Kuf.mT @ lower_times(factor.R, self.mean)
+
+    def project_covariance(self, factor: InverseFreeFactor, Kuf: Array, Kff: Array, /) -> Array:
+        V = lower_transposed_times(factor.R, Kuf)
+        D = lower_transposed_times(self.scale, V)
+        return Kff + V.mT @ (factor.A @ V - 2.0 * V) + D.mT @ D
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        xp = backend_of(Kuu).xp
+        M = Kuu.shape[0]
+        scale = identity(Kuu) + xp.zeros((outputs, M, M), **like(Kuu))
+        factor = inverse_factor(Kuu, tolerance=1e-3).factor
+        return cls(mean=xp.zeros((M, outputs), **like(Kuu)), scale=scale, inverse_factor=factor)
+
+
+def _following(R: Array, Kuu: Array) -> Array:
+    """R, with the derivative of chol(Kuu^-1): R - R Phi(R^T (Kuu - constant Kuu) R)."""
+    B = backend_of(Kuu)
+    if "autodiff" not in B.gradients:
+        return R
+    change = gram(Kuu - B.stop_gradient(Kuu), R)
+    return R - lower_times_lower(R, phi(change))

@@ -1,0 +1,127 @@
+"""L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + diag(s), the likelihood parameterisation.
+
+It is the posterior that pseudo-observations of u with noise variances s would give, and the limit of R-SVGP in which
+its inverse factor has converged.
+"""
+
+from typing import NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.constraints import POSITIVE
+from agp.linalg import cholesky, cholesky_pullback, identity, lower_of
+from agp.posteriors._base import Posterior
+from agp.posteriors._relaxed import initial_site
+
+__all__ = ["LikelihoodFactor", "LikelihoodForm"]
+
+
+class LikelihoodFactor(NamedTuple):
+    """Kuu [M, M] and the Cholesky factor Lt of Kt [M, M], whose cotangent is that of Lt^-1 dLt."""
+
+    Kuu: Array
+    Lt: Array
+
+
+@tree.model
+class LikelihoodForm(Posterior):
+    """The likelihood parameterisation, with a Cholesky factorisation of Kuu + diag(s).
+
+    Parameters
+    ----------
+    mean
+        m [M, P]; the mean of u is Kuu mh with mh = Kt^-1 m (preconditioned) or mh = m.
+    site
+        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
+    preconditioned
+        Whether mh = Kt^-1 m (the default; it trains much faster).
+    """
+
+    mean: Array = tree.param()
+    site: Array = tree.param(POSITIVE)
+    preconditioned: bool = True
+
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
+    def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
+        xp = backend_of(Kuu).xp
+        eye = identity(Kuu)
+        Lt = cholesky(Kuu + self.site * eye)
+
+        def pullback(factor_bar):
+            Kt_bar = cholesky_pullback(Lt, factor_bar.Lt)
+            return tree.cotangent(self, site=xp.sum(Kt_bar * eye, axis=-1)), tree.add(Kt_bar, factor_bar.Kuu)
+
+        return LikelihoodFactor(Kuu, Lt), pullback
+
+    def _weights(self, factor: LikelihoodFactor) -> tuple[Array, Pullback]:
+        # mh = Lt^-T n with n = Lt^-1 m, and mh_bar -> (mean_bar, S_bar)
+        if not self.preconditioned:
+            return self.mean, lambda mh_bar: (mh_bar, None)
+        B, Lt = backend_of(factor.Lt), factor.Lt
+        n = B.solve_triangular(Lt, self.mean)
+
+        def pullback(mh_bar):
+            n_bar = B.solve_triangular(Lt, mh_bar)
+            S_bar = -(lower_of(n_bar, n.mT) + lower_of(n, n_bar.mT))
+            return B.solve_triangular(Lt, n_bar, transpose=True), S_bar
+
+        return B.solve_triangular(Lt, n, transpose=True), pullback
+
+    def project(self, factor: LikelihoodFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # A = Lt^-1 Kuf;  mu = Kuf^T mh;  var = kff - colsum(A^2), the same for every output
+        B = backend_of(Kuf)
+        xp = B.xp
+        mh, pull_weights = self._weights(factor)
+        A = B.solve_triangular(factor.Lt, Kuf)
+        conditional = kff - xp.sum(A * A, axis=0)
+        positive = conditional > 0.0
+        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.outputs))
+
+        def pullback(mu_bar, var_bar):
+            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            mean_bar, S_bar = pull_weights(Kuf @ mu_bar)
+            A_bar = -2.0 * A * kff_bar
+            Kuf_bar = mh @ mu_bar.mT + B.solve_triangular(factor.Lt, A_bar, transpose=True)
+            factor_bar = LikelihoodFactor(None, tree.add(-lower_of(A_bar, A.mT), S_bar))
+            return tree.cotangent(self, mean=mean_bar), factor_bar, Kuf_bar, kff_bar
+
+        return (Kuf.mT @ mh, var), pullback
+
+    def kl_divergence(self, factor: LikelihoodFactor, /) -> tuple[Array, Pullback]:
+        # 1/2 [ sum(mh * (Kuu mh)) + P (-M + sum_i s_i [Kt^-1]_ii + log|Kt| - sum log s) ]
+        B = backend_of(factor.Lt)
+        xp = B.xp
+        (Kuu, Lt), s = factor, self.site
+        M, P = self.mean.shape
+        eye = identity(Lt)
+        mh, pull_weights = self._weights(factor)
+        Kuu_mh = Kuu @ mh
+        inverse = B.solve_triangular(Lt, eye)
+        inverse_diag = xp.sum(inverse * inverse, axis=0)
+        logs = 2.0 * xp.sum(xp.log(xp.sum(Lt * eye, axis=-1))) - xp.sum(xp.log(s))
+        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * (xp.sum(s * inverse_diag) + logs - M))
+
+        def pullback(bar):
+            mean_bar, mean_S_bar = pull_weights(bar * Kuu_mh)
+            S_bar = P * bar * (eye - lower_of(inverse * s, inverse.mT))
+            bars = tree.cotangent(self, mean=mean_bar, site=0.5 * P * bar * (inverse_diag - 1.0 / s))
+            return bars, LikelihoodFactor(0.5 * bar * mh @ mh.mT, tree.add(S_bar, mean_S_bar))
+
+        return kl, pullback
+
+    def project_mean(self, factor: LikelihoodFactor, Kuf: Array, /) -> Array:
+        return Kuf.mT @ self._weights(factor)[0]
+
+    def project_covariance(self, factor: LikelihoodFactor, Kuf: Array, Kff: Array, /) -> Array:
+        A = backend_of(Kuf).solve_triangular(factor.Lt, Kuf)
+        covariance = Kff - A.mT @ A
+        return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
+        mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
+        return cls(mean=mean, site=initial_site(Kuu), preconditioned=preconditioned)
