@@ -69,7 +69,7 @@ class Backend:
         return ["cpu"]
 
     def device_name(self, x: Array, /) -> str:
-        """The name of the device that holds x."""
+        """The name of the device that holds x; empty while x is traced."""
         return str(x.device)
 
     def like(self, x: Array, /) -> dict[str, Any]:

@@ -92,11 +92,9 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
     if x.dtype != reference.dtype:
         msg = f"{name} has dtype {x.dtype}, {reference_name} has {reference.dtype}; convert one of them."
         raise TypeError(msg)
-    if here.device_name(x) != here.device_name(reference):
-        msg = (
-            f"{name} is on device {here.device_name(x)}, {reference_name} on {here.device_name(reference)}; "
-            "move one with agp.to_backend."
-        )
+    devices = here.device_name(x), here.device_name(reference)
+    if "" not in devices and devices[0] != devices[1]:
+        msg = f"{name} is on device {devices[0]}, {reference_name} on {devices[1]}; move one with agp.to_backend."
         raise ValueError(msg)
 
 

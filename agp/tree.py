@@ -30,12 +30,14 @@ __all__ = [
     "describe",
     "filled",
     "is_model",
+    "join",
     "leaves",
     "missing",
     "model",
     "on_model_class",
     "param",
     "pull_raw",
+    "split",
     "to_backend",
     "unconstrain",
     "with_leaves",
@@ -220,6 +222,21 @@ def filled(model: T, **start: Any) -> T:
     """A copy of the model in which the named fields that are None have these values."""
     values = {field.name: getattr(model, field.name) for field in _fields(model)}
     return _make(type(model), values | {name: x for name, x in start.items() if values[name] is None})
+
+
+def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The fields that hold arrays or models, in order, and their names with the settings: what a plug-in registers."""
+    fields = [(field, getattr(model, field.name)) for field in _fields(model)]
+    inside = [(field.name, x) for field, x in fields if field.role is not None or _is_gradient(x)]
+    names = tuple(name for name, _ in inside)
+    settings = tuple((field.name, x) for field, x in fields if field.name not in names)
+    return tuple(x for _, x in inside), (names, settings)
+
+
+def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
+    """The inverse of `split` for a model of that class."""
+    names, settings = structure
+    return _make(cls, dict(settings) | dict(zip(names, parts, strict=True)))
 
 
 # -- gradients in the structure of the model --------------------------------------------------------------------------

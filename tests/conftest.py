@@ -3,14 +3,18 @@
 import importlib.util
 
 import pytest
-from helpers import NUMPY, STRICT, TORCH, Place
+from helpers import CUPY, JAX, NUMPY, STRICT, TORCH, Place
 
-PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT}
+from agp.backend import get_backend
+
+PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
 
 
 def _available(place: Place) -> Place:
     if importlib.util.find_spec(place.name) is None:
         pytest.skip(f"{place.name} is not installed: not executed")
+    if not get_backend(place.name).devices():
+        pytest.skip(f"{place.name} has no device here: not executed")
     return place
 
 

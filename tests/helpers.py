@@ -18,7 +18,7 @@ from agp.kernels import RBF, Matern32
 from agp.kernels._stationary import Stationary, safe_sqrt
 from agp.likelihoods import Bernoulli, Gaussian
 from agp.models import SVGP
-from agp.posteriors import Relaxed, Whitened, inducing_covariance
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, inducing_covariance
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -61,6 +61,8 @@ class Place:
 NUMPY = Place("numpy")
 TORCH = Place("torch", "cpu")
 STRICT = Place("array_api_strict", "device1")
+JAX = Place("jax", "cpu")
+CUPY = Place("cupy", "cuda:0")
 
 
 def relative_error(actual: Any, desired: Any) -> float:
@@ -239,7 +241,7 @@ KERNELS = {
     "sum": lambda: RBF(0.8, 0.7) + Matern32(0.5, 1.4),
     "sum-ard": lambda: RBF(0.8, (0.7, 1.1, 0.9)) + Matern32(0.5, (1.4, 0.8, 1.0)),
 }
-POSTERIORS = ("whitened", "relaxed", "relaxed-plain")
+POSTERIORS = ("whitened", "marginal", "likelihood", "likelihood-plain", "relaxed", "relaxed-plain", "inverse-free")
 LIKELIHOODS = {
     "gaussian": lambda: Gaussian(0.2),
     "bernoulli": lambda: Bernoulli(),
@@ -252,16 +254,25 @@ def as_arrays(model: Any) -> Any:
     return tree.with_leaves(model, {k: np.asarray(v, dtype=np.float64) for k, v in tree.leaves(model).items()})
 
 
+WITH_SLOPES = tuple(kind for kind in POSTERIORS if kind != "inverse-free")
+"""Those whose gradient is the slope of the forward: A-SVGP's follows the factor, which NumPy's forward holds."""
+
+
 def posterior_of(kind: str, Kuu: np.ndarray, outputs: int, rng: np.random.Generator) -> Any:
     """A random q(u) on the host; inverse factors are about 10 % off in every entry."""
     M = Kuu.shape[0]
     mean = rng.normal(size=(M, outputs))
-    if kind == "whitened":
+    if kind in ("whitened", "marginal", "inverse-free"):
         scale = np.tril(0.3 * rng.normal(size=(outputs, M, M)))
         diagonal = np.arange(M)
         scale[:, diagonal, diagonal] = 0.5 + rng.uniform(size=(outputs, M))
-        return Whitened(mean, scale)
+        if kind == "inverse-free":
+            factor = np.linalg.cholesky(np.linalg.inv(Kuu)) * (1.0 + 0.1 * rng.normal(size=(M, M)))
+            return InverseFree(mean, scale, np.tril(factor))
+        return {"whitened": Whitened, "marginal": Marginal}[kind](mean, scale)
     site = 0.1 + rng.uniform(size=M)
+    if kind.startswith("likelihood"):
+        return LikelihoodForm(mean, site, preconditioned=kind == "likelihood")
     inverse_factor = np.linalg.cholesky(np.linalg.inv(Kuu + np.diag(site)))
     inverse_factor = inverse_factor * (1.0 + 0.1 * rng.normal(size=(M, M)))
     return Relaxed(mean, site, np.tril(inverse_factor), preconditioned=kind == "relaxed")

@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
     out = console()
     out.print(f"{data.describe()}, M = {a.num_inducing}, {a.iterations} steps of {a.batch_size} rows, {a.kernel}")
     for line in left_out:
-        out.print(f"not run: {line}")
+        out.print(f"not run: {line}", markup=False)
     try:
         for i, task in enumerate(tasks):
             out.print(f"\\[{i + 1}/{len(tasks)}] {task.label}")

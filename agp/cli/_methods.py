@@ -1,22 +1,32 @@
 """The methods and kernels that the command line knows, by name."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agp.backend import Array
 from agp.kernels import RBF, Kernel, Matern32
-from agp.likelihoods import Bernoulli, Gaussian
+from agp.likelihoods import Bernoulli, Gaussian, Likelihood
 from agp.models import GPR, SVGP
-from agp.posteriors import Relaxed, Whitened
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 
 __all__ = ["KERNELS", "METHODS", "build", "kernel_named"]
 
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern32": Matern32}
 
+
+def _exact(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> GPR:  # noqa: ARG001
+    """The exact GP, which has no inducing inputs and nothing to draw."""
+    return GPR.from_data(X, y, kernel=kernel, likelihood=likelihood)
+
+
 METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "gpr": ("exact GP", lambda X, y, **_: GPR.from_data(X, y, kernel=_["kernel"], likelihood=_["likelihood"])),
-    "wsvgp": ("W-SVGP, whitened", lambda X, y, **_: SVGP.from_data(X, y, posterior=Whitened, **_)),
-    "rsvgp": ("R-SVGP, inverse-free", lambda X, y, **_: SVGP.from_data(X, y, posterior=Relaxed, **_)),
+    "gpr": ("exact GP", _exact),
+    "msvgp": ("M-SVGP, marginal", partial(SVGP.from_data, posterior=Marginal)),
+    "wsvgp": ("W-SVGP, whitened", partial(SVGP.from_data, posterior=Whitened)),
+    "lsvgp": ("L-SVGP, likelihood parameterisation", partial(SVGP.from_data, posterior=LikelihoodForm)),
+    "rsvgp": ("R-SVGP, inverse-free", partial(SVGP.from_data, posterior=Relaxed)),
+    "asvgp": ("A-SVGP, inverse-free whitened", partial(SVGP.from_data, posterior=InverseFree)),
 }
 """Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed."""
 

@@ -23,11 +23,13 @@ def console() -> Any:
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
     """Print rows of text; columns from `numbers_from` on are aligned to the right."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for i, name in enumerate(header):
-        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=i != 0)
+        last = i == len(header) - 1
+        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=not last, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console().print(table)

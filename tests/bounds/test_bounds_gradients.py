@@ -7,6 +7,7 @@ from helpers import (
     KERNELS,
     LIKELIHOODS,
     POSTERIORS,
+    WITH_SLOPES,
     as_arrays,
     assert_close,
     assert_closed_form_is_autograd,
@@ -59,7 +60,7 @@ def _lower(leaves):
 
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("posterior", WITH_SLOPES)
 def test_closed_form_is_slope(posterior, likelihood, outputs, block):
     model, X, y = problem("sum-ard", posterior, likelihood, outputs=outputs)
     assert_closed_form_is_slope(bound_stage(model, y, 2.5), tree.leaves(model, "parameter") | {"X": X})
