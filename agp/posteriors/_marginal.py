@@ -5,7 +5,7 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, cholesky_pullback, lower_of, lower_times, lower_transposed_times
+from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._base import Posterior
 
 __all__ = ["Marginal"]
@@ -96,6 +96,12 @@ class Marginal(Posterior):
         A = B.solve_triangular(factor, Kuf)
         D = lower_transposed_times(self.scale, B.solve_triangular(factor, A, transpose=True))
         return Kff - A.mT @ A + D.mT @ D
+
+    def natural_features(self, factor: Array, Kuf: Array, /) -> tuple[Array, Array]:
+        """Q = Kuu^-1 Kuf [M, N], with df/dm = Q^T, and the prior precision Kuu^-1 [M, M], for natural gradients."""
+        B = backend_of(Kuf)
+        root = B.solve_triangular(factor, identity(factor))
+        return root.mT @ (root @ Kuf), root.mT @ root
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -79,6 +79,10 @@ class Whitened(Posterior):
         D = lower_transposed_times(self.scale, A)
         return Kff - A.mT @ A + D.mT @ D
 
+    def natural_features(self, factor: Array, Kuf: Array, /) -> tuple[Array, Array]:
+        """Q = Lu^-1 Kuf [M, N], with df/dm = Q^T, and the prior precision I [M, M], for natural gradients."""
+        return backend_of(Kuf).solve_triangular(factor, Kuf), identity(factor)
+
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         xp = backend_of(Kuu).xp

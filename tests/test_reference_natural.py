@@ -1,0 +1,111 @@
+"""Natural gradients for q(u) against stored iterates of GPflow, in both coordinates."""
+
+import numpy as np
+import pytest
+from helpers import Case, kernel_of, likelihood_of
+
+from agp import tree
+from agp.batch import Batch
+from agp.models import SVGP
+from agp.posteriors import Marginal, Whitened
+from agp.updates import NaturalGradient
+
+ITERATES = 1e-6
+"""The tolerance of iterates after several steps."""
+
+FILES = [
+    "gpflow_natgrad_gaussian_white_xinat",
+    "gpflow_natgrad_gaussian_unwhite_xinat",
+    "gpflow_natgrad_bernoulli_white_xinat",
+    "gpflow_natgrad_bernoulli_unwhite_xinat",
+    "gpflow_natgrad_bernoulli_white_xisqrtmeanvar",
+]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_iterates(file, backend):
+    case = Case(file, backend)
+    X, y = case.array("X"), case.array("Y")
+    posterior = (Marginal if "unwhite" in file else Whitened)(case.array("q_mu"), case.array("q_sqrt"))
+    start = SVGP(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
+    batch = Batch(X, y, float(case.host("num_data")) / X.shape[0])
+    coordinates = "root" if file.endswith("xisqrtmeanvar") else "natural"
+    for i, gamma in enumerate(case.host("gammas")):
+        update = NaturalGradient(float(gamma), coordinates)
+        model, state = start, update.init(start)
+        bounds, means, scales = [float(model.objective(batch)[0])], [], []
+        for _ in range(case.out(f"q_mu_iters_{i}").shape[0]):
+            model, state, info = update(model, batch, state)
+            assert float(info["halvings"]) == 0.0
+            bounds.append(float(model.objective(batch)[0]))
+            means.append(case.place.numpy(model.posterior.mean))
+            scales.append(case.place.numpy(model.posterior.scale))
+        case.value(f"elbo_iters_{i}", case.place.array(bounds), ITERATES)
+        case.value(f"q_mu_iters_{i}", case.place.array(np.stack(means)), ITERATES)
+        case.value(f"q_sqrt_iters_{i}", case.place.array(np.stack(scales)), ITERATES)
+    case.finished()
+
+
+def test_one_full_step_with_gaussian_noise_is_optimal(backend):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    y = rng.normal(size=(30, 2))
+    for kind in (Whitened, Marginal):
+        start = SVGP.from_data(backend.array(X), backend.array(y), posterior=kind, num_inducing=6)
+        batch = start.batch(backend.array(X), backend.array(y))
+        update = NaturalGradient(1.0)
+        model, state, _ = update(start, batch, update.init(start))
+        again, _, _ = update(model, batch, state)
+        for name, value in tree.leaves(model).items():
+            np.testing.assert_allclose(
+                backend.numpy(tree.leaves(again)[name]), backend.numpy(value), rtol=1e-7, atol=1e-9
+            )
+        gradient = tree.pull_raw(model, model.objective(batch)[1](1.0)[0])
+        scale = abs(float(model.objective(batch)[0]))
+        assert all(
+            np.abs(backend.numpy(g)).max() < 1e-6 * scale for k, g in gradient.items() if k.startswith("posterior")
+        )
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan")])
+def test_rates_outside_the_unit_interval_are_refused(rate):
+    with pytest.raises(ValueError, match=r"the rate of a natural-gradient step is .*, but must be in \(0, 1\]"):
+        NaturalGradient(rate)
+
+
+def test_posteriors_without_a_covariance_factor_are_refused():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10, 1))
+    with pytest.raises(TypeError, match="natural gradients need the posterior Whitened or Marginal, not Relaxed"):
+        NaturalGradient().init(SVGP.from_data(X, X, num_inducing=3))
+
+
+def test_a_step_to_no_precision_is_halved():
+    # a likelihood that is not log-concave: beta < 0
+    from agp.likelihoods import Gaussian
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 1))
+    model = SVGP.from_data(X, X, posterior=Whitened, num_inducing=5, likelihood=Gaussian(0.1))
+
+    class Convex(Gaussian):
+        def expected_log_density(self, mu, var, y, *more):
+            value, pullback = super().expected_log_density(mu, var, y, *more)
+
+            def flipped(bar):
+                likelihood_bar, mu_bar, var_bar = pullback(bar)
+                return likelihood_bar, mu_bar, -0.02 * var_bar
+
+            return value, flipped
+
+    Convex = tree.model(Convex)
+    odd = SVGP(model.kernel, Convex(np.asarray(0.1)), model.posterior, model.Z)
+    update = NaturalGradient(1.0)
+    moved, _, info = update(odd, odd.batch(X, X), update.init(odd))
+    assert float(info["halvings"]) >= 0.0
+    assert np.isfinite(moved.posterior.scale).all()
+    hard = NaturalGradient(1.0)
+    worse = SVGP(model.kernel, Convex(np.asarray(1e-3)), model.posterior, model.Z)
+    moved, _, info = hard(worse, worse.batch(X, X), hard.init(worse))
+    assert float(info["halvings"]) > 0.0
+    assert np.isfinite(moved.posterior.scale).all()
