@@ -1,5 +1,6 @@
 """R-SVGP and its inversion by matrix products against stored values of the authors' implementation."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from agp import tree
 from agp.kernels import Matern32
 from agp.linalg import constant_step, gram, inverse_factor, natural_step
 from agp.models import SVGP
-from agp.posteriors import Relaxed, inducing_covariance, marginals
+from agp.posteriors import LikelihoodForm, Relaxed, inducing_covariance, marginals
 
 pytestmark = pytest.mark.usefixtures("stale_factors")
 
@@ -118,6 +119,16 @@ def test_relaxed_by_automatic_differentiation(file, torch_place):
         assert np.abs(case.out("grad_q_T_sqrt")).max() < 1e-9
     else:
         case.gradient("grad_q_T_sqrt", factor_bar)
+
+
+@pytest.mark.parametrize("file", LSVGP)
+def test_likelihood_form(file, backend):
+    case = Case(file, backend)
+    posterior = LikelihoodForm(case.array("q_mu"), case.array("q_sqrt"), _preconditioned(file))
+    model = dataclasses.replace(_model(case, True), posterior=posterior)
+    _compare(case, model)
+    case.value("q_mu_prec", posterior._weights(model.posterior.factorise(inducing_covariance(model)[0])[0])[0])
+    case.finished()
 
 
 @pytest.mark.parametrize("file", LSVGP)
