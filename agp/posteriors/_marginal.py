@@ -1,22 +1,30 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
-from typing import Self
+from typing import NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, lower_times, lower_transposed_times
+from agp.linalg import cholesky, cholesky_pullback, identity, lower_of
 from agp.posteriors._base import Posterior
+from agp.posteriors._whitened import Whitened
 
-__all__ = ["Marginal"]
+__all__ = ["Marginal", "MarginalFactor"]
+
+
+class MarginalFactor(NamedTuple):
+    """Lu [M, M], whose cotangent is that of dS = Lu^-1 dLu, and the same q(u) whitened by it."""
+
+    Lu: Array
+    white: Whitened
 
 
 @tree.model
 class Marginal(Posterior):
     """Mean and covariance of u themselves (Hensman, Fusi & Lawrence, 2013).
 
-    The factor is Lu, the Cholesky factor of Kuu; its cotangent is that of the relative change dS = Lu^-1 dLu, so that
-    d(Lu^-1) = -dS Lu^-1.
+    Once Kuu is factorised this is W-SVGP at n = Lu^-1 m and E = Lu^-1 C, and is computed so: contributions to a
+    gradient are added up in whitened coordinates, before the ill-conditioned way back to m and C.
 
     Parameters
     ----------
@@ -33,74 +41,53 @@ class Marginal(Posterior):
     def outputs(self) -> int:
         return self.mean.shape[1]
 
-    def factorise(self, Kuu: Array, /) -> tuple[Array, Pullback]:
+    def factorise(self, Kuu: Array, /) -> tuple[MarginalFactor, Pullback]:
+        B = backend_of(Kuu)
         Lu = cholesky(Kuu)
-        return Lu, lambda S_bar: (None, cholesky_pullback(Lu, S_bar))
+        n, E = B.solve_triangular(Lu, self.mean), self._columnwise(Lu, self.scale)
 
-    def project(self, factor: Array, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        # A = Lu^-1 Kuf;  Q = Lu^-T A;  mu = Q^T m;  var_p = kff - colsum(A^2) + colsum((C_p^T Q)^2)
-        B = backend_of(Kuf)
-        xp = B.xp
-        A = B.solve_triangular(factor, Kuf)
-        Q = B.solve_triangular(factor, A, transpose=True)
-        D = lower_transposed_times(self.scale, Q)
-        conditional = kff - xp.sum(A * A, axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
-        var = residual[:, None] + xp.sum(D * D, axis=-2).mT
+        def pullback(factor_bar):
+            # dn = Lu^-1 dm - dS n, dE = Lu^-1 dC - dS E
+            n_bar, E_bar = factor_bar.white.mean, B.xp.tril(factor_bar.white.scale)
+            S_bar = -lower_of(n_bar, n.mT) - B.xp.sum(lower_of(E_bar, E.mT), axis=0)
+            scale_bar = B.xp.tril(self._columnwise(Lu, E_bar, transpose=True))
+            mean_bar = B.solve_triangular(Lu, n_bar, transpose=True)
+            bar = tree.cotangent(self, mean=mean_bar, scale=scale_bar)
+            return bar, cholesky_pullback(Lu, tree.add(S_bar, factor_bar.Lu))
+
+        return MarginalFactor(Lu, Whitened(n, B.xp.tril(E))), pullback
+
+    @staticmethod
+    def _columnwise(Lu: Array, C: Array, *, transpose: bool = False) -> Array:
+        """Lu^-1 C_p, or Lu^-T C_p, for C [P, M, M], by one solve with P M columns."""
+        B = backend_of(C)
+        P, M, _ = C.shape
+        columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * M))
+        solved = B.solve_triangular(Lu, columns, transpose=transpose)
+        return B.xp.permute_dims(B.xp.reshape(solved, (M, P, M)), (1, 0, 2))
+
+    def project(self, factor: MarginalFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        moments, pull = factor.white.project(factor.Lu, Kuf, kff)
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
-            rows = var_bar.mT[:, None, :]
-            Q_bar = self.mean @ mu_bar.mT + 2.0 * xp.sum(lower_times(self.scale, D * rows), axis=0)
-            white = B.solve_triangular(factor, Q_bar)
-            A_bar = white - 2.0 * A * kff_bar
-            bar = tree.cotangent(self, mean=Q @ mu_bar, scale=2.0 * lower_of(Q * rows, D.mT))
-            S_bar = -(lower_of(A_bar, A.mT) + lower_of(A, white.mT))
-            return bar, S_bar, B.solve_triangular(factor, A_bar, transpose=True), kff_bar
+            white_bar, S_bar, Kuf_bar, kff_bar = pull(mu_bar, var_bar)
+            return None, MarginalFactor(S_bar, white_bar), Kuf_bar, kff_bar
 
-        return (Q.mT @ self.mean, var), pullback
+        return moments, pullback
 
-    def kl_divergence(self, factor: Array, /) -> tuple[Array, Pullback]:
-        # sum_p 1/2 (|Lu^-1 m_p|^2 + |Lu^-1 C_p|^2 - M + 2 sum log diag Lu - 2 sum log|diag C_p|)
-        B = backend_of(factor)
-        xp = B.xp
-        m, C = self.mean, self.scale
-        M, P = m.shape
-        eye = xp.eye(M, **like(m))
-        n = B.solve_triangular(factor, m)
-        columns = xp.reshape(xp.permute_dims(C, (1, 0, 2)), (M, P * M))
-        E = B.solve_triangular(factor, columns)
-        diagonal = xp.sum(C * eye, axis=-1)
-        log_ratio = P * xp.sum(xp.log(xp.sum(factor * eye, axis=-1))) - xp.sum(xp.log(xp.abs(diagonal)))
-        kl = 0.5 * (xp.sum(n * n) + xp.sum(E * E) - M * P) + log_ratio
+    def kl_divergence(self, factor: MarginalFactor, /) -> tuple[Array, Pullback]:
+        kl, pull = factor.white.kl_divergence(factor.Lu)
+        return kl, lambda bar: (None, MarginalFactor(None, pull(bar)[0]))
 
-        def pullback(bar):
-            back = xp.reshape(B.solve_triangular(factor, E, transpose=True), (M, P, M))
-            scale_bar = xp.tril(xp.permute_dims(back, (1, 0, 2))) - eye / diagonal[..., None]
-            mean_bar = B.solve_triangular(factor, n, transpose=True)
-            S_bar = bar * (P * eye - lower_of(n, n.mT) - lower_of(E, E.mT))
-            return tree.cotangent(self, mean=bar * mean_bar, scale=bar * scale_bar), S_bar
+    def project_mean(self, factor: MarginalFactor, Kuf: Array, /) -> Array:
+        return factor.white.project_mean(factor.Lu, Kuf)
 
-        return kl, pullback
+    def project_covariance(self, factor: MarginalFactor, Kuf: Array, Kff: Array, /) -> Array:
+        return factor.white.project_covariance(factor.Lu, Kuf, Kff)
 
-    def _weights(self, factor: Array) -> Array:
-        B = backend_of(factor)
-        return B.solve_triangular(factor, B.solve_triangular(factor, self.mean), transpose=True)
-
-    def project_mean(self, factor: Array, Kuf: Array, /) -> Array:
-        return Kuf.mT @ self._weights(factor)
-
-    def project_covariance(self, factor: Array, Kuf: Array, Kff: Array, /) -> Array:
-        B = backend_of(Kuf)
-        A = B.solve_triangular(factor, Kuf)
-        D = lower_transposed_times(self.scale, B.solve_triangular(factor, A, transpose=True))
-        return Kff - A.mT @ A + D.mT @ D
-
-    def natural_features(self, factor: Array, Kuf: Array, /) -> tuple[Array, Array]:
+    def natural_features(self, factor: MarginalFactor, Kuf: Array, /) -> tuple[Array, Array]:
         """Q = Kuu^-1 Kuf [M, N], with df/dm = Q^T, and the prior precision Kuu^-1 [M, M], for natural gradients."""
-        B = backend_of(Kuf)
-        root = B.solve_triangular(factor, identity(factor))
+        root = backend_of(Kuf).solve_triangular(factor.Lu, identity(factor.Lu))
         return root.mT @ (root @ Kuf), root.mT @ root
 
     @classmethod
