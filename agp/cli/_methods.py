@@ -5,14 +5,24 @@ from functools import partial
 from typing import Any
 
 from agp.backend import Array
-from agp.kernels import RBF, Kernel, Matern32
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, Likelihood
 from agp.models import GPR, SVGP
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 
 __all__ = ["KERNELS", "METHODS", "build", "kernel_named"]
 
-KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern32": Matern32}
+KERNELS: dict[str, type[Kernel]] = {
+    "rbf": RBF,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "rq": RationalQuadratic,
+    "periodic": Periodic,
+    "linear": Linear,
+    "constant": Constant,
+    "white": White,
+}
 
 
 def _exact(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> GPR:  # noqa: ARG001

@@ -1,0 +1,134 @@
+"""JAX: a whole training step under jit, device loops, the fold as a scan, failure inside a compiled function."""
+
+import numpy as np
+import pytest
+from helpers import POSTERIORS, problem
+
+from agp import tree, value_and_gradient
+from agp.backend import get_backend
+from agp.bounds import blocked_elbo
+from agp.linalg import cholesky, inverse_factor
+from agp.models import SVGP
+from agp.posteriors import InverseFree, Relaxed
+from agp.training import recipe, train
+
+jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
+
+
+@pytest.fixture
+def B():
+    return get_backend("jax")
+
+
+def _here(model, *arrays):
+    return tree.to_backend(model, "jax"), *(tree.to_backend(x, "jax") for x in arrays)
+
+
+def _agree(found, expected, tolerance):
+    for name, value in expected.items():
+        scale = np.abs(value).max()
+        assert np.abs(np.asarray(found[name]) - value).max() <= tolerance * scale, name
+
+
+@pytest.mark.parametrize("mode", ["closed-form", "autodiff"])
+@pytest.mark.parametrize("posterior", POSTERIORS)
+def test_value_and_gradient_compile(posterior, mode):
+    host, X, y = problem("sum-ard", posterior, outputs=2)
+    model, Xj, yj = _here(host, X, y)
+    bound, gradient = jax.jit(lambda m, X, y: value_and_gradient(m, X, y, mode=mode))(model, Xj, yj)
+    expected, expected_gradient = value_and_gradient(tree.to_backend(host, "torch"), *map(_torch, (X, y)), mode=mode)
+    assert float(bound) == pytest.approx(float(expected), rel=1e-12)
+    _agree(gradient, {k: v.numpy() for k, v in expected_gradient.items()}, 1e-8)
+
+
+def _torch(x):
+    pytest.importorskip("torch", reason="torch is not installed: not executed")
+    return tree.to_backend(x, "torch")
+
+
+@pytest.mark.parametrize("kind", [Relaxed, InverseFree])
+def test_whole_steps_run_on_the_device_and_agree_with_numpy(kind):
+    # Adam and the inversion, whose loop must be a device loop inside the compiled step
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X[:, :1])
+    host = SVGP.from_data(X, y, posterior=kind, num_inducing=8)
+    model, Xj, yj = _here(host, X, y)
+    options = {"steps": 12, "batch_size": 20}
+    expected = train(host, X, y, updates=recipe(host, 12), **options)
+    found = train(model, Xj, yj, updates=recipe(model, 12), **options)
+    np.testing.assert_allclose(found.trace["bound"], expected.trace["bound"], rtol=1e-10)
+    assert found.trace["inverse_steps"] == expected.trace["inverse_steps"]
+    _agree({k: np.asarray(v) for k, v in tree.leaves(found.model).items()}, tree.leaves(expected.model), 1e-9)
+
+
+def test_a_model_is_a_pytree_and_comes_back():
+    model, _, _ = problem("sum", "relaxed")
+    (model,) = _here(model)
+    leaves, structure = jax.tree.flatten(model)
+    assert len(leaves) == len(tree.leaves(model))
+    back = jax.tree.unflatten(structure, leaves)
+    assert repr(back) == repr(model)
+    assert all(a is b for a, b in zip(tree.leaves(model).values(), tree.leaves(back).values(), strict=True))
+
+
+@pytest.mark.parametrize("rows", [5, 4, 12, 1])
+@pytest.mark.parametrize("mode", ["closed-form", "autodiff"])
+def test_the_fold_scans_and_equals_the_whole(rows, mode, B):
+    host, X, y = problem("rbf", "whitened", rows=12)
+    model, X, y = _here(host, X, y)
+    expected = value_and_gradient(model, X, y)[1]
+
+    def closed(model):
+        value, pullback = blocked_elbo(model, X, y, block_rows=rows)
+        return tree.pull_raw(model, pullback(1.0)[0])
+
+    def by_autodiff(model):
+        raw = tree.unconstrain(model)
+        return B.value_and_grad(lambda raw: blocked_elbo(tree.constrain(model, raw), X, y, block_rows=rows)[0], raw)[1]
+
+    found = jax.jit(closed if mode == "closed-form" else by_autodiff)(model)
+    _agree(found, {k: np.asarray(v) for k, v in expected.items()}, 1e-9)
+
+
+def test_the_compiled_fold_needs_the_memory_of_one_block():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 2))
+    model, X, y = _here(SVGP.from_data(X, X[:, :1], Z=X[:32]), X, X[:, :1])
+
+    def temporary(rows):
+        def gradient(model, X, y):
+            value, pullback = blocked_elbo(model, X, y, block_rows=rows)
+            return value, tree.pull_raw(model, pullback(1.0)[0])
+
+        compiled = jax.jit(gradient).lower(model, X, y).compile()
+        return compiled.memory_analysis().temp_size_in_bytes / 2**20
+
+    whole = 20_000 * 32 * 8 / 2**20
+    assert temporary(500) < 0.75 * whole
+    assert temporary(20_000) > 2 * whole
+
+
+def test_a_failed_factorisation_gives_nan_inside_a_compiled_function_and_repairs_are_made(B):
+    bad = B.from_numpy(np.diag([1.0, -5.0, 1.0]))
+    assert not np.isfinite(np.asarray(jax.jit(cholesky)(bad))).all()
+    nearly = np.ones((3, 3)) + 1e-14 * np.eye(3)
+    L = np.asarray(jax.jit(cholesky)(B.from_numpy(nearly - 1e-9 * np.eye(3))))
+    np.testing.assert_allclose(L @ L.T, nearly, atol=2e-5)
+
+
+def test_the_inversion_takes_the_same_steps_in_a_device_loop(B):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(12, 12))
+    A = root @ root.T + 0.1 * np.eye(12)
+    expected = inverse_factor(A, tolerance=1e-8)
+    found = jax.jit(lambda A: inverse_factor(A, tolerance=1e-8))(B.from_numpy(A))
+    assert float(found.steps) == float(expected.steps)
+    np.testing.assert_allclose(np.asarray(found.factor), expected.factor, rtol=1e-8, atol=1e-10)
+
+
+def test_devices_and_errors(B):
+    assert B.devices()[0].startswith(("cpu", "cuda", "gpu"))
+    with pytest.raises(ValueError, match=r"JAX has no device 'tpu:9' here; it has"):
+        B.from_numpy(np.zeros(2), device="tpu:9")
+    assert B.from_numpy(np.zeros(2)).dtype == np.float64
