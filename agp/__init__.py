@@ -8,11 +8,11 @@ from agp import bounds, inducing, kernels, likelihoods, linalg, metrics, models,
 from agp.backend import backend_of, get_backend, known_backends, to_numpy
 from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import value_and_gradient
-from agp.kernels import RBF, Matern32
-from agp.likelihoods import Bernoulli, Gaussian
-from agp.models import GPR, SVGP
-from agp.posteriors import Relaxed, Whitened
-from agp.training import recipe, train
+from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
+from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.models import GPR, SGPR, SVGP
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.training import fit_lbfgs, recipe, train
 from agp.tree import to_backend
 
 __version__ = "0.1.0"
@@ -20,19 +20,36 @@ __version__ = "0.1.0"
 __all__ = [
     "GPR",
     "RBF",
+    "SGPR",
     "SVGP",
     "BackendError",
     "Bernoulli",
+    "Constant",
     "Gaussian",
+    "HeteroscedasticGaussian",
     "Interrupted",
+    "InverseFree",
+    "LikelihoodForm",
+    "Linear",
+    "Marginal",
+    "Matern12",
     "Matern32",
+    "Matern52",
     "NonFiniteError",
     "NotPositiveDefiniteError",
+    "Periodic",
+    "Poisson",
+    "RationalQuadratic",
     "Relaxed",
     "RepairWarning",
+    "RobustMax",
+    "Softmax",
+    "StudentT",
+    "White",
     "Whitened",
     "backend_of",
     "bounds",
+    "fit_lbfgs",
     "get_backend",
     "inducing",
     "kernels",

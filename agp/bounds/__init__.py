@@ -1,6 +1,16 @@
 """The objectives: lower bounds on the log evidence, and the log evidence itself, to be maximised."""
 
+from agp.bounds._collapsed import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
 from agp.bounds._elbo import blocked_elbo, blocks_of, elbo
 from agp.bounds._evidence import log_evidence
 
-__all__ = ["blocked_elbo", "blocks_of", "elbo", "log_evidence"]
+__all__ = [
+    "Collapsed",
+    "blocked_elbo",
+    "blocks_of",
+    "collapsed_bound",
+    "collapsed_posterior",
+    "elbo",
+    "evidence_upper_bound",
+    "log_evidence",
+]

@@ -1,6 +1,6 @@
 """The evidence lower bound of sparse variational GPs, for any kernel, likelihood and parameterisation of q(u)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agp import tree
@@ -10,7 +10,12 @@ from agp.posteriors import factorise, kl_divergence, marginals, project
 __all__ = ["blocked_elbo", "blocks_of", "elbo"]
 
 
-def elbo(model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0) -> tuple[Array, Pullback]:
+Draws = Mapping[str, Array] | None
+
+
+def elbo(
+    model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0, draws: Draws = None
+) -> tuple[Array, Pullback]:
     """Scale sum_n E_q[log p(y_n | f_n)] - KL[q(u) || p(u)], 0-d.
 
     Parameters
@@ -18,9 +23,11 @@ def elbo(model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0) -> tu
     model
         With the fields kernel, likelihood, posterior, Z and jitter.
     X, y
-        Inputs [B, D] and targets [B, P]: all data, or a minibatch.
+        Inputs [B, D] and targets [B, K] as the likelihood takes them: all data, or a minibatch.
     scale
         N / B, so that the bound of a minibatch is an unbiased estimate of the bound of all N data.
+    draws
+        The likelihood's noise for these rows, arrays [S, B, ...] by name, if it needs any.
 
     Returns
     -------
@@ -29,7 +36,7 @@ def elbo(model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0) -> tu
         ``bar=1.0 -> (model_bar, X_bar)``.
     """
     (mu, var, kl), pull_marginals = marginals(model, X)
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y)
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, draws)
     xp = backend_of(ell).xp
 
     def pullback(bar=1.0):
@@ -41,7 +48,7 @@ def elbo(model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0) -> tu
 
 
 def blocked_elbo(
-    model: Any, X: Array, y: Array, /, *, block_rows: int, scale: float | Array = 1.0
+    model: Any, X: Array, y: Array, /, *, block_rows: int, scale: float | Array = 1.0, draws: Draws = None
 ) -> tuple[Array, Pullback]:
     """The same bound in the memory of one block of rows; the pullback gives (model_bar, None).
 
@@ -49,7 +56,7 @@ def blocked_elbo(
     """
     factor, pull_factor = factorise(model)
     kl, pull_kl = kl_divergence(model, factor)
-    blocks = list(blocks_of(X, y, block_rows))
+    blocks = list(_blocks_with_draws(X, y, draws, block_rows))
     ell, pull_ell = backend_of(X).fold(_block, (model, factor), blocks, add=tree.add)
 
     def pullback(bar=1.0):
@@ -61,10 +68,10 @@ def blocked_elbo(
     return scale * ell - kl, pullback
 
 
-def _block(params: tuple[Any, Any], block: tuple[Array, Array]) -> tuple[Array, Pullback]:
-    (model, factor), (X, y) = params, block
+def _block(params: tuple[Any, Any], block: tuple[Array, Array, Draws]) -> tuple[Array, Pullback]:
+    (model, factor), (X, y, draws) = params, block
     (mu, var), pull_project = project(model, factor, X)
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y)
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, draws)
     xp = backend_of(ell).xp
 
     def pullback(bar):
@@ -75,8 +82,17 @@ def _block(params: tuple[Any, Any], block: tuple[Array, Array]) -> tuple[Array, 
     return xp.sum(ell), pullback
 
 
+def _blocks_with_draws(X: Array, y: Array, draws: Draws, rows: int) -> Iterator[tuple[Array, Array, Draws]]:
+    """The blocks of X and y, each with its share of the draws [S, N, ...]."""
+    start = 0
+    for X_block, y_block in blocks_of(X, y, rows):
+        stop = start + X_block.shape[0]
+        yield X_block, y_block, draws and {name: x[:, start:stop, ...] for name, x in draws.items()}
+        start = stop
+
+
 def blocks_of(X: Array, y: Array, rows: int) -> Iterator[tuple[Array, Array]]:
-    """Consecutive blocks of at most `rows` rows of X [N, D] and y [N, P]."""
+    """Consecutive blocks of at most `rows` rows of X [N, D] and y [N, K]."""
     N = X.shape[0]
     for start in range(0, N, rows):
         stop = min(start + rows, N)  # the standard allows no slice beyond the end

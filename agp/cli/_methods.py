@@ -14,8 +14,8 @@ __all__ = ["KERNELS", "METHODS", "build", "kernel_named"]
 
 KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
-    "matern12": Matern12,
     "matern32": Matern32,
+    "matern12": Matern12,
     "matern52": Matern52,
     "rq": RationalQuadratic,
     "periodic": Periodic,

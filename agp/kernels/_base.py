@@ -1,16 +1,24 @@
-"""What every kernel offers, and the sums of kernels that `+` makes."""
+"""What every kernel offers, and what operators make of kernels: sums, products, multiples, and chosen columns."""
 
+import functools
+import math
+import numbers
+import operator
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
 
-__all__ = ["Kernel", "Sum"]
+__all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
 
 
 class Kernel(ABC):
     """A covariance function k(x, z) of inputs with D columns.
+
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, which sees only those columns.
 
     Its leaves may be left None, or given as plain numbers, until `from_data` or a model's constructor turns them into
     arrays like the data.
@@ -56,54 +64,284 @@ class Kernel(ABC):
     def check(self, width: int, /) -> None:
         """Raise ValueError if this kernel cannot take inputs with that many columns."""
 
+    def on(self, columns: Iterable[int], /) -> "ActiveDims":
+        """The same kernel of some columns of the inputs, counted from 0, in that order.
+
+        Raises
+        ------
+        TypeError
+            If a column is not a whole number.
+        ValueError
+            If there is none, one is negative, or one appears twice. Whether the data have them all, `check` tells.
+        """
+        kernel = ActiveDims(self, tuple(operator.index(column) for column in columns))
+        kernel.check_columns()
+        return kernel
+
     def __add__(self, other: Any) -> "Sum":
         if not isinstance(other, Kernel):
             return NotImplemented
-        return Sum((*_summands(self), *_summands(other)))
+        return Sum((*_parts_of(self, Sum), *_parts_of(other, Sum)))
+
+    def __mul__(self, other: Any) -> "Product | Scaled":
+        if isinstance(other, Kernel):
+            return Product((*_parts_of(self, Product), *_parts_of(other, Product)))
+        if not isinstance(other, numbers.Real):
+            return NotImplemented
+        return Scaled(_multiplier(other), self)
+
+    def __rmul__(self, other: Any) -> "Scaled":
+        return self * other if isinstance(other, numbers.Real) else NotImplemented
 
 
-def _summands(kernel: Kernel) -> tuple[Kernel, ...]:
-    return kernel.parts if isinstance(kernel, Sum) else (kernel,)
+# -- what the kernels share -------------------------------------------------------------------------------------------
+
+
+def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
+    # a list, which has not become an array yet, counts as a vector
+    value = getattr(kernel, name)
+    return tuple(value.shape) if hasattr(value, "shape") else (len(value),)
+
+
+def check_number(kernel: Kernel, name: str) -> None:
+    """ValueError unless that leaf of the kernel is 0-d."""
+    shape = _shape(kernel, name)
+    if shape != ():
+        msg = f"{type(kernel).__name__} has {name} of shape {shape}, but needs one number."
+        raise ValueError(msg)
+
+
+def check_per_column(kernel: Kernel, name: str, width: int) -> None:
+    """ValueError unless that leaf of the kernel is 0-d or has one entry for each column."""
+    shape = _shape(kernel, name)
+    if shape not in ((), (width,)):
+        msg = (
+            f"{type(kernel).__name__} has {name}s of shape {shape}, the inputs have {width} columns; "
+            f"give one {name}, or one for each column."
+        )
+        raise ValueError(msg)
+
+
+def per_column(by_column: Array, leaf: Array) -> Array:
+    """A cotangent by column [D] as that of a leaf [D], or their sum for a leaf that all columns share, 0-d."""
+    return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
+
+
+# -- sums and products ------------------------------------------------------------------------------------------------
+
+
+def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
+    return kernel.parts if isinstance(kernel, cls) else (kernel,)
+
+
+class _Composite(Kernel):
+    # what sums and products share: each part receives a cotangent, and the inputs receive the total
+    parts: tuple[Kernel, ...]
+
+    def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
+        bars: list[Any] = []
+        inputs_bar: Any = None
+        for pull, part_bar in zip(pulls, part_bars, strict=True):
+            bar, *input_bars = pull(part_bar)
+            bars.append(bar)
+            inputs_bar = tree.add(inputs_bar, tuple(input_bars))
+        return tree.cotangent(self, parts=tuple(bars)), *inputs_bar
+
+    @property
+    def floats_per_entry(self) -> int:
+        return sum(part.floats_per_entry for part in self.parts)
+
+    def check(self, width: int, /) -> None:
+        for part in self.parts:
+            part.check(width)
 
 
 @tree.model
-class Sum(Kernel):
+class Sum(_Composite):
     """The sum of kernels, k(x, z) = sum_i k_i(x, z), also written ``k1 + k2``."""
 
     parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         inputs = (X,) if Z is None else (X, Z)
-        return self._sum([part(*inputs) for part in self.parts])
+        return self._sum(part(*inputs) for part in self.parts)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._sum([part.diag(X) for part in self.parts])
+        return self._sum(part.diag(X) for part in self.parts)
 
-    def _sum(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+    def _sum(self, terms: Iterable[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         # every part receives the same cotangent
-        value = None
-        for K, _ in terms:
+        value, pulls = None, []
+        for K, pull in terms:
             value = tree.add(value, K)
+            pulls.append(pull)
 
         def pullback(bar):
-            bars: list[Any] = []
-            inputs_bar: Any = None
-            for _, pull in terms:
-                part_bar, *input_bars = pull(bar)
-                bars.append(part_bar)
-                inputs_bar = tree.add(inputs_bar, tuple(input_bars))
-            return tree.cotangent(self, parts=tuple(bars)), *inputs_bar
+            return self._pull_parts(pulls, [bar] * len(pulls))
 
         return value, pullback
-
-    @property
-    def floats_per_entry(self) -> int:
-        return sum(part.floats_per_entry for part in self.parts)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         share = variance / len(self.parts)
         return type(self)(tuple(part.from_data(X, share) for part in self.parts))
 
+
+@tree.model
+class Product(_Composite):
+    """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
+
+    Of missing variances, that of the first part starts at the variance of the targets, the others at one.
+    """
+
+    parts: tuple[Kernel, ...]
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        return self._product([part(*inputs) for part in self.parts])
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._product([part.diag(X) for part in self.parts])
+
+    def _product(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+        # each part receives the cotangent times the others, multiplied anew: a quotient would fail where a part is zero
+        values, pulls = [K for K, _ in terms], [pull for _, pull in terms]
+
+        def pullback(bar):
+            others = (values[:i] + values[i + 1 :] for i in range(len(values)))
+            return self._pull_parts(pulls, (functools.reduce(operator.mul, rest, bar) for rest in others))
+
+        return functools.reduce(operator.mul, values), pullback
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        first, *others = self.parts
+        return type(self)((first.from_data(X, variance), *(part.from_data(X, 1.0) for part in others)))
+
+
+# -- multiples --------------------------------------------------------------------------------------------------------
+
+
+def _multiplier(number: Any) -> float:
+    value = float(number)
+    if not (math.isfinite(value) and value > 0.0):
+        msg = f"a kernel cannot be multiplied by {number!r}; a multiple must be positive and finite."
+        raise ValueError(msg)
+    return value
+
+
+@tree.model
+class Scaled(Kernel):
+    """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
+
+    The multiplier is a parameter and trained with the variance that the kernel has of its own, of which a missing one
+    starts so that the product suits the targets; freeze the leaf to keep the number.
+
+    Parameters
+    ----------
+    variance
+        The multiplier, 0-d, without units. None starts at one.
+    kernel
+        Any kernel.
+    """
+
+    variance: Array = tree.param(POSITIVE)
+    kernel: Kernel
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._scaled(*(self.kernel(X) if Z is None else self.kernel(X, Z)))
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._scaled(*self.kernel.diag(X))
+
+    def _scaled(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
+        def pullback(bar):
+            kernel_bar, *input_bars = pull(self.variance * bar)
+            variance_bar = backend_of(K).xp.sum(bar * K)
+            return tree.cotangent(self, variance=variance_bar, kernel=kernel_bar), *input_bars
+
+        return self.variance * K, pullback
+
+    @property
+    def floats_per_entry(self) -> int:
+        return self.kernel.floats_per_entry + 1
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        multiplier = 1.0 if self.variance is None else self.variance
+        if isinstance(multiplier, numbers.Real):
+            multiplier = _multiplier(multiplier)
+        else:
+            check_number(self, "variance")
+        return type(self)(multiplier, self.kernel.from_data(X, variance / multiplier))
+
     def check(self, width: int, /) -> None:
-        for part in self.parts:
-            part.check(width)
+        check_number(self, "variance")
+        self.kernel.check(width)
+
+
+# -- chosen columns ---------------------------------------------------------------------------------------------------
+
+
+@tree.model
+class ActiveDims(Kernel):
+    """A kernel of some columns of the inputs, k(x[columns], z[columns]), also written ``k.on(columns)``.
+
+    Parameters
+    ----------
+    kernel
+        Any kernel; its leaves by column belong to the chosen columns, in their order.
+    columns
+        Different columns of the inputs, counted from 0.
+    """
+
+    kernel: Kernel
+    columns: tuple[int, ...]
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        inputs = (X,) if Z is None else (X, Z)
+        return self._on(X.shape[1], *self.kernel(*map(self._chosen, inputs)))
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._on(X.shape[1], *self.kernel.diag(self._chosen(X)))
+
+    def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
+        def pullback(bar):
+            kernel_bar, *input_bars = pull(bar)
+            return tree.cotangent(self, kernel=kernel_bar), *(self._scattered(x, width) for x in input_bars)
+
+        return K, pullback
+
+    def _chosen(self, X: Array) -> Array:
+        return backend_of(X).xp.stack([X[:, column] for column in self.columns], axis=1)
+
+    def _scattered(self, bar: Array | None, width: int) -> Array | None:
+        # the adjoint of _chosen: zero in the columns that the kernel does not see
+        if bar is None:
+            return None
+        xp = backend_of(bar).xp
+        zero = xp.zeros_like(bar[:, 0])
+        place = {column: i for i, column in enumerate(self.columns)}
+        return xp.stack([bar[:, place[column]] if column in place else zero for column in range(width)], axis=1)
+
+    @property
+    def floats_per_entry(self) -> int:
+        return self.kernel.floats_per_entry
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        self.check_columns(X.shape[1])
+        return type(self)(self.kernel.from_data(self._chosen(X), variance), self.columns)
+
+    def check(self, width: int, /) -> None:
+        self.check_columns(width)
+        self.kernel.check(len(self.columns))
+
+    def check_columns(self, width: int | None = None, /) -> None:
+        """ValueError unless the columns are some, different, not negative, and within the width where it is given."""
+        problem = None
+        if not self.columns or any(column < 0 for column in self.columns):
+            problem = "give one or more columns, counted from 0"
+        elif len(set(self.columns)) < len(self.columns):
+            problem = "each column may appear once"
+        elif width is not None and max(self.columns) >= width:
+            problem = f"the inputs have {width} columns, the last of them is {width - 1}"
+        if problem is not None:
+            msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."
+            raise ValueError(msg)

@@ -1,8 +1,9 @@
-"""Squared distances of scaled inputs, without cancellation."""
+"""Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
 
 from agp.backend import Array, backend_of, like
+from agp.kernels._base import per_column
 
-__all__ = ["squared_distances"]
+__all__ = ["column_spreads", "inner_products", "pull_squared_distances", "safe_sqrt", "squared_distances"]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -31,9 +32,11 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     if differences or X.shape[1] <= FEW_COLUMNS:
         return by_differences()
     centre = B.stop_gradient(xp.mean(other, axis=0))
-    xs, zs = (X - centre) / lengthscale, (other - centre) / lengthscale
+    xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
-    largest = xp.maximum(xp.max(xp.sum(xs * xs, axis=-1)), xp.max(xp.sum(zs * zs, axis=-1)))
+    largest = xp.max(xp.sum(xs * xs, axis=-1))
+    if zs is not None:
+        largest = xp.maximum(largest, xp.max(xp.sum(zs * zs, axis=-1)))
     return B.cond(B.stop_gradient(largest) * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences)
 
 
@@ -47,8 +50,80 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     return r2
 
 
-def _by_expansion(xs: Array, zs: Array) -> Array:
+def _by_expansion(xs: Array, zs: Array | None) -> Array:
     xp = backend_of(xs).xp
-    squares = xp.sum(xs * xs, axis=-1)[:, None] + xp.sum(zs * zs, axis=-1)[None, :]
-    r2 = squares - 2.0 * (xs @ zs.mT)
-    return xp.where(r2 > 0.0, r2, xp.zeros_like(r2))
+    x_squares = xp.sum(xs * xs, axis=-1)
+    z_squares = x_squares if zs is None else xp.sum(zs * zs, axis=-1)
+    r2 = x_squares[:, None] + z_squares[None, :] - 2.0 * inner_products(xs, zs)
+    return xp.where(r2 > 0.0, r2, xp.zeros((), **like(r2)))
+
+
+def pull_squared_distances(
+    bar: Array, X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False
+) -> tuple[Array, Array | None, Array]:
+    """The cotangents (X_bar, Z_bar, lengthscale_bar) for the cotangent [N, M] of r2; Z_bar is None where Z is.
+
+    Two matrix products; or, where `differences` is asked for, one pass over [N, M] for each column, which does not
+    cancel for close pairs of rows whose cotangents are large.
+    """
+    W = bar + bar.mT if Z is None else bar
+    pull = _pull_differences if differences else _pull_products
+    X_bar, Z_bar, by_column = pull(W, X, Z, lengthscale)
+    return X_bar, Z_bar, per_column(by_column, lengthscale)
+
+
+def _pull_products(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:
+    # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W;
+    # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
+    xp = backend_of(X).xp
+    centre = xp.mean(X if Z is None else Z, axis=0)
+    Xc = X - centre
+    Zc = Xc if Z is None else Z - centre
+    factor = 2.0 / (lengthscale * lengthscale)
+    X_bar = factor * (xp.sum(W, axis=1)[:, None] * Xc - W @ Zc)
+    total = xp.sum(Xc * X_bar, axis=0)
+    if Z is None:
+        return X_bar, None, -total / lengthscale
+    Z_bar = factor * (xp.sum(W, axis=0)[:, None] * Zc - W.mT @ Xc)
+    return X_bar, Z_bar, -(total + xp.sum(Zc * Z_bar, axis=0)) / lengthscale
+
+
+def _pull_differences(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:
+    # dr2/dx_d = 2 (x_d - z_d) / ell_d^2, dr2/dell_d = -2 (x_d - z_d)^2 / ell_d^3; a symmetric W counts pairs twice
+    xp = backend_of(X).xp
+    other = X if Z is None else Z
+    scale = xp.broadcast_to(lengthscale, (X.shape[1],))
+    X_bars, Z_bars, totals = [], [], []
+    for d in range(X.shape[1]):
+        difference = (X[:, d, None] - other[None, :, d]) / scale[d]
+        weighted = W * difference
+        X_bars.append(2.0 * xp.sum(weighted, axis=1) / scale[d])
+        Z_bars.append(-2.0 * xp.sum(weighted, axis=0) / scale[d])
+        totals.append((-1.0 if Z is None else -2.0) * xp.sum(weighted * difference) / scale[d])
+    return xp.stack(X_bars, axis=1), None if Z is None else xp.stack(Z_bars, axis=1), xp.stack(totals)
+
+
+def inner_products(X: Array, Z: Array | None) -> Array:
+    """X Z^T [N, M] of X [N, D] and Z [M, D], or X X^T, exactly symmetric whatever the order of summation."""
+    if Z is not None:
+        return X @ Z.mT
+    products = X @ X.mT
+    return 0.5 * (products + products.mT)
+
+
+def safe_sqrt(x: Array) -> Array:
+    """sqrt(x) whose derivative under automatic differentiation is 0, not NaN, at x = 0."""
+    xp = backend_of(x).xp
+    positive = x > 0.0
+    return xp.where(positive, xp.sqrt(xp.where(positive, x, xp.ones((), **like(x)))), xp.zeros((), **like(x)))
+
+
+def column_spreads(X: Array) -> Array:
+    """The standard deviation of each column of X [N, D], as [D], to measure distances in.
+
+    A constant column has none (but for rounding); any scale serves, and it gets 1.
+    """
+    xp = backend_of(X).xp
+    spread = xp.std(X, axis=0)
+    rounding = 10.0 * float(xp.finfo(X.dtype).eps) * xp.max(xp.abs(X), axis=0)
+    return xp.where(spread > rounding, spread, xp.ones_like(spread))

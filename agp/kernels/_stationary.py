@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.kernels._base import Kernel
-from agp.kernels._distance import squared_distances
+from agp.kernels._base import Kernel, check_number, check_per_column
+from agp.kernels._distance import column_spreads, pull_squared_distances, safe_sqrt, squared_distances
 
-__all__ = ["RBF", "Matern32", "Stationary"]
+__all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
 
-SQRT3 = math.sqrt(3.0)
+SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 class Stationary(Kernel):
@@ -24,40 +24,33 @@ class Stationary(Kernel):
 
     variance: Array
     lengthscale: Array
+    differences = False
+    """Whether distances and their pullback must be formed from differences: where the slope is singular at 0."""
 
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         """g(r2) and a function of no arguments that gives the slope dg/dr2."""
 
+    def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
+        """Maps the cotangent of K to those of the profile's own parameters, by name; most profiles have none."""
+        return lambda _: {}
+
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        g, slope = self.profile(squared_distances(X, Z, self.lengthscale))
+        r2 = squared_distances(X, Z, self.lengthscale, differences=self.differences)
+        g, slope, pull_shape = *self.profile(r2), self.pull_shape(r2)
+        del r2  # most profiles need it no longer
 
         def pullback(K_bar):
-            xp = backend_of(X).xp
-            W = K_bar * slope() * self.variance
-            if Z is None:
-                W = W + W.mT
-            X_bar, Z_bar, lengthscale_bar = self._pull_distances(W, X, X if Z is None else Z)
-            if Z is None:
-                lengthscale_bar = 0.5 * lengthscale_bar
-            bar = tree.cotangent(self, variance=xp.sum(K_bar * g), lengthscale=lengthscale_bar)
+            W = self.variance * (K_bar * slope())
+            X_bar, Z_bar, lengthscale_bar = pull_squared_distances(
+                W, X, Z, self.lengthscale, differences=self.differences
+            )
+            del W
+            variance_bar = backend_of(X).xp.sum(K_bar * g)
+            bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
             return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
 
         return self.variance * g, pullback
-
-    def _pull_distances(self, W: Array, X: Array, Z: Array) -> tuple[Array, Array, Array]:
-        # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W;
-        # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
-        xp = backend_of(X).xp
-        centre = xp.mean(Z, axis=0)
-        Xc, Zc = X - centre, Z - centre
-        factor = 2.0 / (self.lengthscale * self.lengthscale)
-        X_bar = factor * (xp.sum(W, axis=1)[:, None] * Xc - W @ Zc)
-        Z_bar = factor * (xp.sum(W, axis=0)[:, None] * Zc - W.mT @ Xc)
-        by_column = xp.sum(Xc * X_bar, axis=0) + xp.sum(Zc * Z_bar, axis=0)
-        if self.lengthscale.ndim == 0:
-            by_column = xp.sum(by_column)
-        return X_bar, Z_bar, -by_column / self.lengthscale
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -68,23 +61,11 @@ class Stationary(Kernel):
         return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        xp = backend_of(X).xp
-        # a constant column has no spread (but for rounding) to measure distances in; any scale serves
-        spread = xp.std(X, axis=0)
-        rounding = 10.0 * float(xp.finfo(X.dtype).eps) * xp.max(xp.abs(X), axis=0)
-        usual = xp.where(spread > rounding, spread, xp.ones_like(spread))
-        return tree.filled(self, variance=variance, lengthscale=usual)
+        return tree.filled(self, variance=variance, lengthscale=column_spreads(X))
 
     def check(self, width: int, /) -> None:
-        if self.variance.ndim != 0:
-            msg = f"{type(self).__name__} has a variance of shape {tuple(self.variance.shape)}, but needs one number."
-            raise ValueError(msg)
-        if self.lengthscale.ndim > 1 or (self.lengthscale.ndim == 1 and self.lengthscale.shape[0] != width):
-            msg = (
-                f"{type(self).__name__} has lengthscales of shape {tuple(self.lengthscale.shape)}, the inputs have "
-                f"{width} columns; give one lengthscale, or one for each column."
-            )
-            raise ValueError(msg)
+        check_number(self, "variance")
+        check_per_column(self, "lengthscale", width)
 
 
 @tree.model
@@ -107,8 +88,48 @@ class RBF(Stationary):
         return g, lambda: -0.5 * g
 
 
+class Matern(Stationary):
+    """What the Matern kernels share: an evaluation that takes a square root holds one array more."""
+
+    @property
+    def floats_per_entry(self) -> int:
+        return 4
+
+
 @tree.model
-class Matern32(Stationary):
+class Matern12(Matern):
+    """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential: continuous, rough functions.
+
+    Distances are formed by differences for any number of columns: the slope -exp(-r) / (2 r) is singular at r = 0,
+    where it counts as 0, and would magnify what an expansion leaves between equal rows.
+
+    Parameters
+    ----------
+    variance
+        k(x, x), 0-d, in squared units of the targets.
+    lengthscale
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    differences = True
+
+    def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
+        xp = backend_of(r2).xp
+        r = safe_sqrt(r2)
+        decay = xp.exp(-r)
+
+        def slope() -> Array:
+            positive = r > 0.0
+            inverse = 1.0 / xp.where(positive, r, xp.ones((), **like(r)))
+            return xp.where(positive, -0.5 * decay * inverse, xp.zeros((), **like(r)))
+
+        return decay, slope
+
+
+@tree.model
+class Matern32(Matern):
     """The Matern kernel of smoothness 3/2, g = (1 + sqrt(3) r) exp(-sqrt(3) r): once differentiable functions.
 
     Parameters
@@ -128,8 +149,70 @@ class Matern32(Stationary):
         return (1.0 + scaled) * decay, lambda: -1.5 * decay
 
 
-def safe_sqrt(x: Array) -> Array:
-    """sqrt(x) whose derivative under automatic differentiation is 0, not NaN, at x = 0."""
-    xp = backend_of(x).xp
-    positive = x > 0.0
-    return xp.where(positive, xp.sqrt(xp.where(positive, x, xp.ones_like(x))), xp.zeros_like(x))
+@tree.model
+class Matern52(Matern):
+    """The Matern kernel of smoothness 5/2, g = (1 + s + s^2 / 3) exp(-s), s = sqrt(5) r: smoother functions.
+
+    Parameters
+    ----------
+    variance
+        k(x, x), 0-d, in squared units of the targets.
+    lengthscale
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+
+    def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
+        scaled = SQRT5 * safe_sqrt(r2)
+        decay = backend_of(r2).xp.exp(-scaled)
+        # nothing but `scaled` and `decay` is kept
+        return (1.0 + scaled * (1.0 + scaled / 3.0)) * decay, lambda: (-5.0 / 6.0) * (1.0 + scaled) * decay
+
+
+@tree.model
+class RationalQuadratic(Stationary):
+    """The rational quadratic kernel, g(r2) = (1 + r2 / (2 alpha))^-alpha: a mixture of RBF kernels of many lengths.
+
+    Parameters
+    ----------
+    variance
+        k(x, x), 0-d, in squared units of the targets.
+    lengthscale
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+    alpha
+        0-d, without units: the smaller, the more the lengths vary; RBF is the limit of large alpha. None starts at 1.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    alpha: Array = tree.param(POSITIVE, default=None)
+
+    def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
+        # u = 1 + r2 / (2 alpha), g = u^-alpha, g' = -u^(-alpha - 1) / 2
+        xp = backend_of(r2).xp
+        g = xp.exp(-self.alpha * xp.log1p(0.5 * r2 / self.alpha))
+        return g, lambda: -0.5 * g / (1.0 + 0.5 * r2 / self.alpha)
+
+    def pull_shape(self, r2: Array, /) -> Callable[[Array], dict[str, Array]]:
+        # dg/dalpha = g (t / (1 + t) - log(1 + t)), t = r2 / (2 alpha), log g = -alpha log(1 + t)
+        def pullback(K_bar):
+            xp = backend_of(r2).xp
+            t = 0.5 * r2 / self.alpha
+            log1p = xp.log1p(t)
+            by_entry = (t / (1.0 + t) - log1p) * xp.exp(-self.alpha * log1p)
+            return {"alpha": self.variance * xp.sum(K_bar * by_entry)}
+
+        return pullback
+
+    @property
+    def floats_per_entry(self) -> int:
+        return 5  # the distances are kept for alpha
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        return tree.filled(super().from_data(X, variance), alpha=1.0)
+
+    def check(self, width: int, /) -> None:
+        super().check(width)
+        check_number(self, "alpha")

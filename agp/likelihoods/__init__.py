@@ -2,6 +2,20 @@
 
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli
-from agp.likelihoods._gaussian import Gaussian
+from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
+from agp.likelihoods._poisson import Poisson
+from agp.likelihoods._robustmax import RobustMax
+from agp.likelihoods._softmax import Softmax
+from agp.likelihoods._student_t import StudentT
 
-__all__ = ["Bernoulli", "Gaussian", "Likelihood", "Prediction"]
+__all__ = [
+    "Bernoulli",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "Likelihood",
+    "Poisson",
+    "Prediction",
+    "RobustMax",
+    "Softmax",
+    "StudentT",
+]

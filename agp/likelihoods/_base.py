@@ -1,7 +1,8 @@
 """What every likelihood offers."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 from agp.backend import Array, Pullback
 
@@ -16,10 +17,26 @@ class Prediction(NamedTuple):
 
 
 class Likelihood(ABC):
-    """p(y | f), independent for each datum given the latent functions there."""
+    """p(y | f), independent for each datum given the P latent functions there.
+
+    The targets y [N, K] of most likelihoods have one column for each latent function, K = P; `latents` says which
+    number of functions goes with which number of columns.
+    """
+
+    def latents(self, columns: int, /) -> int:
+        """The number of latent functions P for targets with so many columns K; usually the same.
+
+        Raises
+        ------
+        ValueError
+            If targets cannot have so many columns.
+        """
+        return columns
 
     @abstractmethod
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /) -> tuple[Array, Pullback]:
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
         """E[log p(y_n | f_n)] under f_np ~ N(mu_np, var_np), with its pullback.
 
         Parameters
@@ -27,7 +44,9 @@ class Likelihood(ABC):
         mu, var
             Marginals [N, P].
         y
-            Targets [N, P].
+            Targets [N, K].
+        draws
+            What `draws` gave for these rows, as arrays like mu; without it, Monte Carlo estimates use fixed noise.
 
         Returns
         -------
@@ -37,17 +56,24 @@ class Likelihood(ABC):
             ``bar [N] -> (likelihood_bar, mu_bar [N, P], var_bar [N, P])``.
         """
 
+    def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
+        """The noise that an estimate for so many rows and latent functions needs, from a NumPy generator.
+
+        Host arrays [S, rows, ...] by name, for S samples: the rows lie along the second axis. Usually none.
+        """
+        return {}
+
     @abstractmethod
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         """Mean and variance of the observations y [N, P] for marginals [N, P]."""
 
     @abstractmethod
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals and targets [N, P]."""
+        """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals [N, P] and targets [N, K]."""
 
     @property
     def floats_per_row(self) -> int:
-        """Numbers that an evaluation holds for each row and output, for memory budgets."""
+        """Numbers that an evaluation holds for each row and latent function, for memory budgets."""
         return 8
 
     @abstractmethod
@@ -63,4 +89,4 @@ class Likelihood(ABC):
 
     @abstractmethod
     def check_targets(self, y: Array, /) -> None:
-        """Raise ValueError if a target lies outside the support of y."""
+        """Raise ValueError if a target of y [N, K] lies outside the support."""

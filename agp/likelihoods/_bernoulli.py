@@ -1,63 +1,108 @@
 """The Bernoulli likelihood for two classes."""
 
 import math
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._quadrature import expectation
+from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
 
 __all__ = ["Bernoulli"]
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
+class _Link(NamedTuple):
+    """A symmetric distribution function F, from f to the probability of 1."""
+
+    cdf: Callable[[Array], Array]
+    log_cdf: Callable[[Array], Array]
+    """Log F(x), exact in the tails."""
+    log_slope: Callable[[Array], Array]
+    """Log F'(x)."""
+    closed: bool
+    """Whether F(f) averages over f ~ N(mu, var) to F(mu / sqrt(1 + var))."""
+
+
+def _softplus(x: Array) -> Array:
+    xp = backend_of(x).xp
+    return xp.logaddexp(x, xp.zeros_like(x))
+
+
+LINKS = {
+    "probit": _Link(
+        cdf=lambda x: backend_of(x).special("ndtr", x),
+        log_cdf=lambda x: backend_of(x).special("log_ndtr", x),
+        log_slope=lambda x: -0.5 * x * x - LOG_SQRT_2PI,
+        closed=True,
+    ),
+    "logit": _Link(
+        cdf=lambda x: backend_of(x).xp.exp(-_softplus(-x)),
+        log_cdf=lambda x: -_softplus(-x),
+        log_slope=lambda x: -_softplus(-x) - _softplus(x),
+        closed=False,
+    ),
+}
+
+
 @tree.model
 class Bernoulli(Likelihood):
-    """y in {0, 1} with p(y = 1 | f) = (1 - 2 squash) Phi(f) + squash, the probit link.
+    """y in {0, 1} with p(y = 1 | f) = (1 - 2 squash) F(f) + squash.
 
     Parameters
     ----------
     squash
-        Probability of a label flipped by accident, each way; 0 is the pure probit, and 1e-3 what GPflow uses.
+        Probability of a label flipped by accident, each way; 0 is the pure link, and 1e-3 what GPflow uses with probit.
     points
         Nodes of the Gauss-Hermite quadrature.
+    link
+        F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)). Predictions are closed
+        forms for probit, and quadrature for logit.
     """
 
     squash: float = 0.0
     points: int = 20
+    link: Literal["probit", "logit"] = "probit"
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
-        B = backend_of(f)
-        xp = B.xp
+        xp = backend_of(f).xp
+        link = LINKS[self.link]
         sign = 2.0 * y - 1.0
         x = sign * f
-        if self.squash:
-            value = xp.log((1.0 - 2.0 * self.squash) * B.special("ndtr", x) + self.squash)
-        else:
-            value = B.special("log_ndtr", x)
+        value = xp.log((1.0 - 2.0 * self.squash) * link.cdf(x) + self.squash) if self.squash else link.log_cdf(x)
 
         def pullback(bar):
-            # d/dx log((1 - 2q) Phi(x) + q) = (1 - 2q) phi(x) / p, formed in the log so that it is safe in the tails
-            ratio = (1.0 - 2.0 * self.squash) * xp.exp(-0.5 * x * x - LOG_SQRT_2PI - value)
+            # d/dx log((1 - 2q) F(x) + q) = (1 - 2q) F'(x) / p, formed in the log so that it is safe in the tails
+            ratio = (1.0 - 2.0 * self.squash) * xp.exp(link.log_slope(x) - value)
             return tree.cotangent(self), bar * sign * ratio
 
         return value, pullback
 
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /) -> tuple[Array, Pullback]:
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        B = backend_of(mu)
-        p = (1.0 - 2.0 * self.squash) * B.special("ndtr", mu / B.xp.sqrt(1.0 + var)) + self.squash
+        p = (1.0 - 2.0 * self.squash) * self._mean_of_link(mu, var) + self.squash
         return Prediction(p, p * (1.0 - p))
 
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        # Phi(f) averaged over N(f; mu, var) is Phi(mu / sqrt(1 + var))
+    def _mean_of_link(self, mu: Array, var: Array) -> Array:
         xp = backend_of(mu).xp
-        return xp.sum(self._log_density(mu / xp.sqrt(1.0 + var), y)[0], axis=-1)
+        link = LINKS[self.link]
+        if link.closed:
+            return link.cdf(mu / xp.sqrt(1.0 + var))
+        f, _, weights = nodes_and_weights(mu, var, self.points)
+        return xp.sum(link.cdf(f) * weights, axis=-1)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        xp = backend_of(mu).xp
+        if LINKS[self.link].closed:
+            return xp.sum(self._log_density(mu / xp.sqrt(1.0 + var), y)[0], axis=-1)
+        return xp.sum(log_expectation(self._log_density, mu, var, y, self.points), axis=-1)
 
     @property
     def floats_per_row(self) -> int:
@@ -66,6 +111,9 @@ class Bernoulli(Likelihood):
     def check_parameters(self) -> None:
         if not 0.0 <= self.squash < 0.5:
             msg = f"squash is {self.squash!r}, but must be at least 0 and less than 0.5."
+            raise ValueError(msg)
+        if self.link not in LINKS:
+            msg = f"unknown link {self.link!r}; known are {', '.join(LINKS)}."
             raise ValueError(msg)
         check_whole("points", self.points)
 

@@ -1,6 +1,8 @@
-"""The Gaussian likelihood, y = f + noise."""
+"""The Gaussian likelihood, y = f + noise, whose variance is trained, or known for each datum."""
 
+import dataclasses
 import math
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from agp import tree
@@ -8,9 +10,31 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 
-__all__ = ["Gaussian"]
+__all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
 LOG_2PI = math.log(2.0 * math.pi)
+
+
+def _expected(mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Callable[[Array], tuple]]:
+    """The expected log density [N] for noise variances, 0-d or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P]."""
+    # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
+    xp = backend_of(mu).xp
+    residual = y - mu
+    square = residual * residual + var
+
+    def pullback(bar):
+        column = bar[:, None]
+        mu_bar = column * residual / noise
+        noise_bar = column * (square / noise - 1.0) / (2.0 * noise)
+        return noise_bar, mu_bar, -0.5 / noise * column + xp.zeros_like(var)
+
+    return -0.5 * xp.sum(LOG_2PI + xp.log(noise) + square / noise, axis=-1), pullback
+
+
+def _log_density(mu: Array, var: Array, y: Array) -> Array:
+    """Log N(y; mu, var) summed over the outputs [N]."""
+    xp = backend_of(mu).xp
+    return -0.5 * xp.sum(LOG_2PI + xp.log(var) + (y - mu) ** 2 / var, axis=-1)
 
 
 @tree.model
@@ -25,28 +49,22 @@ class Gaussian(Likelihood):
 
     noise_variance: Array = tree.param(POSITIVE, default=None)
 
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /) -> tuple[Array, Pullback]:
-        # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
-        xp = backend_of(mu).xp
-        s = self.noise_variance
-        residual = y - mu
-        square = residual * residual + var
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        value, pull = _expected(mu, var, y, self.noise_variance)
 
         def pullback(bar):
-            column = bar[:, None]
-            mu_bar = column * residual / s
-            noise_bar = xp.sum(column * (square / s - 1.0)) / (2.0 * s)
-            return tree.cotangent(self, noise_variance=noise_bar), mu_bar, -0.5 / s * column + xp.zeros_like(var)
+            noise_bar, mu_bar, var_bar = pull(bar)
+            return tree.cotangent(self, noise_variance=backend_of(mu).xp.sum(noise_bar)), mu_bar, var_bar
 
-        return -0.5 * xp.sum(LOG_2PI + xp.log(s) + square / s, axis=-1), pullback
+        return value, pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return Prediction(mu, var + self.noise_variance)
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        xp = backend_of(mu).xp
-        total = var + self.noise_variance
-        return -0.5 * xp.sum(LOG_2PI + xp.log(total) + (y - mu) ** 2 / total, axis=-1)
+        return _log_density(mu, var + self.noise_variance, y)
 
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, noise_variance=0.1 * variance)
@@ -61,3 +79,85 @@ class Gaussian(Likelihood):
 
     def check_targets(self, y: Array, /) -> None:
         """Every finite target is allowed."""
+
+
+@tree.model
+class HeteroscedasticGaussian(Likelihood):
+    """y_np ~ N(f_np, s_np + common), where the variance s_np of the noise of every single datum is known.
+
+    The targets [N, 2 P] are P columns of values, then P columns with their noise variances in the squared unit of the
+    values: so the noise of a datum stays with its row in minibatches and blocks. Observations at new inputs, whose
+    noise nobody knows, are predicted with the common noise alone; log densities take the variances of their targets.
+
+    Parameters
+    ----------
+    common
+        A `Gaussian` for noise that all data have besides and that is trained; None for none.
+    """
+
+    common: Gaussian | None = None
+
+    def latents(self, columns: int, /) -> int:
+        if columns % 2:
+            msg = (
+                f"y has {columns} columns, but {type(self).__name__} takes an even number: values, then the known "
+                "variance of the noise of each."
+            )
+            raise ValueError(msg)
+        return columns // 2
+
+    def _split(self, y: Array) -> tuple[Array, Array]:
+        """The values and the variances of all noise, both [N, P]."""
+        P = self.latents(y.shape[1])
+        return y[:, :P], self._with_common(y[:, P:])
+
+    def _with_common(self, variance: Array) -> Array:
+        return variance if self.common is None else variance + self.common.noise_variance
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        value, pull = _expected(mu, var, *self._split(y))
+
+        def pullback(bar):
+            noise_bar, mu_bar, var_bar = pull(bar)
+            if self.common is None:
+                return tree.cotangent(self), mu_bar, var_bar
+            common_bar = tree.cotangent(self.common, noise_variance=backend_of(mu).xp.sum(noise_bar))
+            return tree.cotangent(self, common=common_bar), mu_bar, var_bar
+
+        return value, pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        return Prediction(mu, self._with_common(var))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        values, noise = self._split(y)
+        return _log_density(mu, var + noise, values)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 10
+
+    def from_data(self, variance: float, /) -> Self:
+        if self.common is None:
+            return self
+        if not isinstance(self.common, Gaussian):
+            msg = f"common is {self.common!r}, but must be None or Gaussian(...), the noise that all data share."
+            raise TypeError(msg)
+        return dataclasses.replace(self, common=self.common.from_data(variance))
+
+    def latent_variance(self, variance: float, /) -> float:
+        return variance
+
+    def check_parameters(self) -> None:
+        if self.common is not None:
+            self.common.check_parameters()
+
+    def check_targets(self, y: Array, /) -> None:
+        xp = backend_of(y).xp
+        known = y[:, self.latents(y.shape[1]) :]
+        if not bool(xp.all(known > 0.0)):
+            P = known.shape[1]
+            msg = f"the known noise variances, columns {P} to {2 * P - 1} of y, must be positive; found "
+            raise ValueError(msg + f"{float(xp.min(known)):g}.")

@@ -1,4 +1,4 @@
-"""Expectations under one-dimensional Gaussians by Gauss-Hermite quadrature."""
+"""Expectations under one-dimensional Gaussians by Gauss-Hermite quadrature, and the logarithms that they need."""
 
 import math
 from collections.abc import Callable
@@ -6,21 +6,29 @@ from collections.abc import Callable
 from agp.backend import Array, Pullback, backend_of, like
 from agp.host import gauss_hermite
 
-__all__ = ["expectation", "nodes_and_weights"]
+__all__ = ["expectation", "log_expectation", "log_mean_exp", "log_sum_exp", "nodes_and_weights", "root_and_slope"]
 
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 
 
-def nodes_and_weights(mu: Array, var: Array, points: int) -> tuple[Array, Array, Array]:
-    """Latent values f = mu + sqrt(2 var) t [N, P, I], slopes df/dvar [N, P, I] and weights [I]."""
+def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
+    """The standard deviations sqrt(var) and their slopes d sqrt(var) / d var, of the shape of var.
+
+    The square root has no slope at 0: variances up to the floor (tiny by default) count as the floor.
+    """
+    xp = backend_of(var).xp
+    floor = math.sqrt(float(xp.finfo(var.dtype).smallest_normal)) if floor is None else floor
+    allowed = var > floor
+    root = xp.sqrt(xp.where(allowed, var, xp.full_like(var, floor)))
+    return root, xp.where(allowed, 0.5 / root, xp.zeros_like(root))
+
+
+def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = None) -> tuple[Array, Array, Array]:
+    """Latent values f = mu + sqrt(2 var) t [..., I], slopes df/dvar [..., I] and weights [I], for mu, var [...]."""
     xp = backend_of(mu).xp
     nodes, weights = gauss_hermite(points)
-    t = xp.asarray(list(nodes), **like(mu))
-    # The square root has no slope at 0: variances below the floor count as the floor.
-    floor = math.sqrt(float(xp.finfo(mu.dtype).smallest_normal))
-    allowed = var > floor
-    root = xp.sqrt(2.0 * xp.where(allowed, var, xp.full_like(var, floor)))
-    slope = xp.where(allowed, 1.0 / root, xp.zeros_like(root))
+    t = xp.asarray([math.sqrt(2.0) * node for node in nodes], **like(mu))
+    root, slope = root_and_slope(var, floor)
     return mu[..., None] + root[..., None] * t, slope[..., None] * t, xp.asarray(list(weights), **like(mu))
 
 
@@ -39,3 +47,24 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
         return likelihood_bar, xp.sum(f_bar, axis=-1), xp.sum(f_bar * slope, axis=-1)
 
     return xp.sum(g * weights, axis=(-2, -1)), pullback
+
+
+def log_expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> Array:
+    """Log E[exp g(f_np)] [N, P], for g = log_density(f, y) as `expectation` takes it."""
+    xp = backend_of(mu).xp
+    f, _, _ = nodes_and_weights(mu, var, points)
+    # the logarithms of weights that single precision cannot hold are still numbers
+    log_weights = [math.log(max(weight, 1e-300)) for weight in gauss_hermite(points)[1]]
+    return log_sum_exp(log_density(f, y[..., None])[0] + xp.asarray(log_weights, **like(mu)), axis=-1)
+
+
+def log_sum_exp(x: Array, *, axis: int) -> Array:
+    """Log of the sum of exp(x) along an axis, without overflow."""
+    B = backend_of(x)
+    top = B.stop_gradient(B.xp.max(x, axis=axis, keepdims=True))
+    return B.xp.log(B.xp.sum(B.xp.exp(x - top), axis=axis)) + B.xp.squeeze(top, axis=axis)
+
+
+def log_mean_exp(x: Array, *, axis: int) -> Array:
+    """Log of the mean of exp(x) along an axis, without overflow."""
+    return log_sum_exp(x, axis=axis) - math.log(x.shape[axis])

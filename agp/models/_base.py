@@ -47,7 +47,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """The number of outputs P."""
+        """The number of latent functions P."""
 
     @abstractmethod
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
@@ -59,7 +59,8 @@ class Model(ABC):
         Parameters
         ----------
         X, y
-            Inputs [B, D] and targets [B] or [B, P]; all data, or a minibatch if the model is `stochastic`.
+            Inputs [B, D] and targets [B] or [B, K]; all data, or a minibatch if the model is `stochastic`. The
+            likelihood says which K columns y has; by default one for each of the P latent functions.
         scale
             N / B.
         memory
@@ -81,7 +82,7 @@ class Model(ABC):
         Raises
         ------
         TypeError, ValueError
-            If X [B, D] or y [B] or [B, P] have other shapes, dtypes or libraries than the model.
+            If X [B, D] or y [B] or [B, K] have other shapes, dtypes or libraries than the model.
         """
         name, reference = self._reference()
         check_inputs("X", X, finite=False)
@@ -107,7 +108,7 @@ class Model(ABC):
         """The name and value of an array [., D] that inputs must be like."""
 
     def check(self, X: Array, y: Array, /) -> None:
-        """Raise unless the model can be trained on valid data X [N, D], y [N, P]."""
+        """Raise unless the model can be trained on valid data X [N, D], y [N, K]."""
         name, reference = self._reference()
         check_parameters(self, name, reference)
         self.batch(X, y)
@@ -156,7 +157,7 @@ class Model(ABC):
         return self.conditioned().covariance(X)
 
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
-        """The log predictive density of each row of y [N] or [N, P] at X [N, D]: log p(y_n | x_n, data) [N].
+        """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
         Raises as `predict`, and ValueError for targets outside the likelihood's support.
         """
@@ -187,8 +188,9 @@ class Model(ABC):
             yield chunk
 
     def _check_outputs(self, y: Array) -> None:
-        if y.shape[1] != self.outputs:
-            msg = f"y has {y.shape[1]} outputs, the model has {self.outputs}; build the model for such targets."
+        needed = self.likelihood.latents(y.shape[1])
+        if needed != self.outputs:
+            msg = f"y has {needed} outputs, the model has {self.outputs}; build the model for such targets."
             raise ValueError(msg)
 
     def _check_width(self, X: Any) -> None:

@@ -1,6 +1,6 @@
 """Exact GP regression."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -13,7 +13,15 @@ from agp.linalg import cholesky, identity
 from agp.models._base import MEMORY, Conditioned, Model
 from agp.models._start import constant_data, detached, started
 
-__all__ = ["GPR"]
+__all__ = ["GPR", "check_same_data"]
+
+
+def check_same_data(model: Any, X: Array, y: Array, /) -> None:
+    """ValueError unless X [N, D] and y [N, P] are the data that the model holds."""
+    xp = backend_of(X).xp
+    if X.shape != model.X.shape or not bool(xp.all(X == model.X)) or not bool(xp.all(y == model.y)):
+        msg = f"{type(model).__name__} predicts from the data that it was built with; train it on the same data."
+        raise ValueError(msg)
 
 
 @tree.model
@@ -61,10 +69,7 @@ class GPR(Model):
 
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
-        xp = backend_of(X).xp
-        if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
-            msg = "the exact GP predicts from the data that it was built with; train it on the same data."
-            raise ValueError(msg)
+        check_same_data(self, X, y)
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
@@ -91,7 +96,7 @@ class GPR(Model):
             full = self.kernel(X)[0] - A.mT @ A
             return xp.broadcast_to(full, (P, *full.shape))
 
-        return Conditioned(mean, moments, covariance, floats_per_row=5 * N)
+        return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 2))
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -24,7 +24,7 @@ NUM_INDUCING = 128
 
 @tree.model
 class SVGP(Model):
-    """A sparse variational GP with M inducing inputs, for any likelihood and P outputs that share kernel and Z.
+    """A sparse variational GP with M inducing inputs, for any likelihood; its P latent functions share kernel and Z.
 
     Built from data by `SVGP.from_data`; the plain constructor takes arrays as they are.
 
@@ -63,15 +63,16 @@ class SVGP(Model):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained on inputs X [N, D] and targets y [N] or [N, P].
+        """A model ready to be trained on inputs X [N, D] and targets y [N] or [N, K].
 
         Parameters
         ----------
         X, y
-            Floating-point arrays of one library, dtype and device, which become those of the model.
+            Floating-point arrays of one library, dtype and device, which become those of the model. The likelihood says
+            which columns y has; by default one for each latent function.
         posterior
             The class of q(u): the inverse-free `Relaxed` by default, or `Whitened`; or a function of Kuu and the number
-            of outputs, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
+            of latent functions, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood
             `RBF` with a lengthscale for each column, and `Gaussian`, by default. Leaves may be numbers; those left
             None start at values that suit the data.
@@ -101,7 +102,7 @@ class SVGP(Model):
         model._check_width(X)
         Kuu = inducing_covariance(model)[0]
         start = posterior.from_prior if isinstance(posterior, type) else posterior
-        return detached(cls(kernel, likelihood, start(Kuu, y.shape[1]), Z, jitter))
+        return detached(cls(kernel, likelihood, start(Kuu, likelihood.latents(y.shape[1])), Z, jitter))
 
     @property
     def outputs(self) -> int:
@@ -112,12 +113,15 @@ class SVGP(Model):
         posterior = self.posterior.refreshed(inducing_covariance(self)[0])
         return self if posterior is self.posterior else dataclasses.replace(self, posterior=posterior)
 
+    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
+        return self.likelihood.draws(rng, rows, self.outputs)
+
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        X, y, scale, *_ = batch
+        X, y, scale, draws = batch.X, batch.y, batch.scale, batch.draws
         rows = rows_within(memory, self._floats_per_row, X)
         if rows < X.shape[0]:
-            return blocked_elbo(self, X, y, block_rows=rows, scale=scale)
-        return elbo(self, X, y, scale=scale)
+            return blocked_elbo(self, X, y, block_rows=rows, scale=scale, draws=draws)
+        return elbo(self, X, y, scale=scale, draws=draws)
 
     @property
     def _floats_per_row(self) -> int:

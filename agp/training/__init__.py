@@ -1,8 +1,9 @@
-"""The training loop: minibatches, callbacks, progress, checkpoints."""
+"""The training loop: minibatches, callbacks, progress, checkpoints; and L-BFGS on all data."""
 
 from agp.training._batches import Batches
+from agp.training._lbfgs import LBFGSResult, fit_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import recipe
 from agp.training._result import Progress, Result
 
-__all__ = ["Batches", "Progress", "Result", "recipe", "train"]
+__all__ = ["Batches", "LBFGSResult", "Progress", "Result", "fit_lbfgs", "recipe", "train"]

@@ -1,88 +1,194 @@
-"""Likelihood stage: closed form, automatic differentiation and differences; tails; integrals."""
+"""Likelihood stage: closed form, automatic differentiation and differences; backends; tails; integrals."""
 
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.special
 import scipy.stats
-from helpers import LIKELIHOODS, as_arrays, assert_closed_form_is_autograd, assert_closed_form_is_slope
+from helpers import NUMPY, as_arrays, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope
+from likelihood_cases import KINDS, likelihood_stage, problem_of
 
 from agp import tree
-from agp.likelihoods import Bernoulli, Gaussian
+from agp.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax
+
+DENSITIES = {
+    "gaussian": lambda y, f: scipy.stats.norm.logpdf(y, f, 0.2**0.5),
+    "bernoulli": lambda y, f: scipy.stats.norm.logcdf((2 * y - 1) * f),
+    "bernoulli-squash": lambda y, f: np.log(0.998 * scipy.stats.norm.cdf((2 * y - 1) * f) + 1e-3),
+    "bernoulli-logit": lambda y, f: scipy.special.log_expit((2 * y - 1) * f),
+    "bernoulli-logit-squash": lambda y, f: np.log(0.998 * scipy.special.expit((2 * y - 1) * f) + 1e-3),
+    "student-t": lambda y, f: scipy.stats.t.logpdf(y, 3.0, f, 0.4),
+    "student-t-5": lambda y, f: scipy.stats.t.logpdf(y, 5.0, f, 0.4),
+    "poisson": lambda y, f: scipy.stats.poisson.logpmf(y, 1.3 * np.exp(f)),
+}
+"""Log p(y | f) by SciPy."""
+
+POINTS = {"student-t": 100, "student-t-5": 100}
+"""Nodes that make the quadrature exact to 1e-6, where 20 do not."""
 
 
-def likelihood_stage(likelihood, y):
-    """Expected log densities as a function of the likelihood's leaves, mu and var."""
-
-    def stage(leaves):
-        own = {name: leaves[name] for name in tree.leaves(likelihood)}
-        targets = leaves["mu"] * 0.0 + (y if isinstance(leaves["mu"], np.ndarray) else leaves["mu"].new_tensor(y))
-        value, pull = tree.with_leaves(likelihood, own).expected_log_density(leaves["mu"], leaves["var"], targets)
-
-        def pullback(bar):
-            likelihood_bar, mu_bar, var_bar = pull(bar)
-            return tree.leaves(likelihood_bar) | {"mu": mu_bar, "var": var_bar}
-
-        return (value,), pullback
-
-    return stage
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("name", KINDS)
+def test_closed_form_is_autograd(name, columns, torch_place):
+    assert_closed_form_is_autograd(*likelihood_stage(problem_of(name, columns=columns)))
 
 
-def _case(name, outputs):
-    rng = np.random.default_rng([7, outputs])
-    likelihood = as_arrays(LIKELIHOODS[name]())
-    y = rng.normal(size=(8, outputs)) if name == "gaussian" else 1.0 * rng.integers(0, 2, size=(8, outputs))
-    marginals = {"mu": 2.0 * rng.normal(size=(8, outputs)), "var": 0.1 + rng.uniform(size=(8, outputs))}
-    return likelihood_stage(likelihood, y), tree.leaves(likelihood) | marginals
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("name", KINDS)
+def test_closed_form_is_slope(name, columns):
+    assert_closed_form_is_slope(*likelihood_stage(problem_of(name, columns=columns)))
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("name", LIKELIHOODS)
-def test_closed_form_is_autograd(name, outputs, torch_place):
-    assert_closed_form_is_autograd(*_case(name, outputs))
+def test_closed_form_is_autograd_with_fixed_noise(torch_place):
+    assert_closed_form_is_autograd(*likelihood_stage(problem_of("softmax"), with_draws=False))
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("name", LIKELIHOODS)
-def test_closed_form_is_slope(name, outputs):
-    assert_closed_form_is_slope(*_case(name, outputs))
+@pytest.mark.parametrize("name", KINDS)
+def test_closed_form_is_autograd_where_nothing_is_uncertain(name, torch_place):
+    # variances of zero count as the floor, where the square root has no slope
+    problem = problem_of(name)
+    exact = problem._replace(var=0.0 * problem.var)
+    assert_closed_form_is_autograd(*likelihood_stage(exact))
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
-def test_expectation_is_the_integral(name, backend):
-    likelihood = backend.move(as_arrays(LIKELIHOODS[name]())) if name == "gaussian" else LIKELIHOODS[name]()
-    mu, var, y = 0.7, 0.3, 1.0
-    value, _ = likelihood.expected_log_density(*(backend.array([[x]]) for x in (mu, var, y)))
+def _everything(problem):
+    likelihood, mu, var, y, draws = problem
+    value, pullback = likelihood.expected_log_density(mu, var, y, draws=draws)
+    likelihood_bar, mu_bar, var_bar = pullback(value * 0.0 + 1.0)
+    fixed = likelihood.expected_log_density(mu, var, y)[0]
+    found = {"value": value, "fixed": fixed, "mu_bar": mu_bar, "var_bar": var_bar} | tree.leaves(likelihood_bar)
+    mean, variance = likelihood.predict(mu, var)
+    return found | {"mean": mean, "variance": variance, "log": likelihood.predictive_log_density(mu, var, y)}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_backends_agree(name, backend):
+    found = _everything(problem_of(name, backend, columns=2))
+    for key, expected in _everything(problem_of(name, columns=2)).items():
+        assert_close(backend.numpy(found[key]), expected, 1e-12, key)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_single_precision_stays_single(name, backend):
+    found = _everything(problem_of(name, backend, dtype="float32"))
+    for key, expected in _everything(problem_of(name)).items():
+        assert_close(backend.numpy(found[key], "float32"), expected, 1e-4, key)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_expected_log_density_is_below_the_log_of_the_expected_density(name, backend):
+    # Jensen's inequality; both sides use the same nodes or the same noise, so it holds without a tolerance for them
+    likelihood, mu, var, y, _ = problem_of(name, backend, columns=2, rows=40)
+    expected = backend.numpy(likelihood.expected_log_density(mu, var, y)[0])
+    predictive = backend.numpy(likelihood.predictive_log_density(mu, var, y))
+    assert np.all(expected <= predictive + 1e-9)
+    assert np.any(expected < predictive - 1e-3)
+
+
+def _by_scipy(name, mu, var, y, transform):
+    """The integral of transform(log p(y | f)) over N(f; mu, var)."""
 
     def integrand(f):
-        if name == "gaussian":
-            log_p = scipy.stats.norm.logpdf(y, f, 0.2**0.5)
-        else:
-            squash = LIKELIHOODS[name]().squash
-            log_p = np.log((1.0 - 2.0 * squash) * scipy.stats.norm.cdf(f) + squash)
-        return log_p * scipy.stats.norm.pdf(f, mu, var**0.5)
+        return transform(DENSITIES[name](y, f)) * scipy.stats.norm.pdf(f, mu, var**0.5)
 
-    exact = scipy.integrate.quad(integrand, mu - 5.0, mu + 5.0, epsabs=1e-12)[0]
-    np.testing.assert_allclose(backend.numpy(value), [exact], rtol=1e-7)
+    return scipy.integrate.quad(integrand, mu - 6.0, mu + 6.0, epsabs=1e-12)[0]
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
-def test_predictive_density_of_both_labels_or_all_targets_is_one(name, backend):
-    likelihood = backend.move(as_arrays(LIKELIHOODS[name]())) if name == "gaussian" else LIKELIHOODS[name]()
-    y = np.linspace(-12.0, 12.0, 4001) if name == "gaussian" else np.array([0.0, 1.0])
-    mu, var = np.full_like(y, 0.4), np.full_like(y, 0.6)
-    columns = (backend.array(x[:, None]) for x in (mu, var, y))
+def _scalar(name, backend):
+    likelihood = as_arrays(KINDS[name].build())
+    if name in POINTS:
+        likelihood = type(likelihood)(likelihood.scale, likelihood.degrees_of_freedom, POINTS[name])
+    return backend.move(likelihood)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_expectations_are_integrals(name, backend):
+    likelihood = _scalar(name, backend)
+    mu, var, y = 0.7, 0.3, 1.0
+    columns = [backend.array([[x]]) for x in (mu, var, y)]
+    value = likelihood.expected_log_density(*columns)[0]
+    np.testing.assert_allclose(backend.numpy(value), [_by_scipy(name, mu, var, y, lambda x: x)], rtol=1e-6)
     density = np.exp(backend.numpy(likelihood.predictive_log_density(*columns)))
-    total = np.trapezoid(density, y) if name == "gaussian" else density.sum()
-    np.testing.assert_allclose(total, 1.0, rtol=1e-9)
+    np.testing.assert_allclose(density, [_by_scipy(name, mu, var, y, np.exp)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_predictive_density_of_all_targets_is_one_and_has_the_predicted_moments(name, backend):
+    likelihood = _scalar(name, backend)
+    regression = KINDS[name].targets.__name__ == "values"
+    whole = np.arange(2.0 if "bernoulli" in name else 400.0)
+    y = np.linspace(-400.0, 400.0, 160_001) if regression else whole
+    mu, var = (backend.array(np.full((len(y), 1), x)) for x in (0.4, 0.6))
+    density = np.exp(backend.numpy(likelihood.predictive_log_density(mu, var, backend.array(y[:, None]))))
+    density = density * (y[1] - y[0])
+    mean, variance = (backend.numpy(x)[0, 0] for x in likelihood.predict(mu[:1, :], var[:1, :]))
+    # the tails of Student's distribution with nu = 3 hold 1e-3 of its variance beyond 400, and quadrature has errors
+    np.testing.assert_allclose(density.sum(), 1.0, rtol=1e-7)
+    np.testing.assert_allclose((density * y).sum(), mean, rtol=1e-6)
+    tolerance = 1e-2 if name == "student-t" else 1e-6
+    np.testing.assert_allclose((density * (y - mean) ** 2).sum(), variance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.classes])
+def test_classes_are_predicted_with_their_probabilities(name, backend):
+    likelihood, mu, var, y, _ = problem_of(name, backend, rows=30)
+    mean, variance = (backend.numpy(x) for x in likelihood.predict(mu, var))
+    assert mean.shape == (30, 3)
+    np.testing.assert_allclose(variance, mean * (1.0 - mean), rtol=1e-12)
+    for c in range(3):
+        p = np.exp(backend.numpy(likelihood.predictive_log_density(mu, var, 0.0 * y + float(c))))
+        np.testing.assert_allclose(mean[:, c], p, rtol=1e-12)
+    np.testing.assert_allclose(mean.sum(axis=1), 1.0, atol=1e-12 if name == "softmax" else 0.05)
+
+
+def test_robustmax_is_the_share_of_samples_in_which_the_class_is_the_largest():
+    likelihood, mu, var, _, _ = problem_of("robustmax")
+    rng = np.random.default_rng(3)
+    f = mu + np.sqrt(var) * rng.normal(size=(200_000, *mu.shape))
+    share = (f.argmax(axis=-1)[..., None] == np.arange(3)).mean(axis=0)
+    expected = share * 0.999 + (1.0 - share) * 0.0005
+    np.testing.assert_allclose(likelihood.predict(mu, var).mean, expected, atol=0.01)
+
+
+def test_robustmax_with_many_classes_is_finite(backend):
+    rng = np.random.default_rng(0)
+    mu, var = backend.array(4.0 * rng.normal(size=(5, 60))), backend.array(0.1 + rng.uniform(size=(5, 60)))
+    value, pullback = RobustMax(60).expected_log_density(mu, var, backend.array(np.arange(5.0)[:, None]))
+    for x in (value, *pullback(0.0 * value + 1.0)[1:]):
+        assert np.isfinite(backend.numpy(x)).all()
+
+
+def test_the_noise_of_softmax_is_that_of_the_generator():
+    likelihood = Softmax(4, samples=6)
+    first, again = (likelihood.draws(np.random.default_rng(2), 5, 4)["eps"] for _ in range(2))
+    assert first.shape == (6, 5, 4)
+    np.testing.assert_array_equal(first, again)
+    assert as_arrays(Gaussian(0.2)).draws(np.random.default_rng(2), 5, 1) == {}
+
+
+@pytest.mark.parametrize("fixed", [1, 2, 31])
+def test_fixed_noise_has_the_moments_of_the_normal_distribution(fixed):
+    likelihood = Softmax(4, fixed_samples=fixed)
+    noise = likelihood._noise(np.zeros((3, 4)))
+    assert noise.shape == (fixed + fixed % 2, 1, 4)
+    np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=1e-15)
+    np.testing.assert_allclose((noise**2).mean(axis=0), 1.0, rtol=1e-12)
+
+
+def test_estimates_by_fixed_noise_do_not_depend_on_the_other_rows():
+    likelihood, mu, var, y, _ = problem_of("softmax")
+    whole = likelihood.expected_log_density(mu, var, y)[0]
+    alone = [likelihood.expected_log_density(mu[i : i + 1], var[i : i + 1], y[i : i + 1])[0] for i in range(len(mu))]
+    np.testing.assert_allclose(whole, np.concatenate(alone), rtol=1e-14)
 
 
 def test_a_label_is_predicted_with_its_probability(backend):
-    likelihood = Bernoulli(squash=1e-3)
-    mu, var = backend.array([[0.5, -1.0]]), backend.array([[0.2, 3.0]])
-    mean, variance = likelihood.predict(mu, var)
-    p = np.exp(backend.numpy(likelihood.predictive_log_density(mu[:, :1], var[:, :1], backend.array([[1.0]]))))
-    np.testing.assert_allclose(backend.numpy(mean)[0, 0], p[0], rtol=1e-12)
-    np.testing.assert_allclose(backend.numpy(variance), backend.numpy(mean * (1.0 - mean)), rtol=1e-12)
+    for likelihood in (Bernoulli(squash=1e-3), Bernoulli(link="logit"), Bernoulli(squash=1e-3, link="logit")):
+        mu, var = backend.array([[0.5, -1.0]]), backend.array([[0.2, 3.0]])
+        mean, variance = likelihood.predict(mu, var)
+        p = np.exp(backend.numpy(likelihood.predictive_log_density(mu[:, :1], var[:, :1], backend.array([[1.0]]))))
+        np.testing.assert_allclose(backend.numpy(mean)[0, 0], p[0], rtol=1e-12)
+        np.testing.assert_allclose(backend.numpy(variance), backend.numpy(mean * (1.0 - mean)), rtol=1e-12)
 
 
 def test_noise_is_added_to_observations(backend):
@@ -91,19 +197,43 @@ def test_noise_is_added_to_observations(backend):
     np.testing.assert_allclose(backend.numpy(variance), [[0.75]])
 
 
+@pytest.mark.parametrize("name", ["known-noise", "known-and-common-noise"])
+def test_equal_known_noise_is_noise(name, backend):
+    likelihood, mu, var, y, _ = problem_of(name, backend, columns=2)
+    known, common = 0.3, 0.2 if "common" in name else 0.0
+    same = backend.array(np.concatenate([backend.numpy(y)[:, :2], np.full((8, 2), known)], axis=1))
+    usual = backend.move(as_arrays(Gaussian(known + common)))
+    for method in ("expected_log_density", "predictive_log_density"):
+        pair = getattr(likelihood, method)(mu, var, same), getattr(usual, method)(mu, var, y[:, :2])
+        found, expected = ((x[0] if isinstance(x, tuple) else x) for x in pair)
+        np.testing.assert_allclose(backend.numpy(found), backend.numpy(expected), rtol=1e-13)
+    # nobody knows the noise of observations to come, but for the common part
+    np.testing.assert_allclose(backend.numpy(likelihood.predict(mu, var).variance), backend.numpy(var) + common)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("link", ["probit", "logit"])
 @pytest.mark.parametrize("squash", [0.0, 1e-3], ids=["pure", "squash"])
-def test_probit_tails_are_finite(squash, dtype, backend):
+def test_tails_are_finite(squash, link, dtype, backend):
     # log Phi(-30) = -454.3: a logarithm of the cdf would be -inf (float32 from -14)
     mu = backend.array([[-30.0], [30.0], [0.0]], dtype)
     var = backend.array([[1e-6], [1e-6], [0.0]], dtype)
-    value, pullback = Bernoulli(squash=squash).expected_log_density(
+    value, pullback = Bernoulli(squash=squash, link=link).expected_log_density(
         mu, var, backend.array([[1.0], [1.0], [1.0]], dtype)
     )
     _, mu_bar, var_bar = pullback(backend.array([1.0, 1.0, 1.0], dtype))
-    lowest = np.log(squash) if squash else scipy.stats.norm.logcdf(-30.0)
-    np.testing.assert_allclose(backend.numpy(value, dtype)[0], lowest, rtol=1e-5)
+    lowest, slope = (scipy.stats.norm.logcdf(-30.0), 30.03) if link == "probit" else (-30.0, 1.0)
+    np.testing.assert_allclose(backend.numpy(value, dtype)[0], np.log(squash) if squash else lowest, rtol=1e-5)
     if squash == 0.0:
-        np.testing.assert_allclose(backend.numpy(mu_bar, dtype)[0, 0], 30.03, rtol=1e-3)
+        np.testing.assert_allclose(backend.numpy(mu_bar, dtype)[0, 0], slope, rtol=1e-3)
     assert np.isfinite(backend.numpy(mu_bar, dtype)).all()
     assert np.isfinite(backend.numpy(var_bar, dtype)).all()
+
+
+def test_far_targets_have_finite_densities():
+    for name in ("student-t", "bernoulli-logit"):
+        likelihood = _scalar(name, NUMPY)
+        mu, var, y = np.array([[-800.0]]), np.array([[0.5]]), np.array([[1.0]])
+        value, pullback = likelihood.expected_log_density(mu, var, y)
+        for x in (value, likelihood.predictive_log_density(mu, var, y), *pullback(np.ones(1))[1:]):
+            assert np.isfinite(x).all()

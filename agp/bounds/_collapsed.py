@@ -1,0 +1,171 @@
+"""The collapsed bound of sparse GP regression, whose optimal q(u) is known; and an upper bound on the same evidence."""
+
+import math
+from typing import Any, NamedTuple
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.bounds._elbo import blocks_of
+from agp.linalg import cholesky, cholesky_pullback, diagonal, identity, lower_of
+from agp.posteriors import inducing_covariance
+
+__all__ = ["Collapsed", "collapsed_bound", "collapsed_posterior", "evidence_upper_bound"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class Collapsed(NamedTuple):
+    """The optimal q(u), u = Lu v: v_p ~ N(LB^-T c_p, (LB LB^T)^-1)."""
+
+    Lu: Array
+    """The Cholesky factor of Kuu [M, M]."""
+    LB: Array
+    """The Cholesky factor of I + A A^T / sigma^2 [M, M], with A = Lu^-1 Kuf."""
+    c: Array
+    """LB^-1 A y / sigma^2 [M, P]."""
+
+
+class _Statistics(NamedTuple):
+    """All that the bounds need to know of the data; each is a sum over the rows. A = Lu^-1 Kuf [M, N]."""
+
+    gram: Array
+    """A A^T [M, M]."""
+    projected: Array
+    """A y [M, P]."""
+    residual: Array
+    """tr(Kff - Qff) = sum_n (kff_n - |a_n|^2), 0-d, each term at least zero."""
+    square: Array
+    """|y|^2, 0-d."""
+
+
+def collapsed_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> tuple[Array, Pullback]:
+    """Log N(y; 0, Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), summed over the outputs, 0-d.
+
+    Qff = Kfu Kuu^-1 Kuf. The bound of sparse variational regression at its optimal q(u); O(N M^2) operations.
+
+    Parameters
+    ----------
+    model
+        With the fields kernel, likelihood (Gaussian), Z and jitter.
+    X, y
+        All inputs [N, D] and targets [N, P].
+    block_rows
+        Rows to take at once: nothing of the size M N is kept, and each block is evaluated again in the pullback. None
+        takes all.
+
+    Returns
+    -------
+    bound
+    pullback
+        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+
+    Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+    """
+    Kuu, pull_Kuu = inducing_covariance(model)
+    Lu = cholesky(Kuu)
+    totals, pull_totals = _totals(model, Lu, X, y, block_rows)
+    value, pull_value = _bound_of(totals, model.likelihood.noise_variance, X.shape[0])
+
+    def pullback(bar=1.0):
+        totals_bar, noise_bar = pull_value(bar)
+        model_bar, change_bar, X_bar = pull_totals(totals_bar)
+        through_factor = pull_Kuu(cholesky_pullback(Lu, change_bar))
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
+        return tree.add(tree.add(model_bar, through_factor), tree.cotangent(model, likelihood=likelihood_bar)), X_bar
+
+    return value, pullback
+
+
+def collapsed_posterior(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Collapsed:
+    """The q(u) at which the bound of sparse variational regression is largest; arguments as `collapsed_bound`."""
+    Lu = cholesky(inducing_covariance(model)[0])
+    totals = _totals(model, Lu, X, y, block_rows)[0]
+    return Collapsed(Lu, *_whitened(totals, model.likelihood.noise_variance))
+
+
+def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
+    """An upper bound on log N(y; 0, Kff + sigma^2 I), summed over the outputs, 0-d; arguments as `collapsed_bound`.
+
+    From |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff); value only.
+
+    Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
+    """
+    B = backend_of(X)
+    xp = B.xp
+    N, P = y.shape
+    noise = model.likelihood.noise_variance
+    totals = _totals(model, cholesky(inducing_covariance(model)[0]), X, y, block_rows)[0]
+    LB, _ = _whitened(totals, noise)
+    inflated = noise + totals.residual
+    _, c = _whitened(totals, inflated)
+    log_det = N * (LOG_2PI + xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    return -0.5 * (P * log_det + totals.square / inflated - xp.sum(c * c))
+
+
+def _whitened(totals: _Statistics, noise: Array) -> tuple[Array, Array]:
+    """The factors LB and c of `Collapsed`."""
+    LB = cholesky(identity(totals.gram) + totals.gram / noise)
+    return LB, backend_of(LB).solve_triangular(LB, totals.projected) / noise
+
+
+def _bound_of(totals: _Statistics, noise: Array, N: int) -> tuple[Array, Pullback]:
+    """The bound, 0-d, from the statistics of N rows, and ``bar -> (totals_bar, noise_bar)``."""
+    # -1/2 (N P log(2 pi s) + P log|LB LB^T| + |y|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
+    LB, c = _whitened(totals, noise)
+    B = backend_of(LB)
+    xp = B.xp
+    M, P = c.shape
+    log_det = N * (LOG_2PI + xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    misfit = (totals.square + P * totals.residual) / noise
+
+    def pullback(bar):
+        w = B.solve_triangular(LB, c, transpose=True)
+        half = B.solve_triangular(LB, identity(LB))
+        scale = 0.5 * bar / noise
+        gram_bar = -scale * (w @ w.mT + P * (half.mT @ half))
+        squares = xp.sum(c * c) + xp.sum(w * w) + P * xp.sum(half * half)
+        noise_bar = scale * (misfit + P * (M - N) - squares)
+        return _Statistics(gram_bar, 2.0 * scale * w, -P * scale, -scale), noise_bar
+
+    return -0.5 * (P * log_det + misfit - xp.sum(c * c)), pullback
+
+
+# -- sums over the rows -----------------------------------------------------------------------------------------------
+
+
+def _totals(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None) -> tuple[_Statistics, Pullback]:
+    """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
+    if block_rows is None:
+        return _statistics((model, Lu), (X, y))
+    blocks = list(blocks_of(X, y, block_rows))
+    return backend_of(X).fold(_statistics_of_block, (model, Lu), blocks, add=tree.add)
+
+
+def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[_Statistics, Pullback]:
+    sums, pull = _statistics(params, block)
+    return sums, lambda bar: (*pull(bar)[:2], None)
+
+
+def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[_Statistics, Pullback]:
+    (model, Lu), (X, y) = params, block
+    B = backend_of(X)
+    xp = B.xp
+    Kuf, pull_Kuf = model.kernel(model.Z, X)
+    kff, pull_kff = model.kernel.diag(X)
+    A = B.solve_triangular(Lu, Kuf)
+    conditional = kff - xp.sum(A * A, axis=0)
+    positive = conditional > 0.0
+    zeros = xp.zeros_like(conditional)
+
+    def pullback(bar):
+        gram_bar, projected_bar, residual_bar, _ = bar
+        kff_bar = xp.where(positive, residual_bar, zeros)
+        A_bar = (2.0 * gram_bar) @ A + projected_bar @ y.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
+        kernel_bar, Z_bar, X_bar = pull_Kuf(B.solve_triangular(Lu, A_bar, transpose=True))
+        diag_bar, X_diag_bar = pull_kff(kff_bar)
+        model_bar = tree.cotangent(model, kernel=tree.add(kernel_bar, diag_bar), Z=Z_bar)
+        # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
+        return model_bar, -lower_of(A_bar, A.mT), tree.add(X_bar, X_diag_bar)
+
+    residual = xp.sum(xp.where(positive, conditional, zeros))
+    return _Statistics(A @ A.mT, A @ y, residual, xp.sum(y * y)), pullback

@@ -1,0 +1,90 @@
+"""Kernels that do not look at the inputs: a constant offset and white noise."""
+
+from typing import Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.constraints import POSITIVE
+from agp.kernels._base import Kernel, check_number
+
+__all__ = ["Constant", "White"]
+
+
+class _WithoutInputs(Kernel):
+    # what Constant and White share: one variance, and no cotangent for the inputs
+    variance: Array
+
+    def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
+        xp = backend_of(X).xp
+        return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+
+        def pullback(bar):
+            return tree.cotangent(self, variance=xp.sum(bar)), None
+
+        return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
+
+    def from_data(self, _X: Array, variance: float, /) -> Self:
+        return tree.filled(self, variance=variance)
+
+    def check(self, _width: int, /) -> None:
+        check_number(self, "variance")
+
+
+@tree.model
+class Constant(_WithoutInputs):
+    """k(x, z) = variance: a function that is one unknown number, such as the intercept of a `Linear` one.
+
+    Parameters
+    ----------
+    variance
+        0-d, in squared units of the targets.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+
+        def pullback(K_bar):
+            return tree.cotangent(self, variance=xp.sum(K_bar)), *self._zeros(X, Z)
+
+        rows = X.shape[0], X.shape[0] if Z is None else Z.shape[0]
+        return xp.broadcast_to(self.variance, rows), pullback
+
+    @property
+    def floats_per_entry(self) -> int:
+        return 1
+
+
+@tree.model
+class White(_WithoutInputs):
+    """White noise: k(X) = variance I for one argument, and k(X, Z) = 0 for two, even where rows of X and Z coincide.
+
+    Every row has noise of its own: Kuu and the variances k(x, x) see it, Kuf does not.
+
+    Parameters
+    ----------
+    variance
+        0-d, in squared units of the targets.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        if Z is None:
+            identity = xp.eye(X.shape[0], **like(X))
+            return self.variance * identity, lambda K_bar: (self._bar(xp.sum(identity * K_bar)), *self._zeros(X, Z))
+        # a multiple of the variance, so that automatic differentiation finds its way to a gradient of zero
+        K = xp.broadcast_to(0.0 * self.variance, (X.shape[0], Z.shape[0]))
+        return K, lambda _: (self._bar(xp.zeros_like(self.variance)), *self._zeros(X, Z))
+
+    def _bar(self, variance_bar: Array) -> "White":
+        return tree.cotangent(self, variance=variance_bar)
+
+    @property
+    def floats_per_entry(self) -> int:
+        return 2

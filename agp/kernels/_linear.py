@@ -1,0 +1,66 @@
+"""The linear kernel."""
+
+from typing import Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
+from agp.kernels._base import Kernel, check_per_column, per_column
+from agp.kernels._distance import inner_products
+
+__all__ = ["Linear"]
+
+
+@tree.model
+class Linear(Kernel):
+    """k(x, z) = sum_d variance_d x_d z_d: linear functions through the origin; add `Constant` for an intercept.
+
+    Parameters
+    ----------
+    variance
+        Of the slope, in squared units of the targets per squared unit of the inputs: 0-d, or one for each column [D].
+        None starts at an equal share of the variance of the targets for each column.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+
+        def pullback(K_bar):
+            if Z is None:
+                product = (K_bar + K_bar.mT) @ X
+                return self._bar(0.5 * xp.sum(X * product, axis=0)), self.variance * product
+            product = K_bar @ Z
+            bar = self._bar(xp.sum(X * product, axis=0))
+            return bar, self.variance * product, self.variance * (K_bar.mT @ X)
+
+        # square roots on both sides, so that the one-argument call is symmetric
+        root = xp.sqrt(self.variance)
+        return inner_products(root * X, None if Z is None else root * Z), pullback
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+
+        def pullback(bar):
+            by_column = xp.sum(bar[:, None] * (X * X), axis=0)
+            return self._bar(by_column), 2.0 * self.variance * (bar[:, None] * X)
+
+        return xp.sum(self.variance * (X * X), axis=1), pullback
+
+    def _bar(self, by_column: Array) -> "Linear":
+        return tree.cotangent(self, variance=per_column(by_column, self.variance))
+
+    @property
+    def floats_per_entry(self) -> int:
+        return 2
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        xp = backend_of(X).xp
+        # the variances k(x, x) then have the mean that is asked for; a column of zeros has no say
+        square = xp.mean(X * X, axis=0)
+        usual = xp.where(square > 0.0, square, xp.ones_like(square))
+        return tree.filled(self, variance=variance / X.shape[1] / usual)
+
+    def check(self, width: int, /) -> None:
+        check_per_column(self, "variance", width)

@@ -1,0 +1,106 @@
+"""The periodic kernel: an RBF kernel of the points on circles to which the inputs are wound up."""
+
+import math
+from typing import Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
+from agp.kernels._base import Kernel, check_number, check_per_column, per_column
+from agp.kernels._distance import column_spreads, pull_squared_distances, squared_distances
+
+__all__ = ["Periodic"]
+
+
+@tree.model
+class Periodic(Kernel):
+    """k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2): repeating functions.
+
+    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries write the same kernel with
+    2 sin^2 in place of sin^2 / 2, so that their lengthscale is twice this one, or with the lengthscale not squared.
+
+    Parameters
+    ----------
+    variance
+        k(x, x), 0-d, in squared units of the targets.
+    lengthscale
+        Smoothness within a period, without units: 0-d, or one for each column [D]. None starts at 1.
+    period
+        In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column,
+        somewhat more than half the range of evenly spread inputs. Bounds have many local optima in the period: give it
+        if you know it.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None)
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    period: Array = tree.param(POSITIVE, default=None)
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
+        B = backend_of(X)
+        xp = B.xp
+        centre = B.stop_gradient(xp.mean(X if Z is None else Z, axis=0))
+        x_features, pull_x = self._wound(X - centre)
+        z_features, pull_z = (None, None) if Z is None else self._wound(Z - centre)
+        scale = 2.0 * self._repeated(self.lengthscale)
+        g = xp.exp(-0.5 * squared_distances(x_features, z_features, scale))
+
+        def pullback(K_bar):
+            W = -0.5 * self.variance * (K_bar * g)
+            x_features_bar, z_features_bar, scale_bar = pull_squared_distances(W, x_features, z_features, scale)
+            inputs_bar, period_bar = pull_x(x_features_bar)
+            inputs_bar = (inputs_bar,)
+            if pull_z is not None:
+                Z_bar, z_period_bar = pull_z(z_features_bar)
+                inputs_bar, period_bar = (*inputs_bar, Z_bar), period_bar + z_period_bar
+            bar = tree.cotangent(
+                self,
+                variance=xp.sum(K_bar * g),
+                lengthscale=2.0 * self._pull_repeated(scale_bar),
+                period=per_column(period_bar, self.period),
+            )
+            return bar, *inputs_bar
+
+        return self.variance * g, pullback
+
+    def _wound(self, Xc: Array) -> tuple[Array, Pullback]:
+        """[cos(a), sin(a)] [N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
+
+        The inputs are centred, which the kernel does not notice, but the precision of large angles does.
+        """
+        xp = backend_of(Xc).xp
+        frequency = 2.0 * math.pi / self.period
+        cos, sin = xp.cos(frequency * Xc), xp.sin(frequency * Xc)
+
+        def pullback(bar):
+            D = Xc.shape[1]
+            X_bar = frequency * (cos * bar[:, D:] - sin * bar[:, :D])
+            return X_bar, -xp.sum(Xc * X_bar, axis=0) / self.period
+
+        return xp.concat([cos, sin], axis=1), pullback
+
+    @staticmethod
+    def _repeated(leaf: Array) -> Array:
+        return leaf if leaf.ndim == 0 else backend_of(leaf).xp.concat([leaf, leaf])
+
+    def _pull_repeated(self, bar: Array) -> Array:
+        D = bar.shape[0] // 2 if bar.ndim else 0
+        return bar[:D] + bar[D:] if bar.ndim else bar
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+
+        def pullback(bar):
+            return tree.cotangent(self, variance=xp.sum(bar)), None
+
+        return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        spread = column_spreads(X)
+        ones = backend_of(X).xp.ones_like(spread)
+        return tree.filled(self, variance=variance, lengthscale=ones, period=2.0 * spread)
+
+    def check(self, width: int, /) -> None:
+        check_number(self, "variance")
+        check_per_column(self, "lengthscale", width)
+        check_per_column(self, "period", width)

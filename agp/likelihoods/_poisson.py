@@ -1,0 +1,86 @@
+"""The Poisson likelihood for counts."""
+
+import math
+from collections.abc import Mapping
+from typing import Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_whole
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._quadrature import log_expectation
+
+__all__ = ["Poisson"]
+
+
+@tree.model
+class Poisson(Likelihood):
+    """Counts y_np ~ Poisson(exposure exp(f_np)): f is the logarithm of the rate.
+
+    Expectations are closed forms; predictive densities, and they alone, are quadrature.
+
+    Parameters
+    ----------
+    exposure
+        What the rate is multiplied with: the length of time, area or bin that each count belongs to. Since f has prior
+        mean 0, it is also the count to expect before any data.
+    points
+        Nodes of the Gauss-Hermite quadrature.
+    """
+
+    exposure: float = 1.0
+    points: int = 20
+
+    def _log_constant(self, y: Array) -> Array:
+        return y * math.log(self.exposure) - backend_of(y).special("gammaln", y + 1.0)
+
+    def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        rate = self.exposure * backend_of(f).xp.exp(f)
+        return y * f - rate + self._log_constant(y), lambda bar: (tree.cotangent(self), bar * (y - rate))
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        # y mu - b exp(mu + var / 2) + y log b - lgamma(y + 1)
+        mean = self._mean(mu, var)
+
+        def pullback(bar):
+            column = bar[:, None]
+            return tree.cotangent(self), column * (y - mean), -0.5 * column * mean
+
+        return backend_of(mu).xp.sum(y * mu - mean + self._log_constant(y), axis=-1), pullback
+
+    def _mean(self, mu: Array, var: Array) -> Array:
+        return self.exposure * backend_of(mu).xp.exp(mu + 0.5 * var)
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        # var[y] = E[rate] + var[rate], the rate log-normal
+        mean = self._mean(mu, var)
+        return Prediction(mean, mean + mean * mean * backend_of(mu).xp.expm1(var))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        return backend_of(mu).xp.sum(log_expectation(self._log_density, mu, var, y, self.points), axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 + 6 * self.points
+
+    def from_data(self, variance: float, /) -> Self:
+        return self
+
+    def latent_variance(self, variance: float, /) -> float:
+        return 1.0
+
+    def check_parameters(self) -> None:
+        if not 0.0 < self.exposure < math.inf:
+            msg = f"exposure is {self.exposure!r}, but must be positive and finite."
+            raise ValueError(msg)
+        check_whole("points", self.points)
+
+    def check_targets(self, y: Array, /) -> None:
+        xp = backend_of(y).xp
+        bad = (y < 0.0) | (y != xp.floor(y))
+        if bool(xp.any(bad)):
+            example = float(xp.min(xp.where(bad, y, xp.full_like(y, math.inf))))
+            msg = f"counts must be whole numbers from 0 on for the Poisson likelihood; found {example:g}."
+            raise ValueError(msg)

@@ -1,0 +1,112 @@
+"""The robust-max likelihood for several classes, by one-dimensional quadrature."""
+
+import math
+from collections.abc import Mapping
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_whole
+from agp.likelihoods._base import Prediction
+from agp.likelihoods._classes import MultiClass
+from agp.likelihoods._quadrature import nodes_and_weights, root_and_slope
+
+__all__ = ["RobustMax"]
+
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+FLOOR = 1e-10
+"""Smaller variances count as this: it is the width of a step, which no quadrature resolves."""
+
+
+@tree.model
+class RobustMax(MultiClass):
+    """p(y = c | f) = 1 - epsilon where f_c is the largest, and epsilon / (C - 1) elsewhere; labels y [N, 1].
+
+    The probability that a function is the largest is E[prod_c Phi((f_y - mu_c) / sqrt(var_c))] over f_y, c != y, by
+    Gauss-Hermite quadrature; the predicted probabilities of the classes sum to 1 up to its error.
+
+    Parameters
+    ----------
+    classes
+        C.
+    epsilon
+        The probability of a label that is wrong by accident.
+    squash
+        Phi is moved into [squash, 1 - squash], for safe products.
+    points
+        Nodes of the quadrature.
+
+    Source: Hernandez-Lobato, Hernandez-Lobato & Dupont, "Robust multi-class Gaussian process classification", NeurIPS
+    2011.
+    """
+
+    classes: int
+    epsilon: float = 1e-3
+    squash: float = 1e-6
+    points: int = 20
+
+    def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
+        """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].
+
+        `chosen` is Boolean [N, C], true once in each row.
+        """
+        B = backend_of(mu)
+        xp = B.xp
+        label = xp.astype(chosen, mu.dtype)
+        f, f_slope, weights = nodes_and_weights(
+            xp.sum(label * mu, axis=-1), xp.sum(label * var, axis=-1), self.points, FLOOR
+        )
+        root, slope = root_and_slope(var, FLOOR)
+        distance = (f[..., None] - mu[:, None, :]) / root[:, None, :]  # [N, I, C]
+        cdf = (1.0 - 2.0 * self.squash) * B.special("ndtr", distance) + self.squash
+        log_cdf = xp.log(xp.where(chosen[:, None, :], xp.ones_like(cdf), cdf))
+        log_product = xp.sum(log_cdf, axis=-1)
+
+        def pullback(bar):
+            # the cotangents of the distances: w prod / Phi~ (1 - 2q) phi, none for the chosen function
+            log_ratio = log_product[..., None] - log_cdf - 0.5 * distance * distance - LOG_SQRT_2PI
+            ratio = (1.0 - 2.0 * self.squash) * weights[:, None] * xp.exp(log_ratio)
+            h = bar[:, None, None] * (1.0 - label[:, None, :]) * ratio / root[:, None, :]
+            f_bar = xp.sum(h, axis=-1)
+            mu_bar = label * xp.sum(f_bar, axis=-1)[:, None] - xp.sum(h, axis=1)
+            var_bar = label * xp.sum(f_bar * f_slope, axis=-1)[:, None] - slope * xp.sum(h * distance, axis=1)
+            return mu_bar, var_bar
+
+        return xp.sum(xp.exp(log_product) * weights, axis=-1), pullback
+
+    def _density(self, largest: Array) -> Array:
+        return largest * (1.0 - self.epsilon) + (1.0 - largest) * self.epsilon / (self.classes - 1)
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        # p log(1 - epsilon) + (1 - p) log(epsilon / (C - 1))
+        right, wrong = math.log1p(-self.epsilon), math.log(self.epsilon / (self.classes - 1))
+        largest, pull = self._largest(mu, var, self.chosen(y))
+
+        def pullback(bar):
+            return (tree.cotangent(self), *pull((right - wrong) * bar))
+
+        return wrong + (right - wrong) * largest, pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        """The probabilities p of the classes [N, C], and p (1 - p), for marginals [N, C]."""
+        xp = backend_of(mu).xp
+        label = xp.zeros_like(mu[:, :1])
+        columns = [self._largest(mu, var, self.chosen(label + float(c)))[0] for c in range(self.classes)]
+        p = self._density(xp.stack(columns, axis=-1))
+        return Prediction(p, p * (1.0 - p))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.chosen(y))[0]))
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 + 8 * self.points
+
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        for name, value, limit in (("epsilon", self.epsilon, 1.0), ("squash", self.squash, 0.5)):
+            if not 0.0 < value < limit:
+                msg = f"{name} is {value!r}, but must be more than 0 and less than {limit:g}."
+                raise ValueError(msg)
+        check_whole("points", self.points)

@@ -1,0 +1,101 @@
+"""The softmax likelihood for several classes, by Monte Carlo."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import check_whole
+from agp.host import generator
+from agp.likelihoods._base import Prediction
+from agp.likelihoods._classes import MultiClass
+from agp.likelihoods._quadrature import log_mean_exp, log_sum_exp, root_and_slope
+
+__all__ = ["Softmax"]
+
+
+@tree.model
+class Softmax(MultiClass):
+    """p(y = c | f) = exp(f_c) / sum_k exp(f_k), for labels y [N, 1] and C latent functions.
+
+    Expectations are means over samples f = mu + sqrt(var) eps. Training draws new standard normal noise eps [S, N, C]
+    for each step. Everything else (predictions, and bounds that are given no draws) uses fixed noise, the same for all
+    rows: seeded antithetic pairs, scaled to unit variance. So those are deterministic, and do not depend on how rows
+    are taken in chunks; their error is of order 1 / sqrt(fixed_samples).
+
+    Parameters
+    ----------
+    classes
+        C.
+    samples
+        S in training.
+    fixed_samples
+        S of the fixed noise; an odd number counts as the next even one.
+    """
+
+    classes: int
+    samples: int = 20
+    fixed_samples: int = 200
+
+    def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
+        return {"eps": rng.standard_normal((self.samples, rows, latents))}
+
+    def _noise(self, mu: Array, draws: Mapping[str, Array] | None = None) -> Array:
+        """Standard normal noise [S, N, C] or [S, 1, C]."""
+        if draws and "eps" in draws:
+            return draws["eps"]
+        return backend_of(mu).xp.asarray(_fixed_noise(self.fixed_samples, self.classes), **like(mu))
+
+    def _log_probabilities(self, mu: Array, root: Array, eps: Array) -> Array:
+        """Log softmax of the samples [S, N, C]."""
+        f = mu + root * eps
+        return f - log_sum_exp(f, axis=-1)[..., None]
+
+    def _log_density(self, log_p: Array, y: Array) -> Array:
+        """The log probabilities of the labels [S, N]."""
+        xp = backend_of(log_p).xp
+        return xp.sum(xp.where(self.chosen(y), log_p, xp.zeros_like(log_p)), axis=-1)
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        xp = backend_of(mu).xp
+        eps = self._noise(mu, draws)
+        root, slope = root_and_slope(var)
+        log_p = self._log_probabilities(mu, root, eps)
+
+        def pullback(bar):
+            label = xp.astype(self.chosen(y), mu.dtype)
+            f_bar = bar[:, None] / log_p.shape[0] * (label - xp.exp(log_p))
+            return tree.cotangent(self), xp.sum(f_bar, axis=0), xp.sum(f_bar * eps, axis=0) * slope
+
+        return xp.mean(self._log_density(log_p, y), axis=0), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        """The probabilities p of the classes [N, C], and p (1 - p), for marginals [N, C]."""
+        xp = backend_of(mu).xp
+        log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
+        p = xp.mean(xp.exp(log_p), axis=0)
+        return Prediction(p, p * (1.0 - p))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
+        return log_mean_exp(self._log_density(log_p, y), axis=0)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 + 4 * max(self.samples, self.fixed_samples)
+
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        check_whole("samples", self.samples)
+        check_whole("fixed_samples", self.fixed_samples)
+
+
+@cache
+def _fixed_noise(samples: int, classes: int) -> list:
+    """Nested lists [S, 1, C]: pairs +eps, -eps whose squares average to 1 in each column."""
+    half = generator(0, 5, classes).standard_normal(((samples + 1) // 2, 1, classes))
+    half = half / (half**2).mean(axis=0) ** 0.5
+    return [*half.tolist(), *(-half).tolist()]

@@ -1,0 +1,86 @@
+"""The Student-t likelihood: regression with heavy-tailed noise."""
+
+import math
+from collections.abc import Mapping
+from typing import Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_whole
+from agp.constraints import POSITIVE
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._quadrature import expectation, log_expectation
+
+__all__ = ["StudentT"]
+
+
+@tree.model
+class StudentT(Likelihood):
+    """y_np = f_np + scale e_np, e_np ~ Student-t with nu degrees of freedom: outliers cost little.
+
+    The noise has the variance scale^2 nu / (nu - 2), infinite up to nu = 2; up to nu = 1 the predicted mean is but the
+    median.
+
+    Parameters
+    ----------
+    scale
+        0-d, in the unit of the targets. None starts at the root of a tenth of their variance.
+    degrees_of_freedom
+        nu > 0, fixed.
+    points
+        Nodes of the Gauss-Hermite quadrature.
+    """
+
+    scale: Array = tree.param(POSITIVE, default=None)
+    degrees_of_freedom: float = 3.0
+    points: int = 20
+
+    def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
+        xp = backend_of(f).xp
+        nu, scale = self.degrees_of_freedom, self.scale
+        residual = y - f
+        square = residual * residual
+        constant = math.lgamma(0.5 * (nu + 1.0)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi)
+        spread = nu * scale * scale
+
+        def pullback(bar):
+            weight = (nu + 1.0) / (spread + square)
+            scale_bar = xp.sum(bar * (weight * square - 1.0)) / scale
+            return tree.cotangent(self, scale=scale_bar), bar * weight * residual
+
+        return constant - xp.log(scale) - 0.5 * (nu + 1.0) * xp.log1p(square / spread), pullback
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        return expectation(self._log_density, mu, var, y, self.points)
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        nu = self.degrees_of_freedom
+        return Prediction(mu, var + self.scale**2 * (nu / (nu - 2.0) if nu > 2.0 else math.inf))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        return backend_of(mu).xp.sum(log_expectation(self._log_density, mu, var, y, self.points), axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 * self.points
+
+    def from_data(self, variance: float, /) -> Self:
+        return tree.filled(self, scale=math.sqrt(0.1 * variance))
+
+    def latent_variance(self, variance: float, /) -> float:
+        return variance
+
+    def check_parameters(self) -> None:
+        if self.scale.ndim != 0:
+            msg = f"scale has shape {tuple(self.scale.shape)}, but must be one number."
+            raise ValueError(msg)
+        if not 0.0 < self.degrees_of_freedom < math.inf:
+            msg = f"degrees_of_freedom is {self.degrees_of_freedom!r}, but must be positive and finite."
+            raise ValueError(msg)
+        check_whole("points", self.points)
+
+    def check_targets(self, y: Array, /) -> None:
+        """Every finite target is allowed."""

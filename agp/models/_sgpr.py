@@ -1,0 +1,169 @@
+"""Sparse GP regression with the optimal q(u)."""
+
+from typing import ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.batch import Batch
+from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
+from agp.kernels import Kernel
+from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import cholesky, identity
+from agp.models._base import MEMORY, Conditioned, Model, rows_within
+from agp.models._gpr import check_same_data
+from agp.models._start import constant_data, detached
+from agp.models._svgp import SVGP
+from agp.posteriors import Whitened
+
+__all__ = ["SGPR"]
+
+
+@tree.model
+class SGPR(Model):
+    """Sparse GP regression with Gaussian noise: the variational bound at its optimal q(u), O(N M^2) time.
+
+    There is no q(u) to train: kernel, noise and inducing inputs are all the parameters. The bound needs all data at
+    once and takes them in blocks of rows, so that memory does not grow with N, but for the copy of the data themselves.
+    Each prediction passes over the data first; `to_svgp` gives a model that need not, and does not hold them.
+
+    Parameters
+    ----------
+    kernel, likelihood
+        The prior covariance of f, and `Gaussian` noise.
+    Z
+        Inducing inputs [M, D].
+    X, y
+        The data [N, D] and [N, P], which prediction needs: N (D + P) numbers, which checkpoints hold as well.
+    jitter
+        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+
+    Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+    """
+
+    kernel: Kernel
+    likelihood: Gaussian  # type: ignore[assignment]
+    Z: Array = tree.param()
+    X: Array = tree.constant()
+    y: Array = tree.constant()
+    jitter: float | None = None
+
+    stochastic: ClassVar[bool] = False
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        num_inducing: int | None = None,
+        Z: Array | None = None,
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A model ready to be trained; arguments and errors as `SVGP.from_data`.
+
+        Raises
+        ------
+        TypeError
+            Also if the likelihood is not Gaussian.
+        """
+        if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
+            msg = f"SGPR needs the Gaussian likelihood, not {type(likelihood).__name__}; use SVGP."
+            raise TypeError(msg)
+        start = SVGP.from_data(
+            X,
+            y,
+            posterior=Whitened,
+            kernel=kernel,
+            likelihood=likelihood,
+            num_inducing=num_inducing,
+            Z=Z,
+            seed=seed,
+            jitter=jitter,
+        )
+        X, y = constant_data(X, y)
+        data = start.batch(X, y)
+        copy = backend_of(X).xp.asarray
+        X, y = copy(data.X, copy=True), copy(data.y, copy=True)
+        assert isinstance(start.likelihood, Gaussian)
+        return detached(cls(start.kernel, start.likelihood, start.Z, X, y, jitter))
+
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[1]
+
+    def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
+        check_same_data(self, X, y)
+
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
+
+    def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+        """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
+
+        The exact log evidence lies between `bound` and this; (upper_bound - bound) / N, in nats per datum, says how
+        much more inducing inputs could gain at these hyperparameters. Arguments and errors as `bound`.
+        """
+        batch = self.batch(X, y)
+        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
+
+    def _block_rows(self, X: Array, memory: float) -> int | None:
+        rows = rows_within(memory, self._floats_per_row, X)
+        return rows if rows < X.shape[0] else None
+
+    @property
+    def _floats_per_row(self) -> int:
+        # the kernel's own arrays, Kuf, A, their cotangents and temporaries
+        return self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def _posterior(self) -> Collapsed:
+        return collapsed_posterior(self, self.X, self.y, block_rows=self._block_rows(self.X, MEMORY))
+
+    def to_svgp(self) -> SVGP:
+        """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
+        _, LB, c = self._posterior()
+        B = backend_of(LB)
+        xp = B.xp
+        M, P = c.shape
+        # C C^T = (LB LB^T)^-1 with lower C: factorise with rows and columns in reverse order, R R^T = J (LB LB^T) J;
+        # then C = J R^-T J, and nothing is inverted twice
+        R = cholesky(xp.flip(LB @ LB.mT))
+        scale = xp.flip(B.solve_triangular(R, identity(R), transpose=True))
+        mean = B.solve_triangular(LB, c, transpose=True)
+        posterior = Whitened(mean, xp.asarray(xp.broadcast_to(xp.tril(scale), (P, M, M)), copy=True))
+        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter)
+
+    def conditioned(self) -> Conditioned:
+        Lu, LB, c = self._posterior()
+        B = backend_of(Lu)
+        xp = B.xp
+        P = c.shape[1]
+        weights = B.solve_triangular(Lu, B.solve_triangular(LB, c, transpose=True), transpose=True)
+
+        def mean(X: Array) -> Array:
+            return self.kernel(self.Z, X)[0].mT @ weights
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            # kss - colsum(As^2) + colsum(Bs^2), As = Lu^-1 Kus, Bs = LB^-1 As
+            A = B.solve_triangular(Lu, self.kernel(self.Z, X)[0])
+            A_LB = B.solve_triangular(LB, A)
+            conditional = self.kernel.diag(X)[0] - xp.sum(A * A, axis=0)
+            var = xp.maximum(conditional, xp.zeros_like(conditional)) + xp.sum(A_LB * A_LB, axis=0)
+            return A_LB.mT @ c, xp.broadcast_to(var[:, None], (X.shape[0], P))
+
+        def covariance(X: Array) -> Array:
+            A = B.solve_triangular(Lu, self.kernel(self.Z, X)[0])
+            A_LB = B.solve_triangular(LB, A)
+            full = self.kernel(X)[0] - A.mT @ A + A_LB.mT @ A_LB
+            return xp.broadcast_to(full, (P, *full.shape))
+
+        return Conditioned(mean, moments, covariance, floats_per_row=self._floats_per_row)
+
+    def _reference(self) -> tuple[str, Array]:
+        return "Z", self.Z

@@ -1,0 +1,376 @@
+"""L-BFGS on all data: for bounds without noise, and parameters that are few enough to converge."""
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+
+from agp import tree
+from agp.backend import Array, backend_of, to_numpy
+from agp.batch import Batch
+from agp.checks import check_data, check_whole
+from agp.constraints import POSITIVE
+from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.gradient import GradientMode, gradient_of
+from agp.host import generator
+from agp.linalg import recorded_repairs
+from agp.models import constant_data, detached
+from agp.training._progress import progress_bar
+from agp.training._result import Progress, Result
+from agp.training._run import Callback
+from agp.updates import Adam
+
+__all__ = ["LBFGSResult", "fit_lbfgs"]
+
+HYPERPARAMETERS = ("kernel.", "likelihood.")
+"""What a restart draws anew; inducing inputs and q(u) begin where the model has them."""
+
+
+@dataclass
+class LBFGSResult(Result):
+    """What `fit_lbfgs` leaves behind; `steps` and `trace` are those of the start that was kept.
+
+    The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration.
+    """
+
+    message: str = ""
+    """Why the optimiser stopped, in its own words."""
+    converged: bool = False
+    """Whether a tolerance was met, rather than a limit."""
+    evaluations: int = 0
+    """Bounds and gradients computed, over all starts."""
+    rejections: dict[str, int] = field(default_factory=dict)
+    """Trial points that had no finite bound or gradient, counted by reason over all starts."""
+    bounds: list[float] = field(default_factory=list)
+    """The final bound of each start; -inf for one that had none."""
+
+
+def fit_lbfgs(
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    max_iterations: int = 1000,
+    tolerance: float = 1e-6,
+    restarts: int = 0,
+    spread: float = 1.0,
+    frozen: Sequence[str] = (),
+    gradient: GradientMode = "closed-form",
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
+) -> LBFGSResult:
+    """Maximise the bound of all data over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
+
+    For deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data and a q(u) without auxiliary arrays, such as
+    `Whitened`. The raw leaves travel to the host as one float64 vector and back; the bound and its gradient are
+    computed where the data are, in their dtype.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`; it is not changed, `.model` of the result is the trained one.
+    X, y
+        Inputs [N, D] and targets [N] or [N, P].
+    max_iterations
+        Iterations at most, for each start.
+    tolerance
+        Stop when no entry of the raw gradient of bound / N exceeds it.
+    restarts
+        Further starts, whose hyperparameters of kernel and likelihood are drawn around those of the model; the best
+        start is kept.
+    spread
+        Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e added, e ~ N(0, 1).
+    frozen
+        Patterns of leaves that stay as they are, such as ``("Z", "likelihood.*")``.
+    gradient
+        "closed-form" (every backend) or "autodiff" (torch, JAX).
+    seed
+        Of the restarts.
+    callbacks
+        Called with a `Progress` after each iteration, counted over all starts; one that returns True ends the
+        optimisation.
+    progress
+        Show a progress bar (needs the extra ``cli``).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For data that do not fit each other or the model, a pattern that matches nothing, or a model whose objective is
+        noisy or has auxiliary arrays, which gradients do not move; use `agp.train` for those.
+    agp.errors.NonFiniteError
+        If the bound or its gradient is not finite at the model that was given. Elsewhere such a trial point counts
+        as rejected: the line search sees a high finite value there and steps back.
+    agp.errors.Interrupted
+        On Ctrl-C; `.result` holds the best so far.
+
+    Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
+    """
+    X, y = constant_data(X, y)
+    y = check_data(X, y)
+    model.check(X, y)
+    model = detached(model)
+    _check_deterministic(model, X.shape[0])
+    limits = _Limits(check_whole("max_iterations", max_iterations, least=0), _not_negative("tolerance", tolerance))
+    restarts = check_whole("restarts", restarts, least=0)
+    seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
+    objective = _Objective(model, Batch(X, y), _moving(model, frozen, gradient), gradient)
+    search = _Search(objective, limits, list(callbacks))
+    total = limits.iterations * (restarts + 1)
+    with progress_bar(total) if progress else nullcontext() as bar, recorded_repairs(objective.repairs):
+        search.bar = bar
+        try:
+            search.run(_starts(objective, restarts, seed, spread))
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(search.result()) from interrupt
+    if objective.repairs:
+        first = objective.repairs[0]
+        warnings.warn(f"{len(objective.repairs)} numerical repairs; the first: {first}", RepairWarning, stacklevel=2)
+    return search.result()
+
+
+class _Limits(NamedTuple):
+    iterations: int
+    tolerance: float
+
+
+def _not_negative(name: str, value: float) -> float:
+    if not 0.0 <= value < float("inf"):
+        msg = f"{name} is {value!r}, but must be a finite number from zero on."
+        raise ValueError(msg)
+    return float(value)
+
+
+def _check_deterministic(model: Any, rows: int) -> None:
+    if noise := model.draws(generator(0), rows):
+        msg = f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
+        raise TypeError(msg)
+    if auxiliary := tree.leaves(model, "auxiliary"):
+        msg = f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
+        raise TypeError(msg)
+
+
+def _moving(model: Any, frozen: Sequence[str], gradient: GradientMode) -> list[str]:
+    """The names of the leaves to move; patterns and gradient modes mean, and fail, as they do for Adam."""
+    frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
+    moving = list(Adam(frozen=frozen, gradient=gradient).init(model)["first"])
+    if not moving:
+        msg = f"every parameter is frozen by {', '.join(frozen)}; nothing is left to optimise."
+        raise ValueError(msg)
+    return moving
+
+
+# -- the objective on the host ----------------------------------------------------------------------------------------
+
+
+class _Point(NamedTuple):
+    """The loss -bound / N and its gradient [n] at a vector [n], and the 0-d bound where it was computed."""
+
+    vector: npt.NDArray[np.float64]
+    loss: float
+    slope: npt.NDArray[np.float64]
+    bound: Array
+
+
+class _Objective:
+    """-bound / N as a function of one float64 vector on the host."""
+
+    def __init__(self, model: Any, batch: Batch, moving: list[str], gradient: GradientMode) -> None:
+        self.model, self.batch, self.moving = model, batch, moving
+        self.B = backend_of(batch.X)
+        self.dtype = str(to_numpy(batch.X[:1, :]).dtype)
+        self.shapes = [tuple(tree.leaves(model)[name].shape) for name in moving]
+        self.evaluations = 0
+        self.rejections: Counter[str] = Counter()
+        self.repairs: list[str] = []
+        self._bound = self.B.compile(lambda model, batch: gradient_of(model, batch, gradient))
+
+    def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
+        """The moving raw leaves of a model in one vector."""
+        return self._joined(tree.unconstrain(model))
+
+    def _joined(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
+        xp = self.B.xp
+        flat = xp.concat([xp.reshape(raw[name], (-1,)) for name in self.moving])
+        return np.array(to_numpy(flat), dtype=np.float64)
+
+    def model_at(self, vector: npt.NDArray[np.float64]) -> Any:
+        """The model with these raw leaves."""
+        xp = self.B.xp
+        flat = self.B.from_numpy(vector, dtype=self.dtype, device=self.B.device_name(self.batch.X))
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
+        raw = {
+            name: xp.reshape(flat[start:end], shape)
+            for name, shape, start, end in zip(self.moving, self.shapes, [0, *ends], ends, strict=False)
+        }
+        return tree.constrain(self.model, raw)
+
+    def __call__(self, vector: npt.NDArray[np.float64]) -> _Point | None:
+        """The loss there; None, with the reason counted, if it or its gradient is not finite."""
+        self.evaluations += 1
+        vector = np.array(vector)
+        with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
+            try:
+                bound, raw_bar = self._bound(self.model_at(vector), self.batch)
+            except NotPositiveDefiniteError:
+                return self._rejected("a factorisation failed")
+            rows = self.batch.X.shape[0]
+            loss, slope = -float(bound) / rows, -self._joined(raw_bar) / rows
+        if not np.isfinite(loss):
+            return self._rejected("the bound was not finite")
+        if not np.isfinite(slope).all():
+            return self._rejected("the gradient was not finite")
+        return _Point(vector, loss, slope, bound)
+
+    def _rejected(self, reason: str) -> None:
+        self.rejections[reason] += 1
+
+
+def _starts(objective: _Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
+    """The vector of the model itself, then those of the restarts."""
+    yield objective.vector_of(objective.model)
+    for i in range(restarts):
+        yield objective.vector_of(_perturbed(objective, generator(seed, 4, i), spread))
+
+
+def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -> Any:
+    B, model = objective.B, objective.model
+    new = {}
+    for name, _, constraint, value in tree.describe(model):
+        if name in objective.moving and name.startswith(HYPERPARAMETERS):
+            noise = spread * rng.standard_normal(tuple(value.shape))
+            host = to_numpy(value).astype(np.float64)
+            host = host * np.exp(noise) if constraint is POSITIVE else host + noise
+            new[name] = B.from_numpy(host, dtype=objective.dtype, device=B.device_name(value))
+    return tree.with_leaves(model, new)
+
+
+# -- the search -------------------------------------------------------------------------------------------------------
+
+
+class _Start:
+    """One run of the optimiser: its last iterate, and the trace that led there."""
+
+    def __init__(self, first: _Point) -> None:
+        self.iterate = self.latest = first
+        self.trace: dict[str, list[float]] = {"bound": [], "gradient": []}
+        self.message, self.converged = "stopped before the optimiser was done", False
+
+    def height(self, vector: npt.NDArray[np.float64]) -> float:
+        """A high value for a rejected point: as far up as the slope promised to go down, so that steps shrink."""
+        promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
+        size = 1.0 + abs(self.iterate.loss)
+        return self.iterate.loss + float(np.clip(promised, 1e-3 * size, 1e3 * size))
+
+
+class _Search:
+    """All starts in turn; the best is kept."""
+
+    bar: Any = None
+
+    def __init__(self, objective: _Objective, limits: _Limits, callbacks: list[Callback]) -> None:
+        self.objective, self.limits, self.callbacks = objective, limits, callbacks
+        self.runs: list[_Start | None] = []
+        self.steps, self.seconds, self.stopped = 0, 0.0, False
+
+    def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
+        """Optimise from each start until a callback ends it."""
+        for vector in starts:
+            self._run_from(vector)
+            if self.stopped:
+                return
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def _run_from(self, vector: npt.NDArray[np.float64]) -> None:
+        with self._timed():
+            first = self.objective(vector)
+        if first is None and not self.runs:
+            reason = next(iter(self.objective.rejections))
+            msg = f"{reason} at the model to start from; try standardised data, more jitter or float64."
+            raise NonFiniteError(msg, self.result())
+        if first is None:
+            self.runs.append(None)
+            return
+        run = _Start(first)
+        self.runs.append(run)
+        if self.limits.iterations:
+            self._minimise(run)
+        else:
+            run.message = "no iterations were asked for"
+
+    def _minimise(self, run: _Start) -> None:
+        def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+            if np.array_equal(vector, run.latest.vector):  # the first point is known
+                return run.latest.loss, run.latest.slope
+            with self._timed():
+                point = self.objective(vector)
+            if point is None:
+                return run.height(vector), np.zeros_like(vector)
+            run.latest = point
+            return point.loss, point.slope
+
+        def iterated(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+            if np.array_equal(intermediate_result.x, run.latest.vector):
+                run.iterate = run.latest
+            self._finish_iteration(run)
+
+        options = {
+            "maxiter": self.limits.iterations,
+            "maxfun": 100 * self.limits.iterations,
+            "gtol": self.limits.tolerance,
+            "ftol": 10.0 * float(self.objective.B.xp.finfo(self.objective.batch.X.dtype).eps),
+        }
+        found = scipy.optimize.minimize(
+            loss, run.iterate.vector, method="L-BFGS-B", jac=True, callback=iterated, options=options
+        )
+        run.message, run.converged = str(found.message), bool(found.success)
+        if self.stopped:
+            run.message = "a callback ended the optimisation"
+
+    def _finish_iteration(self, run: _Start) -> None:
+        self.steps += 1
+        at = run.iterate
+        run.trace["bound"].append(float(at.bound))
+        run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
+        if self.bar is not None:
+            self.bar.show(self.steps, {"bound": float(at.bound)}, len(self.objective.repairs))
+        if self.callbacks:
+            seen = Progress(self.steps, self.objective.model_at(at.vector), {"bound": at.bound}, self.seconds)
+            if sum(bool(callback(seen)) for callback in self.callbacks):  # every callback is called
+                self.stopped = True
+                raise StopIteration
+
+    def result(self) -> LBFGSResult:
+        """The best of the starts so far; the model as given if there is none."""
+        objective = self.objective
+        counts = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections)}
+        done = [run for run in self.runs if run is not None]
+        if not done:
+            return LBFGSResult(objective.model, 0, self.seconds, **counts)
+        best = min(done, key=lambda run: run.iterate.loss)
+        return LBFGSResult(
+            objective.model_at(best.iterate.vector),
+            len(best.trace["bound"]),
+            self.seconds,
+            best.trace,
+            list(objective.repairs),
+            message=best.message,
+            converged=best.converged,
+            bounds=[-float("inf") if run is None else float(run.iterate.bound) for run in self.runs],
+            **counts,
+        )

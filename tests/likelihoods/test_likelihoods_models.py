@@ -1,0 +1,280 @@
+"""Likelihoods inside models: latent functions and columns, draws, blocks, training, and targets that are refused."""
+
+import numpy as np
+import pytest
+from helpers import NUMPY, TORCH, assert_close
+from likelihood_cases import KINDS
+
+from agp import tree
+from agp.backend import backend_of, to_numpy
+from agp.batch import Batch
+from agp.gradient import gradient_of
+from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.models import SVGP
+from agp.models._base import rows_within
+from agp.posteriors import Relaxed, Whitened
+from agp.training import train
+
+STARTS = {
+    "known-noise": lambda: HeteroscedasticGaussian(),
+    "known-and-common-noise": lambda: HeteroscedasticGaussian(Gaussian()),
+    "bernoulli-logit": lambda: Bernoulli(link="logit"),
+    "student-t": lambda: StudentT(),
+    "poisson": lambda: Poisson(),
+    "robustmax": lambda: RobustMax(3),
+    "softmax": lambda: Softmax(3, samples=8, fixed_samples=40),
+}
+"""Likelihoods as a user writes them, to be started from data."""
+
+
+def toy(name, rows=45):
+    """Inputs [N, 2] and targets that depend on them."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-2.0, 2.0, size=(rows, 2))
+    f = np.sin(1.5 * X[:, :1]) + 0.5 * X[:, 1:]
+    noise = 0.01 + 0.1 * rng.uniform(size=(rows, 1))
+    if name.startswith("known"):
+        return X, np.concatenate([f + np.sqrt(noise) * rng.normal(size=f.shape), noise], axis=1)
+    if name == "student-t":
+        return X, f + 0.1 * rng.standard_t(3.0, size=f.shape)
+    if name == "poisson":
+        return X, 1.0 * rng.poisson(np.exp(f))
+    if name == "bernoulli-logit":
+        return X, 1.0 * (f > 0.0)
+    return X, np.digitize(f, [-0.6, 0.6]) * 1.0
+
+
+def start(name, place=NUMPY, posterior=Relaxed, dtype="float64"):
+    X, y = (place.array(x, dtype) for x in toy(name))
+    return SVGP.from_data(X, y, likelihood=STARTS[name](), posterior=posterior, num_inducing=9), X, y
+
+
+def away(model, X, y):
+    """The model with another q(u) than the prior, where gradients of the kernel may vanish."""
+    mean = model.posterior.mean
+    B = backend_of(mean)
+    rng = np.random.default_rng(8)
+    moved = mean + B.from_numpy(rng.normal(size=tuple(mean.shape)), device=B.device_name(mean))
+    return tree.with_leaves(model, {"posterior.mean": moved}), X, y
+
+
+def trained(name, place, posterior=Relaxed, steps=12, batch_size=15, dtype="float64"):
+    model, X, y = start(name, place, posterior, dtype)
+    return train(model, X, y, steps=steps, batch_size=batch_size, seed=2), X, y
+
+
+# -- latent functions and columns -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_models_have_the_latent_functions_that_the_likelihood_says(name):
+    model, X, y = start(name)
+    P = 3 if KINDS[name].classes else 1
+    assert model.outputs == P == model.likelihood.latents(y.shape[1])
+    assert model.predict(X).mean.shape == (45, P)
+    assert model.predict(X, observed=True).mean.shape == (45, P)
+    assert model.log_density(X, y).shape == (45,)
+    assert model.bound(X, y)[0].shape == ()
+
+
+def test_two_values_with_their_noise_are_two_latent_functions():
+    X, y = toy("known-noise")
+    both = np.concatenate([y[:, :1], -y[:, :1], y[:, 1:], y[:, 1:]], axis=1)
+    model = SVGP.from_data(X, both, likelihood=HeteroscedasticGaussian(), num_inducing=5)
+    assert model.outputs == 2
+    with pytest.raises(ValueError, match="y has 1 outputs, the model has 2"):
+        model.bound(X, y)
+
+
+def test_known_noise_stays_with_its_row():
+    # a datum with huge noise counts for nothing, wherever a minibatch puts it
+    X, y = toy("known-noise")
+    y[7] = [1e3, 1e12]
+    model = SVGP.from_data(X, y, likelihood=HeteroscedasticGaussian(), Z=X[:9], posterior=Whitened)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_allclose(model.bound(X[order], y[order])[0], model.bound(X, y)[0], rtol=1e-12)
+    without = np.delete(np.arange(len(X)), 7)
+    slopes = [np.asarray(m.bound(X[i], y[i])[1]()[0].posterior.mean) for m, i in ((model, order), (model, without))]
+    assert_close(slopes[0], slopes[1], 1e-6)
+
+
+# -- draws and blocks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_draws", [True, False])
+@pytest.mark.parametrize("name", ["known-and-common-noise", "robustmax", "softmax"])
+def test_blocks_are_the_whole(name, with_draws, backend):
+    model, X, y = away(*start(name, backend))
+    host = model.draws(np.random.default_rng(3), 45)
+    draws = {key: backend.array(x) for key, x in host.items()} if with_draws else None
+    batch = Batch(X, y, 1.0, None, draws)
+    whole, pull_whole = model.objective(batch)
+    memory = 7.5 * model._floats_per_row * 8 / 2**20
+    assert rows_within(memory, model._floats_per_row, X) == 7
+    blocks, pull_blocks = model.objective(batch, memory=memory)
+    assert_close(backend.numpy(blocks), backend.numpy(whole), 1e-12)
+    expected = tree.leaves(pull_whole(1.0)[0])
+    for key, found in tree.leaves(pull_blocks(1.0)[0]).items():
+        assert_close(backend.numpy(found), backend.numpy(expected[key]), 1e-9, key)
+
+
+def test_draws_change_the_bound_and_their_absence_does_not():
+    result, X, y = trained("softmax", NUMPY)
+    model = result.model
+    bounds = [float(model.bound(X, y)[0]) for _ in range(2)]
+    assert bounds[0] == bounds[1]
+    noisy = [
+        float(model.objective(Batch(X, y, 1.0, None, model.draws(np.random.default_rng(i), 45)))[0]) for i in (1, 2)
+    ]
+    assert noisy[0] != noisy[1]
+    # both estimate the same number
+    np.testing.assert_allclose(noisy, bounds, rtol=0.1)
+
+
+def test_chunks_of_a_prediction_are_the_whole():
+    for name in ("softmax", "robustmax"):
+        result, X, y = trained(name, NUMPY)
+        model = result.model
+        memory = 7.5 * model._floats_per_row * 8 / 2**20
+        pairs = zip(model.predict(X, observed=True), model.predict(X, observed=True, memory=memory), strict=True)
+        for whole, chunked in [*pairs, (model.log_density(X, y), model.log_density(X, y, memory=memory))]:
+            np.testing.assert_allclose(chunked, whole, rtol=1e-10)
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "posterior"), [*((name, Relaxed) for name in STARTS), ("robustmax", Whitened), ("softmax", Whitened)]
+)
+def test_training_leaves_the_same_trace_everywhere(name, posterior, backend):
+    result, _, _ = trained(name, backend, posterior)
+    expected, _, _ = trained(name, NUMPY, posterior)
+    np.testing.assert_allclose(result.trace["bound"], expected.trace["bound"], rtol=1e-9)
+    for key, value in tree.leaves(expected.model).items():
+        assert_close(to_numpy(tree.leaves(result.model)[key]), value, 1e-7, key)
+
+
+@pytest.mark.parametrize("name", ["robustmax", "softmax"])
+def test_three_classes_are_learnt(name):
+    result, X, y = trained(name, NUMPY, Whitened, steps=250, batch_size=45)
+    model = result.model
+    assert result.trace["bound"][-1] > result.trace["bound"][0] + 10.0
+    p = model.predict(X, observed=True).mean
+    assert np.mean(p.argmax(axis=1) == y[:, 0]) > 0.9
+    assert np.mean(model.log_density(X, y)) > np.log(1.0 / 3.0) + 0.3
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_both_gradient_modes_agree(name, torch_place):
+    model, X, y = away(*start(name, TORCH))
+    draws = {key: TORCH.array(x) for key, x in model.draws(np.random.default_rng(3), 45).items()}
+    batch = Batch(X, y, 2.0, None, draws)
+    (value, closed), (again, autodiff) = (gradient_of(model, batch, mode) for mode in ("closed-form", "autodiff"))
+    assert_close(TORCH.numpy(value), TORCH.numpy(again), 1e-13)
+    for key, expected in autodiff.items():
+        assert_close(TORCH.numpy(closed[key]), TORCH.numpy(expected), 1e-8, key)
+
+
+@pytest.mark.parametrize("name", ["known-and-common-noise", "student-t", "poisson", "softmax"])
+def test_single_precision_trains(name, backend):
+    result, X, _ = trained(name, backend, dtype="float32")
+    for leaf in tree.describe(result.model):
+        backend.check(leaf.value, "float32")
+    for x in result.model.predict(X, observed=True):
+        assert np.isfinite(backend.numpy(x, "float32")).all()
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_no_shape_depends_on_data(name):
+    import array_api_strict
+    from helpers import STRICT
+
+    with array_api_strict.ArrayAPIStrictFlags(boolean_indexing=False, data_dependent_shapes=False):
+        result, _, _ = trained(name, STRICT, steps=3)
+    assert np.isfinite(result.trace["bound"]).all()
+
+
+def test_parameters_start_at_the_scales_of_the_data():
+    X, y = toy("student-t")
+    model = SVGP.from_data(X, y, likelihood=StudentT(), num_inducing=5)
+    np.testing.assert_allclose(model.likelihood.scale, np.sqrt(0.1 * y.var()))
+    model = SVGP.from_data(X, y, likelihood=StudentT(0.3), num_inducing=5)
+    assert model.likelihood.scale == 0.3
+    assert "likelihood.common.noise_variance" in tree.leaves(start("known-and-common-noise")[0])
+    assert not [name for name in tree.leaves(start("known-noise")[0]) if name.startswith("likelihood")]
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "a class too many": (RobustMax(3), [[0.0], [3.0]], "labels must be from 0 to 2 for RobustMax.*found 3"),
+    "classes from one": (Softmax(2), [[1.0], [2.0]], "labels must be from 0 to 1 for Softmax.*found 2"),
+    "a negative label": (Softmax(3), [[0.0], [-1.0]], "labels must be from 0 to 2.*found -1"),
+    "half a label": (RobustMax(3), [[0.0], [0.5]], "labels must be whole numbers.*found 0.5"),
+    "one-hot labels": (Softmax(2), [[0.0, 1.0], [1.0, 0.0]], "y has 2 columns, but Softmax takes one column"),
+    "one class": (RobustMax(1), [[0.0], [0.0]], "classes is 1"),
+    "no number of classes": (Softmax("abc"), [[0.0], [1.0]], "classes is 'abc'"),
+    "a negative count": (Poisson(), [[0.0], [-2.0]], "counts must be whole numbers from 0.*found -2"),
+    "half a count": (Poisson(), [[0.0], [1.5]], "counts must be whole numbers from 0.*found 1.5"),
+    "another label": (Bernoulli(link="logit"), [[0.0], [2.0]], "labels must be 0 or 1"),
+    "no noise": (HeteroscedasticGaussian(), [[1.0], [2.0]], "y has 1 columns, but .* an even number"),
+    "zero noise": (HeteroscedasticGaussian(), [[1.0, 0.1], [2.0, 0.0]], "columns 1 to 1 of y, must be positive"),
+    "negative noise": (HeteroscedasticGaussian(Gaussian()), [[1.0, 0.1], [2.0, -1.0]], "must be positive; found -1"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_targets_outside_the_support_are_refused(what, backend):
+    likelihood, y, message = REFUSED[what]
+    X, y = backend.array([[0.0], [1.0]]), backend.array(y)
+    with pytest.raises(ValueError, match=message):
+        SVGP.from_data(X, y, likelihood=likelihood, num_inducing=2)
+
+
+@pytest.mark.parametrize("name", ["robustmax", "softmax", "poisson"])
+def test_later_targets_outside_the_support_are_refused(name):
+    model, X, y = start(name)
+    for bad in (y - 5.0, y + 0.25):
+        with pytest.raises(ValueError, match="must be"):
+            train(model, X, bad, steps=1)
+        with pytest.raises(ValueError, match="must be"):
+            model.log_density(X, bad)
+
+
+SETTINGS = {
+    "link": (lambda: Bernoulli(link="cauchit"), "unknown link 'cauchit'; known are probit, logit"),
+    "points": (lambda: Bernoulli(link="logit", points=0), "points is 0"),
+    "exposure": (lambda: Poisson(exposure=0.0), "exposure is 0.0"),
+    "degrees of freedom": (lambda: StudentT(degrees_of_freedom=0.0), "degrees_of_freedom is 0.0"),
+    "scale": (lambda: StudentT((1.0, 2.0)), "scale has shape"),
+    "negative scale": (lambda: StudentT(-1.0), "likelihood.scale|scale must be positive"),
+    "epsilon": (lambda: RobustMax(2, epsilon=0.0), "epsilon is 0.0"),
+    "squash": (lambda: RobustMax(2, squash=0.5), "squash is 0.5"),
+    "samples": (lambda: Softmax(2, samples=0), "samples is 0"),
+    "fixed samples": (lambda: Softmax(2, fixed_samples=1.5), "fixed_samples is 1.5"),
+    "common noise": (lambda: HeteroscedasticGaussian(Gaussian((1.0, 2.0))), "noise_variance has shape"),
+}
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_settings_out_of_range_are_refused(what):
+    build, message = SETTINGS[what]
+    X, y = np.array([[0.0], [1.0]]), np.array([[0.0], [1.0]])
+    y = np.concatenate([y, y + 1.0], axis=1) if what == "common noise" else y
+    with pytest.raises(ValueError, match=message):
+        SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
+
+
+def test_common_noise_is_a_gaussian():
+    X, y = toy("known-noise")
+    with pytest.raises(TypeError, match=r"common is 0.1, but must be None or Gaussian\(...\)"):
+        SVGP.from_data(X, y, likelihood=HeteroscedasticGaussian(0.1), num_inducing=2)
+
+
+@pytest.mark.parametrize("nu", [0.5, 2.0])
+def test_student_noise_without_a_variance_is_infinite(nu):
+    likelihood = StudentT(np.asarray(0.5), degrees_of_freedom=nu)
+    mean, variance = likelihood.predict(np.array([[1.0]]), np.array([[0.5]]))
+    assert mean == 1.0
+    assert variance == np.inf
