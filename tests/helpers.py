@@ -16,7 +16,7 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.kernels import RBF, Matern32
 from agp.kernels._stationary import Stationary, safe_sqrt
-from agp.likelihoods import Bernoulli, Gaussian
+from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from agp.models import SVGP
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, inducing_covariance
 
@@ -224,6 +224,14 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     name = case.meta.get("likelihood") or "gaussian"
     if name == "gaussian":
         return Gaussian(case.array("noise_variance"))
+    if name == "bernoulli_logit":
+        return Bernoulli(link="logit", points=points)
+    if name == "poisson":
+        return Poisson(float(case.host("binsize")), points)
+    if name == "studentt":
+        return StudentT(case.array("scale"), float(case.host("df")), points)
+    if name == "robustmax":
+        return RobustMax(int(case.host("num_classes")), epsilon=float(case.host("epsilon")), points=points)
     assert name in ("bernoulli", "bernoulli_pure")
     if case.meta["peer"] == "GPyTorch":
         return PeerProbit(points=points)

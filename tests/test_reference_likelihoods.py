@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import Case, likelihood_of
 
-from agp.likelihoods import Bernoulli, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import Softmax
 from agp.posteriors import Whitened
 
 FILES = [
@@ -19,24 +19,11 @@ FILES = [
 SUFFIXES = pytest.mark.parametrize("suffix", ["", "_gh100"], ids=["20 nodes", "100 nodes"])
 
 
-def _likelihood(case, points=20):
-    match case.meta["likelihood"]:
-        case "bernoulli_logit":
-            return Bernoulli(link="logit", points=points)
-        case "poisson":
-            return Poisson(float(case.host("binsize")), points)
-        case "studentt":
-            return StudentT(case.array("scale"), float(case.host("df")), points)
-        case "robustmax":
-            return RobustMax(int(case.host("num_classes")), epsilon=float(case.host("epsilon")), points=points)
-    return likelihood_of(case, points)
-
-
 @SUFFIXES
 @pytest.mark.parametrize("file", FILES)
 def test_expected_log_density(file, suffix, backend):
     case = Case(file, backend)
-    likelihood = _likelihood(case, points=100 if suffix else 20)
+    likelihood = likelihood_of(case, points=100 if suffix else 20)
     mu, var, y = case.array("Fmu"), case.array("Fvar"), case.array("Y")
     value, pullback = likelihood.expected_log_density(mu, var, y)
     _, mu_bar, var_bar = pullback(backend.array(np.ones(mu.shape[0])))
@@ -51,7 +38,7 @@ def test_predictions(file, suffix, backend):
     # The pure probit of the peer is integrated by quadrature, ours in closed form: 100 nodes are converged to 1e-9, 20
     # are not. The moments of the peer's Poisson are quadrature, too.
     case = Case(file, backend)
-    likelihood = _likelihood(case, points=100 if suffix else 20)
+    likelihood = likelihood_of(case, points=100 if suffix else 20)
     mu, var, y = case.array("Fmu"), case.array("Fvar"), case.array("Y")
     mean, variance = likelihood.predict(mu, var)
     tolerance = (1e-8 if suffix else 1e-4) if file.endswith("pure") else None
@@ -64,7 +51,7 @@ def test_predictions(file, suffix, backend):
 def test_log_density_of_a_known_latent_value(file, backend):
     case = Case(file, backend)
     mu, y = case.array("Fmu"), case.array("Y")
-    value, _ = _likelihood(case).expected_log_density(mu, 0.0 * mu, y)
+    value, _ = likelihood_of(case).expected_log_density(mu, 0.0 * mu, y)
     # the step of robust-max is squashed by 1e-6
     tolerance = {"gaussian": 1e-9, "robustmax": 1e-5}.get(file.rsplit("_", 1)[1], 1e-7)
     case.value("log_prob", value, tolerance)

@@ -19,6 +19,9 @@ FILES = [
     "gpflow_natgrad_bernoulli_white_xinat",
     "gpflow_natgrad_bernoulli_unwhite_xinat",
     "gpflow_natgrad_bernoulli_white_xisqrtmeanvar",
+    "gpflow_natgrad_poisson_unwhite_xinat",
+    "gpflow_natgrad_robustmax_white_xinat",
+    "gpflow_natgrad_studentt_white_xinat",
 ]
 
 

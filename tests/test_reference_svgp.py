@@ -16,6 +16,10 @@ GPFLOW = [
     "gpflow_svgp_white_bernoulli",
     "gpflow_svgp_white_bernoulli_pure",
     "gpflow_svgp_multi_shared_white",
+    "gpflow_svgp_white_bernoulli_logit",
+    "gpflow_svgp_white_poisson",
+    "gpflow_svgp_white_studentt",
+    "gpflow_svgp_white_robustmax",
 ]
 GPYTORCH = ["gpytorch_svgp_white_gaussian", "gpytorch_svgp_white_bernoulli"]
 UNWHITENED = [
@@ -23,6 +27,10 @@ UNWHITENED = [
     "gpflow_svgp_unwhite_bernoulli",
     "gpflow_svgp_unwhite_bernoulli_pure",
     "gpflow_svgp_multi_shared_unwhite",
+    "gpflow_svgp_unwhite_bernoulli_logit",
+    "gpflow_svgp_unwhite_poisson",
+    "gpflow_svgp_unwhite_studentt",
+    "gpflow_svgp_unwhite_robustmax",
     "gpytorch_svgp_unwhite_gaussian",
     "gpytorch_svgp_unwhite_bernoulli",
 ]
@@ -33,12 +41,14 @@ GRADIENTS = {
     "grad_q_mu": "posterior.mean",
     "grad_q_sqrt": "posterior.scale",
     "grad_noise_variance": "likelihood.noise_variance",
+    "grad_scale": "likelihood.scale",
 }
 
 
 def _model(case, *, points=20, whiten=True):
     kernel = kernel_of(case)
-    if isinstance(kernel, Matern52) and case.meta.get("whiten", True):  # peers that add the jitter to variances too
+    # GPyTorch's whitened strategy and GPJax add the jitter to predictive variances too
+    if case.meta["peer"] != "GPflow" and case.meta.get("whiten", True):
         kernel = Matern52(kernel.variance, kernel.lengthscale, extra=case.meta["jitter"])
     posterior = (Whitened if whiten else Marginal)(case.array("q_mu"), case.array("q_sqrt"))
     return SVGP(kernel, likelihood_of(case, points), posterior, case.array("Z"), jitter=case.meta["jitter"])

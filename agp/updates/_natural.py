@@ -94,7 +94,7 @@ def _site_gradients(model: Any, batch: Batch) -> tuple[Array, Array, Array, Arra
     factor = factorise(model)[0]
     Kuf, kff = model.kernel(model.Z, batch.X)[0], model.kernel.diag(batch.X)[0]
     mu, var = model.posterior.project(factor, Kuf, kff)[0]
-    ell, pullback = model.likelihood.expected_log_density(mu, var, batch.y)
+    ell, pullback = model.likelihood.expected_log_density(mu, var, batch.y, batch.draws)
     _, alpha, var_bar = pullback(batch.scale * backend_of(ell).xp.ones_like(ell))
     Q, prior = model.posterior.natural_features(factor, Kuf)
     return alpha, -2.0 * var_bar, Q, mu, prior
