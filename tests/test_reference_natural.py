@@ -92,8 +92,8 @@ def test_a_step_to_no_precision_is_halved():
     model = SVGP.from_data(X, X, posterior=Whitened, num_inducing=5, likelihood=Gaussian(0.1))
 
     class Convex(Gaussian):
-        def expected_log_density(self, mu, var, y, *more):
-            value, pullback = super().expected_log_density(mu, var, y, *more)
+        def expected_log_density(self, mu, var, y, /, draws=None):
+            value, pullback = super().expected_log_density(mu, var, y, draws)
 
             def flipped(bar):
                 likelihood_bar, mu_bar, var_bar = pullback(bar)
