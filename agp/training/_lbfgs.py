@@ -77,7 +77,7 @@ def fit_lbfgs(
     Parameters
     ----------
     model
-        An `agp.models.Model`; it is not changed, `.model` of the result is the trained one.
+        An `agp.models.Model`; it is not changed: the result holds the trained one.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     max_iterations
