@@ -4,6 +4,7 @@ Loading this plug-in switches JAX to 64 bits, since float64 arrays do not exist 
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -117,6 +118,7 @@ def _name(device: Any) -> str:
     return "cpu" if device.platform == "cpu" and device.id == 0 else f"{device.platform}:{device.id}"
 
 
+@cache  # registering a class twice is an error
 def _register(cls: type) -> None:
     jax.tree_util.register_pytree_node(cls, tree.split, lambda settings, arrays: tree.join(cls, settings, arrays))
 
