@@ -132,7 +132,7 @@ def test_special_functions(name, dtype, backend):
     expected = getattr(scipy.special, name)(host)
     # far left tails of the plain cdf have absolute accuracy only: log_ndtr is there for them
     tolerance = {"float64": 1e-12, "float32": 2e-5}[dtype]
-    atol = 1e-15 if dtype == "float64" else 1e-7
+    atol = 1e-15 if dtype == "float64" else 1e-6  # gammaln is zero at 1
     np.testing.assert_allclose(backend.numpy(found, dtype), expected, rtol=tolerance, atol=atol)
 
 
