@@ -4,12 +4,26 @@ The same mathematics runs on NumPy, torch and any other library with a plug-in; 
 forms everywhere, or from automatic differentiation where the library has it.
 """
 
-from agp import bounds, inducing, kernels, likelihoods, linalg, metrics, models, posteriors, training, tree, updates
+from agp import (
+    bounds,
+    inducing,
+    kernels,
+    likelihoods,
+    linalg,
+    means,
+    metrics,
+    models,
+    posteriors,
+    training,
+    tree,
+    updates,
+)
 from agp.backend import backend_of, get_backend, known_backends, to_numpy
 from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import value_and_gradient
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import GPR, SGPR, SVGP
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 from agp.training import fit_lbfgs, recipe, train
@@ -25,12 +39,14 @@ __all__ = [
     "BackendError",
     "Bernoulli",
     "Constant",
+    "ConstantMean",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
     "InverseFree",
     "LikelihoodForm",
     "Linear",
+    "LinearMean",
     "Marginal",
     "Matern12",
     "Matern32",
@@ -47,6 +63,7 @@ __all__ = [
     "StudentT",
     "White",
     "Whitened",
+    "ZeroMean",
     "backend_of",
     "bounds",
     "fit_lbfgs",
@@ -56,6 +73,7 @@ __all__ = [
     "known_backends",
     "likelihoods",
     "linalg",
+    "means",
     "metrics",
     "models",
     "posteriors",

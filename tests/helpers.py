@@ -14,9 +14,10 @@ from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
 from agp.constraints import POSITIVE
-from agp.kernels import RBF, Matern32
+from agp.kernels import RBF, Linear, Matern32
 from agp.kernels._stationary import Stationary, safe_sqrt
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
+from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import SVGP
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, inducing_covariance
 
@@ -213,8 +214,23 @@ KERNELS_BY_FORMULA = {
 }
 
 
+def mean_of(case: Case) -> Any:
+    """The mean function that a stored file was written for."""
+    if case.given("mean_A"):
+        return LinearMean(case.array("mean_A"), case.array("mean_b"))
+    return ConstantMean(case.array("mean_constant")) if case.given("mean_constant") else ZeroMean()
+
+
+MEAN_GRADIENTS = {
+    "grad_mean_A": "mean_function.weights",
+    "grad_mean_b": "mean_function.offset",
+}
+
+
 def kernel_of(case: Case) -> Any:
     """The kernel that a stored file was written for."""
+    if case.given("linear_variance"):
+        return RBF(case.array("variance"), case.array("lengthscales")) + Linear(case.array("linear_variance"))
     cls = next(cls for start, cls in KERNELS_BY_FORMULA.items() if case.meta["kernel"].startswith(start))
     return cls(case.array("variance"), case.array("lengthscales"))
 

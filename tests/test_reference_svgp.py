@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import Case, Matern52, autograd, bound_stage, kernel_of, likelihood_of
+from helpers import MEAN_GRADIENTS, Case, Matern52, autograd, bound_stage, kernel_of, likelihood_of, mean_of
 
 from agp import tree
 from agp.bounds import blocked_elbo
@@ -21,7 +21,7 @@ GPFLOW = [
     "gpflow_svgp_white_studentt",
     "gpflow_svgp_white_robustmax",
 ]
-GPYTORCH = ["gpytorch_svgp_white_gaussian", "gpytorch_svgp_white_bernoulli"]
+GPYTORCH = ["gpytorch_svgp_white_gaussian", "gpytorch_svgp_white_bernoulli", "gpytorch_svgp_white_studentt"]
 UNWHITENED = [
     "gpflow_svgp_unwhite_gaussian",
     "gpflow_svgp_unwhite_bernoulli",
@@ -42,7 +42,7 @@ GRADIENTS = {
     "grad_q_sqrt": "posterior.scale",
     "grad_noise_variance": "likelihood.noise_variance",
     "grad_scale": "likelihood.scale",
-}
+} | MEAN_GRADIENTS
 
 
 def _model(case, *, points=20, whiten=True):
@@ -52,6 +52,11 @@ def _model(case, *, points=20, whiten=True):
         kernel = Matern52(kernel.variance, kernel.lengthscale, extra=case.meta["jitter"])
     posterior = (Whitened if whiten else Marginal)(case.array("q_mu"), case.array("q_sqrt"))
     return SVGP(kernel, likelihood_of(case, points), posterior, case.array("Z"), jitter=case.meta["jitter"])
+
+
+def _diagonal(case, q_sqrt):
+    """A factor whose diagonals are the standard deviations [M, P] of a diagonal q(u)."""
+    return case.place.array(np.stack([np.diag(column) for column in q_sqrt.T]))
 
 
 def _scale(case):
@@ -142,6 +147,24 @@ def test_marginal(file, backend):
     redundant = {"f_output_cov": "f_var on a diagonal", "f_full_cov": "f_cov on a diagonal"}
     cold = {"kl_cold": "the peer's KL with another jitter"} if case.has("kl_cold") else {}
     case.finished(**cold, **(redundant if "multi" in file else {}))
+
+
+@pytest.mark.parametrize("file", ["gpflow_svgp_white_qdiag_linear_mean", "gpflow_svgp_unwhite_qdiag_linear_mean"])
+def test_linear_mean_function(file, backend):
+    # the peer's q(u) has a diagonal covariance; ours is a full one that happens to be diagonal
+    case = Case(file, backend)
+    kind = Whitened if "_white_" in file else Marginal
+    posterior = kind(case.array("q_mu"), _diagonal(case, case.host("q_sqrt")))
+    model = SVGP(
+        kernel_of(case), likelihood_of(case), posterior, case.array("Z"), case.meta["jitter"], mean_of(case)
+    )  # fmt: skip
+    _compare_values(case, model)
+    bar, _ = model.bound(case.array("X"), case.array("Y"), scale=_scale(case))[1](1.0)
+    gradients = tree.leaves(bar)
+    root_bar = backend.numpy(gradients["posterior.scale"])
+    gradients["posterior.scale"] = backend.array(np.diagonal(root_bar, axis1=-2, axis2=-1).T)
+    _compare_gradients(case, gradients)
+    case.finished()
 
 
 @pytest.mark.parametrize("file", UNWHITENED)

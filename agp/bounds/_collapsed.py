@@ -22,7 +22,7 @@ class Collapsed(NamedTuple):
     LB: Array
     """The Cholesky factor of I + A A^T / sigma^2 [M, M], with A = Lu^-1 Kuf."""
     c: Array
-    """LB^-1 A y / sigma^2 [M, P]."""
+    """LB^-1 A (y - h) / sigma^2 [M, P]."""
 
 
 class _Statistics(NamedTuple):
@@ -31,22 +31,22 @@ class _Statistics(NamedTuple):
     gram: Array
     """A A^T [M, M]."""
     projected: Array
-    """A y [M, P]."""
+    """A (y - h) [M, P]."""
     residual: Array
     """tr(Kff - Qff) = sum_n (kff_n - |a_n|^2), 0-d, each term at least zero."""
     square: Array
-    """|y|^2, 0-d."""
+    """|y - h|^2, 0-d."""
 
 
 def collapsed_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> tuple[Array, Pullback]:
-    """Log N(y; 0, Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), summed over the outputs, 0-d.
+    """Log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), summed over the outputs, 0-d.
 
     Qff = Kfu Kuu^-1 Kuf. The bound of sparse variational regression at its optimal q(u); O(N M^2) operations.
 
     Parameters
     ----------
     model
-        With the fields kernel, likelihood (Gaussian), Z and jitter.
+        With the fields kernel, likelihood (Gaussian), mean_function, Z and jitter.
     X, y
         All inputs [N, D] and targets [N, P].
     block_rows
@@ -84,7 +84,7 @@ def collapsed_posterior(model: Any, X: Array, y: Array, /, *, block_rows: int | 
 
 
 def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
-    """An upper bound on log N(y; 0, Kff + sigma^2 I), summed over the outputs, 0-d; arguments as `collapsed_bound`.
+    """An upper bound on log N(y; h(X), Kff + sigma^2 I), summed over the outputs, 0-d; arguments as `collapsed_bound`.
 
     From |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff); value only.
 
@@ -110,7 +110,7 @@ def _whitened(totals: _Statistics, noise: Array) -> tuple[Array, Array]:
 
 def _bound_of(totals: _Statistics, noise: Array, N: int) -> tuple[Array, Pullback]:
     """The bound, 0-d, from the statistics of N rows, and ``bar -> (totals_bar, noise_bar)``."""
-    # -1/2 (N P log(2 pi s) + P log|LB LB^T| + |y|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
+    # -1/2 (N P log(2 pi s) + P log|LB LB^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
     LB, c = _whitened(totals, noise)
     B = backend_of(LB)
     xp = B.xp
@@ -153,19 +153,22 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
     Kuf, pull_Kuf = model.kernel(model.Z, X)
     kff, pull_kff = model.kernel.diag(X)
     A = B.solve_triangular(Lu, Kuf)
+    h, pull_mean = model.mean_function(X)
+    r = y - h
     conditional = kff - xp.sum(A * A, axis=0)
     positive = conditional > 0.0
     zeros = xp.zeros_like(conditional)
 
     def pullback(bar):
-        gram_bar, projected_bar, residual_bar, _ = bar
+        gram_bar, projected_bar, residual_bar, square_bar = bar
         kff_bar = xp.where(positive, residual_bar, zeros)
-        A_bar = (2.0 * gram_bar) @ A + projected_bar @ y.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
+        A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
         kernel_bar, Z_bar, X_bar = pull_Kuf(B.solve_triangular(Lu, A_bar, transpose=True))
         diag_bar, X_diag_bar = pull_kff(kff_bar)
-        model_bar = tree.cotangent(model, kernel=tree.add(kernel_bar, diag_bar), Z=Z_bar)
+        mean_bar, X_mean_bar = pull_mean(-(A.mT @ projected_bar + 2.0 * square_bar * r))
+        model_bar = tree.cotangent(model, kernel=tree.add(kernel_bar, diag_bar), Z=Z_bar, mean_function=mean_bar)
         # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        return model_bar, -lower_of(A_bar, A.mT), tree.add(X_bar, X_diag_bar)
+        return model_bar, -lower_of(A_bar, A.mT), tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
 
     residual = xp.sum(xp.where(positive, conditional, zeros))
-    return _Statistics(A @ A.mT, A @ y, residual, xp.sum(y * y)), pullback
+    return _Statistics(A @ A.mT, A @ r, residual, xp.sum(r * r)), pullback

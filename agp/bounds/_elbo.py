@@ -21,7 +21,7 @@ def elbo(
     Parameters
     ----------
     model
-        With the fields kernel, likelihood, posterior, Z and jitter.
+        With the fields kernel, likelihood, posterior, mean_function, Z and jitter.
     X, y
         Inputs [B, D] and targets [B, K] as the likelihood takes them: all data, or a minibatch.
     scale

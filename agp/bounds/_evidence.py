@@ -11,12 +11,12 @@ __all__ = ["log_evidence"]
 
 
 def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
-    """Log N(y; 0, Kff + sigma^2 I) summed over the outputs, 0-d.
+    """Log N(y; h(X), Kff + sigma^2 I) summed over the outputs, 0-d.
 
     Parameters
     ----------
     model
-        With the fields kernel and likelihood (Gaussian).
+        With the fields kernel, mean_function and likelihood (Gaussian).
     X, y
         All inputs [N, D] and targets [N, P]. O(N^3) operations, O(N^2) memory.
 
@@ -32,7 +32,8 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     K, pull_kernel = model.kernel(X)
     eye = identity(K)
     L = cholesky(K + model.likelihood.noise_variance * eye)
-    white = B.solve_triangular(L, y)
+    h, pull_mean = model.mean_function(X)
+    white = B.solve_triangular(L, y - h)
     log_det = 2.0 * xp.sum(xp.log(xp.sum(L * eye, axis=-1)))
 
     def pullback(bar=1.0):
@@ -42,6 +43,8 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
         K_bar = 0.5 * bar * (al @ al.mT - P * (inverse.mT @ inverse))
         kernel_bar, X_bar = pull_kernel(K_bar)
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.sum(K_bar * eye))
-        return tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar), X_bar
+        mean_bar, X_mean_bar = pull_mean(bar * al)
+        model_bar = tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar, mean_function=mean_bar)
+        return model_bar, tree.add(X_bar, X_mean_bar)
 
     return -0.5 * (xp.sum(white * white) + P * log_det + N * P * math.log(2.0 * math.pi)), pullback

@@ -76,13 +76,16 @@ class Likelihood(ABC):
         """Numbers that an evaluation holds for each row and latent function, for memory budgets."""
         return 8
 
-    @abstractmethod
-    def from_data(self, variance: float, /) -> Self:
-        """A likelihood whose missing leaves start at values that suit a variance of the targets."""
+    def observations(self, y: Array, /) -> Array | None:
+        """The values [N, P] among the targets y [N, K] that observe the latent functions directly, if there are any.
+
+        Their average and variance are starting values for the prior; without them, those are 0 and 1.
+        """
+        return None
 
     @abstractmethod
-    def latent_variance(self, variance: float, /) -> float:
-        """A starting value for the variance of the latent functions, from the variance of the targets."""
+    def from_data(self, variance: float, /) -> Self:
+        """A likelihood whose missing leaves start at values that suit a variance of the latent functions."""
 
     def check_parameters(self) -> None:  # noqa: B027 - most likelihoods have nothing to check
         """Raise ValueError for parameters of a shape that the likelihood cannot take."""

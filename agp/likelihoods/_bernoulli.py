@@ -120,9 +120,6 @@ class Bernoulli(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return self
 
-    def latent_variance(self, variance: float, /) -> float:
-        return 1.0
-
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp
         bad = (y != 0.0) & (y != 1.0)

@@ -31,9 +31,6 @@ class MultiClass(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return self
 
-    def latent_variance(self, variance: float, /) -> float:
-        return 1.0
-
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)
 

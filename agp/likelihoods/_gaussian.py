@@ -69,8 +69,8 @@ class Gaussian(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, noise_variance=0.1 * variance)
 
-    def latent_variance(self, variance: float, /) -> float:
-        return variance
+    def observations(self, y: Array, /) -> Array:
+        return y
 
     def check_parameters(self) -> None:
         if self.noise_variance.ndim != 0:
@@ -147,8 +147,8 @@ class HeteroscedasticGaussian(Likelihood):
             raise TypeError(msg)
         return dataclasses.replace(self, common=self.common.from_data(variance))
 
-    def latent_variance(self, variance: float, /) -> float:
-        return variance
+    def observations(self, y: Array, /) -> Array:
+        return y[:, : self.latents(y.shape[1])]
 
     def check_parameters(self) -> None:
         if self.common is not None:

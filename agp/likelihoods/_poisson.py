@@ -68,9 +68,6 @@ class Poisson(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return self
 
-    def latent_variance(self, variance: float, /) -> float:
-        return 1.0
-
     def check_parameters(self) -> None:
         if not 0.0 < self.exposure < math.inf:
             msg = f"exposure is {self.exposure!r}, but must be positive and finite."

@@ -70,8 +70,8 @@ class StudentT(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, scale=math.sqrt(0.1 * variance))
 
-    def latent_variance(self, variance: float, /) -> float:
-        return variance
+    def observations(self, y: Array, /) -> Array:
+        return y
 
     def check_parameters(self) -> None:
         if self.scale.ndim != 0:

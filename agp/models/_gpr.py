@@ -10,8 +10,9 @@ from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
+from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model
-from agp.models._start import constant_data, detached, started
+from agp.models._start import constant_data, detached, gaussian_only, started
 
 __all__ = ["GPR", "check_same_data"]
 
@@ -34,18 +35,28 @@ class GPR(Model):
         The prior covariance of f, and `Gaussian` noise.
     X, y
         The data [N, D] and [N, P], which prediction needs.
+    mean_function
+        The prior mean h of f.
     """
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
     X: Array = tree.constant()
     y: Array = tree.constant()
+    mean_function: Mean = ZeroMean()
 
     stochastic: ClassVar[bool] = False
 
     @classmethod
     def from_data(
-        cls, X: Array, y: Array, /, *, kernel: Kernel | None = None, likelihood: Likelihood | None = None
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
     ) -> Self:
         """A model ready to be trained; arguments and errors as `SVGP.from_data`.
 
@@ -56,12 +67,10 @@ class GPR(Model):
         """
         X, y = constant_data(X, y)
         y = check_data(X, y)
-        kernel, likelihood = started(kernel, likelihood, X, y)
-        if not isinstance(likelihood, Gaussian):
-            msg = f"exact GP regression needs the Gaussian likelihood, not {type(likelihood).__name__}; use SVGP."
-            raise TypeError(msg)
-        xp = backend_of(X).xp
-        return detached(cls(kernel, likelihood, xp.asarray(X, copy=True), xp.asarray(y, copy=True)))
+        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
+        copy = backend_of(X).xp.asarray
+        data = copy(X, copy=True), copy(y, copy=True)
+        return detached(cls(kernel, likelihood, *data, mean_function))  # type: ignore[arg-type]
 
     @property
     def outputs(self) -> int:
@@ -79,17 +88,18 @@ class GPR(Model):
         xp = B.xp
         K = self.kernel(self.X)[0]
         L = cholesky(K + self.likelihood.noise_variance * identity(K))
-        weights = B.solve_triangular(L, B.solve_triangular(L, self.y), transpose=True)
+        residual = self.y - self.mean_function(self.X)[0]
+        weights = B.solve_triangular(L, B.solve_triangular(L, residual), transpose=True)
         N, P = self.y.shape
 
         def mean(X: Array) -> Array:
-            return self.kernel(X, self.X)[0] @ weights
+            return self.mean_function(X)[0] + self.kernel(X, self.X)[0] @ weights
 
         def moments(X: Array) -> tuple[Array, Array]:
             Kfs = self.kernel(self.X, X)[0]
             A = B.solve_triangular(L, Kfs)
             var = xp.maximum(self.kernel.diag(X)[0] - xp.sum(A * A, axis=0), xp.zeros_like(A[0, :]))
-            return Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
+            return self.mean_function(X)[0] + Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:
             A = B.solve_triangular(L, self.kernel(self.X, X)[0])

@@ -6,12 +6,14 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
+from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
+from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
 from agp.models._gpr import check_same_data
-from agp.models._start import constant_data, detached
+from agp.models._start import checked_jitter, chosen_inducing, constant_data, detached, gaussian_only, started
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 
@@ -36,6 +38,8 @@ class SGPR(Model):
         The data [N, D] and [N, P], which prediction needs: N (D + P) numbers, which checkpoints hold as well.
     jitter
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+    mean_function
+        The prior mean h of f.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -46,6 +50,7 @@ class SGPR(Model):
     X: Array = tree.constant()
     y: Array = tree.constant()
     jitter: float | None = None
+    mean_function: Mean = ZeroMean()
 
     stochastic: ClassVar[bool] = False
 
@@ -58,6 +63,7 @@ class SGPR(Model):
         *,
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
         seed: int = 0,
@@ -70,26 +76,13 @@ class SGPR(Model):
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
-            msg = f"SGPR needs the Gaussian likelihood, not {type(likelihood).__name__}; use SVGP."
-            raise TypeError(msg)
-        start = SVGP.from_data(
-            X,
-            y,
-            posterior=Whitened,
-            kernel=kernel,
-            likelihood=likelihood,
-            num_inducing=num_inducing,
-            Z=Z,
-            seed=seed,
-            jitter=jitter,
-        )
         X, y = constant_data(X, y)
-        data = start.batch(X, y)
+        y = check_data(X, y)
+        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
+        Z = chosen_inducing(X, Z, num_inducing, seed)
         copy = backend_of(X).xp.asarray
-        X, y = copy(data.X, copy=True), copy(data.y, copy=True)
-        assert isinstance(start.likelihood, Gaussian)
-        return detached(cls(start.kernel, start.likelihood, start.Z, X, y, jitter))
+        data = copy(X, copy=True), copy(y, copy=True)
+        return detached(cls(kernel, likelihood, Z, *data, checked_jitter(jitter), mean_function))  # type: ignore[arg-type]
 
     @property
     def outputs(self) -> int:
@@ -137,7 +130,7 @@ class SGPR(Model):
         scale = xp.flip(B.solve_triangular(R, identity(R), transpose=True))
         mean = B.solve_triangular(LB, c, transpose=True)
         posterior = Whitened(mean, xp.asarray(xp.broadcast_to(xp.tril(scale), (P, M, M)), copy=True))
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter)
+        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function)
 
     def conditioned(self) -> Conditioned:
         Lu, LB, c = self._posterior()
@@ -147,7 +140,7 @@ class SGPR(Model):
         weights = B.solve_triangular(Lu, B.solve_triangular(LB, c, transpose=True), transpose=True)
 
         def mean(X: Array) -> Array:
-            return self.kernel(self.Z, X)[0].mT @ weights
+            return self.mean_function(X)[0] + self.kernel(self.Z, X)[0].mT @ weights
 
         def moments(X: Array) -> tuple[Array, Array]:
             # kss - colsum(As^2) + colsum(Bs^2), As = Lu^-1 Kus, Bs = LB^-1 As
@@ -155,7 +148,7 @@ class SGPR(Model):
             A_LB = B.solve_triangular(LB, A)
             conditional = self.kernel.diag(X)[0] - xp.sum(A * A, axis=0)
             var = xp.maximum(conditional, xp.zeros_like(conditional)) + xp.sum(A_LB * A_LB, axis=0)
-            return A_LB.mT @ c, xp.broadcast_to(var[:, None], (X.shape[0], P))
+            return self.mean_function(X)[0] + A_LB.mT @ c, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:
             A = B.solve_triangular(Lu, self.kernel(self.Z, X)[0])

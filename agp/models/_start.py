@@ -1,39 +1,82 @@
 """Starting values: what the user left open is taken from the data."""
 
 import numbers
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_parameters
+from agp.checks import check_inputs, check_like, check_parameters, check_whole
+from agp.inducing import kmeans
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
+from agp.means import Mean, ZeroMean
 
-__all__ = ["constant_data", "detached", "placed", "started"]
+__all__ = [
+    "Parts",
+    "checked_jitter",
+    "chosen_inducing",
+    "constant_data",
+    "detached",
+    "gaussian_only",
+    "placed",
+    "started",
+]
+
+NUM_INDUCING = 128
+"""Inducing inputs where the user does not say how many."""
 
 T = TypeVar("T", bound=Any)
 
 
-def started(kernel: Kernel | None, likelihood: Likelihood | None, X: Array, y: Array, /) -> tuple[Kernel, Likelihood]:
-    """The kernel and likelihood as arrays like X [N, D], with starting values that suit X and y [N, P].
+class Parts(NamedTuple):
+    """Kernel, likelihood and mean function with every leaf an array."""
 
-    Lengthscales start at the spread of their columns, the kernel's variance at the variance of the targets (a constant
-    target counts as variance 1), the noise at a tenth of it.
+    kernel: Kernel
+    likelihood: Likelihood
+    mean_function: Mean
+
+
+def started(
+    kernel: Kernel | None, likelihood: Likelihood | None, mean_function: Mean | None, X: Array, y: Array, /
+) -> Parts:
+    """The parts of a model as arrays like X [N, D], with starting values that suit X and y [N, K].
+
+    Lengthscales start at the spread of their columns, the mean function at the average of the observations, the
+    kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth of it.
     """
-    xp = backend_of(y).xp
     _check_instance("kernel", kernel, Kernel)
     _check_instance("likelihood", likelihood, Likelihood)
+    _check_instance("mean_function", mean_function, Mean)
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
-    variance = float(xp.mean(xp.var(y, axis=0)))
-    rounding = 10.0 * float(xp.finfo(y.dtype).eps) * float(xp.max(xp.abs(y)))
-    variance = variance if variance > rounding**2 else 1.0
-    likelihood = likelihood.from_data(variance)
-    kernel = (RBF() if kernel is None else kernel).from_data(X, likelihood.latent_variance(variance))
-    kernel, likelihood = _usable(kernel, X), _usable(likelihood, X)
+    outputs = likelihood.latents(y.shape[1])
+    level, variance = _moments(likelihood.observations(y), outputs, X)
+    likelihood = _usable(likelihood.from_data(variance), X)
+    kernel = _usable((RBF() if kernel is None else kernel).from_data(X, variance), X)
+    mean_function = _usable((ZeroMean() if mean_function is None else mean_function).from_data(X, level), X)
     kernel.check(X.shape[1])
     likelihood.check_parameters()
-    return kernel, likelihood
+    mean_function.check(X.shape[1], outputs)
+    return Parts(kernel, likelihood, mean_function)
+
+
+def _moments(values: Array | None, outputs: int, X: Array) -> tuple[Array, float]:
+    """The averages [P] of observations [N, P] and their variance, averaged over the outputs."""
+    xp = backend_of(X).xp
+    if values is None:
+        return xp.zeros((outputs,), **like(X)), 1.0
+    variance = float(xp.mean(xp.var(values, axis=0)))
+    rounding = 10.0 * float(xp.finfo(values.dtype).eps) * float(xp.max(xp.abs(values)))
+    return xp.mean(values, axis=0), variance if variance > rounding**2 else 1.0
+
+
+def gaussian_only(model_class: type, likelihood: Any) -> Any:
+    """The likelihood. TypeError if it is one, but not Gaussian."""
+    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
+        name = type(likelihood).__name__
+        msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
+        raise TypeError(msg)
+    return likelihood
 
 
 def _check_instance(name: str, x: Any, kind: type) -> None:
@@ -69,3 +112,27 @@ def constant_data(*arrays: Array) -> tuple[Array, ...]:
 def detached(model: T) -> T:
     """The model whose leaves are constants for automatic differentiation: no graph hangs on them."""
     return tree.with_leaves(model, {name: backend_of(x).stop_gradient(x) for name, x in tree.leaves(model).items()})
+
+
+def chosen_inducing(X: Array, Z: Array | None, num_inducing: int | None, seed: int) -> Array:
+    """The given inducing inputs, checked and copied, or as many as wanted, chosen among X [N, D]."""
+    if Z is None:
+        usual = min(NUM_INDUCING, X.shape[0])
+        return kmeans(X, usual if num_inducing is None else check_whole("num_inducing", num_inducing), seed=seed)
+    check_inputs("Z", Z)
+    check_like("Z", Z, "X", X)
+    if Z.shape[0] > X.shape[0]:
+        msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
+        raise ValueError(msg)
+    if Z.shape[1] != X.shape[1]:
+        msg = f"Z has {Z.shape[1]} columns, X has {X.shape[1]}; they must live in one space."
+        raise ValueError(msg)
+    return backend_of(Z).xp.asarray(*constant_data(Z), copy=True)
+
+
+def checked_jitter(jitter: float | None) -> float | None:
+    """ValueError unless the jitter is None or a finite number from zero on."""
+    if jitter is not None and not 0 <= jitter < float("inf"):
+        msg = f"jitter is {jitter!r}, but must be None, or a finite number from zero on."
+        raise ValueError(msg)
+    return jitter

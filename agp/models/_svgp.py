@@ -5,21 +5,26 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import blocked_elbo, elbo
-from agp.checks import check_data, check_inputs, check_like, check_whole
-from agp.inducing import kmeans
+from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
+from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._start import constant_data, detached, started
-from agp.posteriors import Posterior, Relaxed, factorise, inducing_covariance, project
+from agp.models._start import checked_jitter, chosen_inducing, constant_data, detached, started
+from agp.posteriors import (
+    Posterior,
+    Relaxed,
+    factorise,
+    inducing_covariance,
+    project,
+    project_covariance,
+    project_mean,
+)
 
 __all__ = ["SVGP"]
-
-NUM_INDUCING = 128
-"""Inducing inputs where the user does not say how many."""
 
 
 @tree.model
@@ -38,6 +43,8 @@ class SVGP(Model):
         Inducing inputs [M, D].
     jitter
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+    mean_function
+        The prior mean h of f; q(u) is that of f - h.
     """
 
     kernel: Kernel
@@ -45,6 +52,7 @@ class SVGP(Model):
     posterior: Posterior
     Z: Array = tree.param()
     jitter: float | None = None
+    mean_function: Mean = ZeroMean()
 
     stochastic: ClassVar[bool] = True
 
@@ -58,6 +66,7 @@ class SVGP(Model):
         posterior: type[Posterior] | Callable[[Array, int], Posterior] = Relaxed,
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
         seed: int = 0,
@@ -73,9 +82,9 @@ class SVGP(Model):
         posterior
             The class of q(u): the inverse-free `Relaxed` by default, or `Whitened`; or a function of Kuu and the number
             of latent functions, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
-        kernel, likelihood
-            `RBF` with a lengthscale for each column, and `Gaussian`, by default. Leaves may be numbers; those left
-            None start at values that suit the data.
+        kernel, likelihood, mean_function
+            `RBF` with a lengthscale for each column, `Gaussian` and `ZeroMean` by default. Leaves may be numbers; those
+            left None start at values that suit the data.
         num_inducing
             M, at most N (default: 128, or N if that is less); Z is then chosen by k-means++ with the seed.
         Z
@@ -93,16 +102,12 @@ class SVGP(Model):
         """
         X, y = constant_data(X, y)
         y = check_data(X, y)
-        kernel, likelihood = started(kernel, likelihood, X, y)
-        Z = _inducing(X, Z, num_inducing, seed)
-        if jitter is not None and not 0 <= jitter < float("inf"):
-            msg = f"jitter is {jitter!r}, but must be None, or a finite number from zero on."
-            raise ValueError(msg)
-        model = cls(kernel, likelihood, posterior=None, Z=Z, jitter=jitter)  # type: ignore[arg-type]
-        model._check_width(X)
-        Kuu = inducing_covariance(model)[0]
+        kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
+        Z = chosen_inducing(X, Z, num_inducing, seed)
+        prior = cls(kernel, likelihood, None, Z, checked_jitter(jitter), mean_function)  # type: ignore[arg-type]
         start = posterior.from_prior if isinstance(posterior, type) else posterior
-        return detached(cls(kernel, likelihood, start(Kuu, likelihood.latents(y.shape[1])), Z, jitter))
+        q = start(inducing_covariance(prior)[0], likelihood.latents(y.shape[1]))
+        return detached(dataclasses.replace(prior, posterior=q))
 
     @property
     def outputs(self) -> int:
@@ -114,10 +119,12 @@ class SVGP(Model):
         return self if posterior is self.posterior else dataclasses.replace(self, posterior=posterior)
 
     def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
-        return self.likelihood.draws(rng, rows, self.outputs)
+        return self.likelihood.draws(rng, rows, self.outputs) | self.posterior.draws(rng)
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        X, y, scale, draws = batch.X, batch.y, batch.scale, batch.draws
+        X, y, scale = batch.X, batch.y, batch.scale
+        posterior, draws = self.posterior.drawn(batch.draws)
+        self = self if posterior is self.posterior else dataclasses.replace(self, posterior=posterior)
         rows = rows_within(memory, self._floats_per_row, X)
         if rows < X.shape[0]:
             return blocked_elbo(self, X, y, block_rows=rows, scale=scale, draws=draws)
@@ -134,27 +141,15 @@ class SVGP(Model):
         factor = factorise(self)[0]
 
         def mean(X: Array) -> Array:
-            return self.posterior.project_mean(factor, self.kernel(self.Z, X)[0])
+            return project_mean(self, factor, X)
 
         def moments(X: Array) -> tuple[Array, Array]:
             return project(self, factor, X)[0]
 
         def covariance(X: Array) -> Array:
-            return self.posterior.project_covariance(factor, self.kernel(self.Z, X)[0], self.kernel(X)[0])
+            return project_covariance(self, factor, X)
 
         return Conditioned(mean, moments, covariance, floats_per_row=self._floats_per_row)
 
     def _reference(self) -> tuple[str, Array]:
         return "Z", self.Z
-
-
-def _inducing(X: Array, Z: Array | None, num_inducing: int | None, seed: int) -> Array:
-    if Z is None:
-        usual = min(NUM_INDUCING, X.shape[0])
-        return kmeans(X, usual if num_inducing is None else check_whole("num_inducing", num_inducing), seed=seed)
-    check_inputs("Z", Z)
-    check_like("Z", Z, "X", X)
-    if Z.shape[0] > X.shape[0]:
-        msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
-        raise ValueError(msg)
-    return backend_of(Z).xp.asarray(*constant_data(Z), copy=True)

@@ -4,7 +4,15 @@ from agp.posteriors._base import InverseFactored, Posterior
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
-from agp.posteriors._process import factorise, inducing_covariance, kl_divergence, marginals, project
+from agp.posteriors._process import (
+    factorise,
+    inducing_covariance,
+    kl_divergence,
+    marginals,
+    project,
+    project_covariance,
+    project_mean,
+)
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._whitened import Whitened
 
@@ -21,4 +29,6 @@ __all__ = [
     "kl_divergence",
     "marginals",
     "project",
+    "project_covariance",
+    "project_mean",
 ]

@@ -1,7 +1,8 @@
 """A sparse process: a kernel, inducing inputs Z and q(u), from inputs to marginals.
 
-`process` is any model with the fields ``kernel``, ``Z``, ``posterior`` and ``jitter``: a single-layer model, or one
-layer of a deep one. Gradients come back in the class of that model.
+`process` is any model with the fields ``kernel``, ``mean_function``, ``Z``, ``posterior`` and ``jitter``: a
+single-layer model, or one layer of a deep one. q(u) is that of f - h, where h is the mean function. Gradients come back
+in the class of that model.
 """
 
 from typing import Any
@@ -10,7 +11,15 @@ from agp import tree
 from agp.backend import Array, Pullback
 from agp.linalg import add_jitter
 
-__all__ = ["factorise", "inducing_covariance", "kl_divergence", "marginals", "project"]
+__all__ = [
+    "factorise",
+    "inducing_covariance",
+    "kl_divergence",
+    "marginals",
+    "project",
+    "project_covariance",
+    "project_mean",
+]
 
 
 def inducing_covariance(process: Any, /) -> tuple[Array, Pullback]:
@@ -40,16 +49,34 @@ def project(process: Any, factor: Any, X: Array, /) -> tuple[tuple[Array, Array]
     """Marginals (mu, var) [N, P] of f at X [N, D], and ``(mu_bar, var_bar) -> (process_bar, factor_bar, X_bar)``."""
     Kuf, pull_Kuf = process.kernel(process.Z, X)
     kff, pull_kff = process.kernel.diag(X)
-    moments, pull_moments = process.posterior.project(factor, Kuf, kff)
+    (residual, var), pull_moments = process.posterior.project(factor, Kuf, kff)
+    h, pull_mean = process.mean_function(X)
 
     def pullback(mu_bar, var_bar):
         posterior_bar, factor_bar, Kuf_bar, kff_bar = pull_moments(mu_bar, var_bar)
         kernel_bar, Z_bar, X_bar = pull_Kuf(Kuf_bar)
         kernel_diag_bar, X_diag_bar = pull_kff(kff_bar)
-        bar = tree.cotangent(process, kernel=tree.add(kernel_bar, kernel_diag_bar), Z=Z_bar, posterior=posterior_bar)
-        return bar, factor_bar, tree.add(X_bar, X_diag_bar)
+        mean_bar, X_mean_bar = pull_mean(mu_bar)
+        bar = tree.cotangent(
+            process,
+            kernel=tree.add(kernel_bar, kernel_diag_bar),
+            mean_function=mean_bar,
+            Z=Z_bar,
+            posterior=posterior_bar,
+        )
+        return bar, factor_bar, tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
 
-    return moments, pullback
+    return (h + residual, var), pullback
+
+
+def project_mean(process: Any, factor: Any, X: Array, /) -> Array:
+    """The means [N, P] of f at X [N, D] alone, in O(M N P)."""
+    return process.mean_function(X)[0] + process.posterior.project_mean(factor, process.kernel(process.Z, X)[0])
+
+
+def project_covariance(process: Any, factor: Any, X: Array, /) -> Array:
+    """The joint covariances [P, N, N] of f at X [N, D]."""
+    return process.posterior.project_covariance(factor, process.kernel(process.Z, X)[0], process.kernel(X)[0])
 
 
 def kl_divergence(process: Any, factor: Any, /) -> tuple[Array, Pullback]:

@@ -25,7 +25,7 @@ class NaturalGradient:
     Q = Kuu^-1 Kuf and prior precision Kuu^-1 (M-SVGP), or Q = Lu^-1 Kuf and I (W-SVGP), and the step size rho,
 
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + Q diag(beta) Q^T)
-        S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * mu)
+        S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
     in natural coordinates: rho = 1 with a Gaussian likelihood and all data gives the optimal q(u) at once. The root
     coordinates (m, C) take the first-order step of the same direction, which needs no inverse of S.
@@ -90,11 +90,12 @@ class NaturalGradient:
 
 
 def _site_gradients(model: Any, batch: Batch) -> tuple[Array, Array, Array, Array, Array]:
-    """alpha [N, P], beta [N, P], Q [M, N], mu [N, P] and the prior precision [M, M] at the current marginals."""
+    """alpha [N, P], beta [N, P], Q [M, N], mu - h [N, P] and the prior precision [M, M] at the current marginals."""
     factor = factorise(model)[0]
     Kuf, kff = model.kernel(model.Z, batch.X)[0], model.kernel.diag(batch.X)[0]
     mu, var = model.posterior.project(factor, Kuf, kff)[0]
-    ell, pullback = model.likelihood.expected_log_density(mu, var, batch.y, batch.draws)
+    h = model.mean_function(batch.X)[0]
+    ell, pullback = model.likelihood.expected_log_density(mu + h, var, batch.y, batch.draws)
     _, alpha, var_bar = pullback(batch.scale * backend_of(ell).xp.ones_like(ell))
     Q, prior = model.posterior.natural_features(factor, Kuf)
     return alpha, -2.0 * var_bar, Q, mu, prior

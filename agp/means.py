@@ -1,0 +1,113 @@
+"""Mean functions h(x): what is expected of the P latent functions before any data. The process models f - h."""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+
+__all__ = ["ConstantMean", "LinearMean", "Mean", "ZeroMean"]
+
+
+class Mean(ABC):
+    """The prior mean of a process, with its pullback."""
+
+    @abstractmethod
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        """h(X) [N, P], or [N, 1] where the outputs share it, and ``h_bar [N, P] -> (mean_bar, X_bar)``; None is zero.
+
+        X has the shape [N, D].
+        """
+
+    @abstractmethod
+    def from_data(self, X: Array, level: Array, /) -> Self:
+        """The function whose missing leaves start at the levels [P] of the outputs, for inputs X [N, D]."""
+
+    @abstractmethod
+    def check(self, width: int, outputs: int, /) -> None:
+        """Raise ValueError unless the leaves fit inputs of so many columns, and so many outputs."""
+
+
+@tree.model
+class ZeroMean(Mean):
+    """h(x) = 0."""
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
+        return zeros, lambda _h_bar: (tree.cotangent(self), None)
+
+    def from_data(self, _X: Array, _level: Array, /) -> Self:
+        return self
+
+    def check(self, _width: int, _outputs: int, /) -> None:
+        """There is nothing to check."""
+
+
+@tree.model
+class ConstantMean(Mean):
+    """h(x) = value.
+
+    Parameters
+    ----------
+    value
+        [P], or 0-d for all outputs, in units of f; starts at the average of the targets.
+    """
+
+    value: Array = tree.param(default=None)
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+
+        def pullback(h_bar):
+            return tree.cotangent(self, value=_over_rows(h_bar, self.value)), None
+
+        return xp.zeros((X.shape[0], 1), **like(X)) + self.value, pullback
+
+    def from_data(self, _X: Array, level: Array, /) -> Self:
+        return tree.filled(self, value=level)
+
+    def check(self, _width: int, outputs: int, /) -> None:
+        _check_shape("mean_function.value", self.value, ((), (outputs,)))
+
+
+@tree.model
+class LinearMean(Mean):
+    """h(x) = weights^T x + offset.
+
+    Parameters
+    ----------
+    weights
+        [D, P], in units of f for a unit of each column; start at zero.
+    offset
+        [P], or 0-d for all outputs, in units of f; starts at the average of the targets.
+    """
+
+    weights: Array = tree.param(default=None)
+    offset: Array = tree.param(default=None)
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        def pullback(h_bar):
+            bar = tree.cotangent(self, weights=X.mT @ h_bar, offset=_over_rows(h_bar, self.offset))
+            return bar, h_bar @ self.weights.mT
+
+        return X @ self.weights + self.offset, pullback
+
+    def from_data(self, X: Array, level: Array, /) -> Self:
+        weights = backend_of(X).xp.zeros((X.shape[1], level.shape[0]), **like(X))
+        return tree.filled(self, weights=weights, offset=level)
+
+    def check(self, width: int, outputs: int, /) -> None:
+        _check_shape("mean_function.weights", self.weights, ((width, outputs),))
+        _check_shape("mean_function.offset", self.offset, ((), (outputs,)))
+
+
+def _over_rows(h_bar: Array, leaf: Array) -> Array:
+    """The cotangent [N, P] summed to the shape of the leaf, [P] or 0-d."""
+    xp = backend_of(h_bar).xp
+    return xp.sum(h_bar) if leaf.ndim == 0 else xp.sum(h_bar, axis=0)
+
+
+def _check_shape(name: str, x: Array, allowed: tuple[tuple[int, ...], ...]) -> None:
+    if tuple(x.shape) not in allowed:
+        msg = f"{name} has shape {tuple(x.shape)}, but must be of shape {' or '.join(map(str, allowed))}."
+        raise ValueError(msg)
