@@ -4,6 +4,7 @@ from agp.posteriors._base import InverseFactored, Posterior
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
+from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._process import (
     factorise,
     inducing_covariance,
@@ -21,7 +22,9 @@ __all__ = [
     "InverseFree",
     "LikelihoodForm",
     "Marginal",
+    "Orthogonal",
     "Posterior",
+    "PriorSpread",
     "Relaxed",
     "Whitened",
     "factorise",

@@ -1,0 +1,191 @@
+"""SOLVE-GP: inducing variables in groups, of which each one explains only what the earlier ones leave over.
+
+For two groups u = f(Z) and v = f(O), the part of f that u does not explain takes the values v - Kvu Kuu^-1 u at O, with
+the prior covariance Cvv = Kvv - Kvu Kuu^-1 Kuv, independent of u. SOLVE-GP takes q(u) q(v - Kvu Kuu^-1 u). The Cholesky
+factor of the joint covariance of (u, v) holds all that is needed,
+
+    [[Kuu, Kuv], [Kvu, Kvv]] = L L^T,   L = [[Lu, 0], [A^T, Lv]],   Lu Lu^T = Kuu,  A = Lu^-1 Kuv,  Lv Lv^T = Cvv,
+
+and L^-1 [Kuf; Kvf] = [Lu^-1 Kuf; Lv^-1 Cvf]: in whitened coordinates the groups are the blocks of one vector, and
+SOLVE-GP is a q(u, v) whose covariance is block-diagonal there. Its structure costs nothing to keep, and its covariances
+are those of two groups of M instead of one of 2 M.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.linalg import cholesky
+from agp.posteriors._white import WhitePosterior, WhiteState
+from agp.posteriors._whitened import Whitened
+
+__all__ = ["Orthogonal", "PriorSpread"]
+
+
+@tree.model
+class PriorSpread(WhitePosterior, WhiteState):
+    """A group whose covariance stays that of the prior: only the mean is free, in whitened coordinates.
+
+    As the second group of `Orthogonal` it makes the orthogonally decoupled GP (ODVGP).
+
+    Parameters
+    ----------
+    mean
+        m [M, P], dimensionless.
+    """
+
+    mean: Array = tree.param()
+
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
+    def whitened(self, Lu: Array, /) -> tuple["PriorSpread", Pullback]:
+        return self, lambda state_bar: (state_bar, None)
+
+    @property
+    def white_mean(self) -> Array:
+        return self.mean
+
+    def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # mu = A^T m;  var = colsum(A^2)
+        xp = backend_of(A).xp
+
+        def pullback(mu_bar, var_bar):
+            A_bar = self.mean @ mu_bar.mT + 2.0 * A * xp.sum(var_bar, axis=1)
+            return tree.cotangent(self, mean=A @ mu_bar), A_bar
+
+        var = xp.sum(A * A, axis=0)
+        return (A.mT @ self.mean, xp.broadcast_to(var[:, None], (A.shape[1], self.outputs))), pullback
+
+    def white_covariance(self, A: Array, /) -> Array:
+        covariance = A.mT @ A
+        return backend_of(A).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    def white_kl(self) -> tuple[Array, Pullback]:
+        m = self.mean
+        return 0.5 * backend_of(m).xp.sum(m * m), lambda bar: tree.cotangent(self, mean=bar * m)
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        return cls(backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu)))
+
+
+@tree.model
+class OrthogonalState(WhiteState):
+    """Independent states of consecutive blocks of the whitened coordinates, of so many rows each."""
+
+    parts: tuple[Any, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def white_mean(self) -> Array:
+        return backend_of(self.parts[0].white_mean).xp.concat([part.white_mean for part in self.parts], axis=0)
+
+    def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        found = [part.white_moments(A[rows, :]) for part, rows in zip(self.parts, blocks(self.sizes), strict=True)]
+        mu = sum(moments[0] for moments, _ in found[1:]) + found[0][0][0]
+        var = sum(moments[1] for moments, _ in found[1:]) + found[0][0][1]
+
+        def pullback(mu_bar, var_bar):
+            bars = [pull(mu_bar, var_bar) for _, pull in found]
+            A_bar = backend_of(A).xp.concat([A_part for _, A_part in bars], axis=0)
+            return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), A_bar
+
+        return (mu, var), pullback
+
+    def white_covariance(self, A: Array, /) -> Array:
+        first, *others = (
+            part.white_covariance(A[rows, :]) for part, rows in zip(self.parts, blocks(self.sizes), strict=True)
+        )
+        return sum(others, start=first)
+
+    def white_kl(self) -> tuple[Array, Pullback]:
+        found = [part.white_kl() for part in self.parts]
+        kl = sum((kl for kl, _ in found[1:]), start=found[0][0])
+        return kl, lambda bar: tree.cotangent(self, parts=tuple(pull(bar) for _, pull in found))
+
+
+@tree.model
+class Orthogonal(WhitePosterior):
+    """q(u) q(v) ... of orthogonal groups of inducing variables; the groups are consecutive rows of the inducing inputs.
+
+    Parameters
+    ----------
+    parts
+        A posterior for each group: `Whitened` or `Marginal` (SOLVE-GP), `PriorSpread` as the second one (ODVGP).
+    sizes
+        The number of inducing inputs in each group.
+
+    Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
+    """
+
+    parts: tuple[Any, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[0].outputs
+
+    def whitened(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
+        found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, blocks(self.sizes), strict=True)]
+
+        def pullback(state_bar):
+            bars = [pull(bar) for (_, pull), bar in zip(found, state_bar.parts, strict=True)]
+            S_bar = _block_diagonal([bar for _, bar in bars], self.sizes)
+            return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), S_bar
+
+        return OrthogonalState(tuple(state for state, _ in found), self.sizes), pullback
+
+    def structured(self, Kuu: Array, /) -> tuple[Array, Array]:
+        """Mean [M, P] and covariances [P, M, M] of q(u, v, ...), for the joint prior covariance Kuu [M, M].
+
+        With J = Kvu Kuu^-1, two groups have the mean [m_u; m_v + J m_u] and the covariance
+        [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
+        """
+        Lu, state = self.factorise(Kuu)[0]
+        return Lu @ state.white_mean, state.white_covariance(Lu.mT)
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:
+        """The prior, in groups of the given sizes (two halves by default).
+
+        `parts` is the class of all groups, or a tuple of one class for each.
+        """
+        M = Kuu.shape[0]
+        sizes = sizes or (M - M // 2, M // 2)
+        if sum(sizes) != M or min(sizes) < 0:
+            msg = f"groups of the sizes {sizes} do not make up the {M} inducing inputs; they must add up to {M}."
+            raise ValueError(msg)
+        kinds = parts if isinstance(parts, tuple) else (parts,) * len(sizes)
+        sizes, kinds = zip(*((size, kind) for size, kind in zip(sizes, kinds, strict=True) if size), strict=True)
+
+        L = cholesky(Kuu)  # the covariance of a group is L_ii L_ii^T
+        found = [
+            kind.from_prior(L[rows, rows] @ L[rows, rows].mT, outputs)
+            for kind, rows in zip(kinds, blocks(sizes), strict=True)
+        ]
+        return cls(tuple(found), tuple(sizes))
+
+
+def blocks(sizes: tuple[int, ...]) -> Iterator[slice]:
+    """The rows of each group."""
+    start = 0
+    for size in sizes:
+        yield slice(start, start + size)
+        start += size
+
+
+def _block_diagonal(parts: list[Array | None], sizes: tuple[int, ...]) -> Array | None:
+    """The matrix [M, M] of these diagonal blocks, None for zero."""
+    there = next((part for part in parts if part is not None), None)
+    if there is None:
+        return None
+    xp = backend_of(there).xp
+    rows = []
+    for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        cells = [xp.zeros((size, width), **like(there)) for width in sizes]
+        cells[i] = cells[i] if part is None else part
+        rows.append(xp.concat(cells, axis=1))
+    return xp.concat(rows, axis=0)

@@ -1,0 +1,95 @@
+"""What the posteriors that factorise Kuu share: with Lu Lu^T = Kuu, u = Lu v and v ~ N(0, I) a priori.
+
+Each of them is some Gaussian q(v) in these whitened coordinates (its state). Everything that depends on Lu and Kuf is
+here, once; a state knows nothing but the whitened features A = Lu^-1 Kuf [M, N].
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.linalg import cholesky, cholesky_pullback, lower_of
+from agp.posteriors._base import Posterior
+
+__all__ = ["WhiteFactor", "WhitePosterior", "WhiteState"]
+
+
+class WhiteState(ABC):
+    """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I)."""
+
+    @property
+    @abstractmethod
+    def white_mean(self) -> Array:
+        """The mean of v [M, P]."""
+
+    @abstractmethod
+    def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        """Means and variances of A^T v, both [N, P], for A [M, N]: ``(mu_bar, var_bar) -> (state_bar, A_bar)``."""
+
+    @abstractmethod
+    def white_covariance(self, A: Array, /) -> Array:
+        """The covariances of A^T v [P, N, N], for A [M, N]."""
+
+    @abstractmethod
+    def white_kl(self) -> tuple[Array, Pullback]:
+        """KL[q(v) || N(0, I)], 0-d, summed over the outputs, and ``bar -> state_bar``."""
+
+
+class WhiteFactor(NamedTuple):
+    """Lu [M, M], whose cotangent is that of the relative change Lu^-1 dLu, and q(v)."""
+
+    Lu: Array
+    state: Any
+
+
+class WhitePosterior(Posterior):
+    """A q(u) that is a `WhiteState` once Kuu is factorised."""
+
+    @abstractmethod
+    def whitened(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
+        """The state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)``, S_bar that of Lu^-1 dLu."""
+
+    def factorise(self, Kuu: Array, /) -> tuple[WhiteFactor, Pullback]:
+        Lu = cholesky(Kuu)
+        state, pull_state = self.whitened(Lu)
+
+        def pullback(factor_bar):
+            posterior_bar, S_bar = None, None
+            if factor_bar.state is not None:
+                posterior_bar, S_bar = pull_state(factor_bar.state)
+            S_bar = tree.add(S_bar, factor_bar.Lu)
+            return posterior_bar, None if S_bar is None else cholesky_pullback(Lu, S_bar)
+
+        return WhiteFactor(Lu, state), pullback
+
+    def project(self, factor: WhiteFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # f | v has mean A^T v and variance kff - colsum(A^2), A = Lu^-1 Kuf
+        B = backend_of(Kuf)
+        xp = B.xp
+        A = B.solve_triangular(factor.Lu, Kuf)
+        (mu, spread), pull = factor.state.white_moments(A)
+        conditional = kff - xp.sum(A * A, axis=0)
+        positive = conditional > 0.0
+        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+
+        def pullback(mu_bar, var_bar):
+            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            state_bar, A_bar = pull(mu_bar, var_bar)
+            A_bar = A_bar - A * (2.0 * kff_bar)
+            # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
+            factor_bar = WhiteFactor(lower_of(-A_bar, A.mT), state_bar)
+            return None, factor_bar, B.solve_triangular(factor.Lu, A_bar, transpose=True), kff_bar
+
+        return (mu, residual[:, None] + spread), pullback
+
+    def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
+        kl, pull = factor.state.white_kl()
+        return kl, lambda bar: (None, WhiteFactor(None, pull(bar)))  # type: ignore[arg-type]
+
+    def project_mean(self, factor: WhiteFactor, Kuf: Array, /) -> Array:
+        return Kuf.mT @ backend_of(Kuf).solve_triangular(factor.Lu, factor.state.white_mean, transpose=True)
+
+    def project_covariance(self, factor: WhiteFactor, Kuf: Array, Kff: Array, /) -> Array:
+        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
+        return Kff - A.mT @ A + factor.state.white_covariance(A)
