@@ -3,6 +3,7 @@
 from agp.bounds._collapsed import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
 from agp.bounds._elbo import blocked_elbo, blocks_of, elbo
 from agp.bounds._evidence import log_evidence
+from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
 
 __all__ = [
     "Collapsed",
@@ -12,5 +13,7 @@ __all__ = [
     "collapsed_posterior",
     "elbo",
     "evidence_upper_bound",
+    "free_collapsed_bound",
     "log_evidence",
+    "tight_bound",
 ]

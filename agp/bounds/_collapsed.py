@@ -6,16 +6,24 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.bounds._elbo import blocks_of
-from agp.linalg import cholesky, cholesky_pullback, diagonal, identity, lower_of
+from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
 from agp.posteriors import inducing_covariance
 
-__all__ = ["Collapsed", "collapsed_bound", "collapsed_posterior", "evidence_upper_bound"]
+__all__ = [
+    "Collapsed",
+    "Statistics",
+    "bound_of",
+    "collapsed_bound",
+    "collapsed_posterior",
+    "evidence_upper_bound",
+    "totals_of",
+]
 
 LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Collapsed(NamedTuple):
-    """The optimal q(u), u = Lu v: v_p ~ N(LB^-T c_p, (LB LB^T)^-1)."""
+    """The optimal q(u), u = Lu v: v_p has the mean LB^-T c_p and, group by group, the covariance (LG LG^T)^-1."""
 
     Lu: Array
     """The Cholesky factor of Kuu [M, M]."""
@@ -23,9 +31,11 @@ class Collapsed(NamedTuple):
     """The Cholesky factor of I + A A^T / sigma^2 [M, M], with A = Lu^-1 Kuf."""
     c: Array
     """LB^-1 A (y - h) / sigma^2 [M, P]."""
+    LG: tuple[Array, ...]
+    """The Cholesky factors of the diagonal blocks of LB LB^T, one for each group of inducing inputs."""
 
 
-class _Statistics(NamedTuple):
+class Statistics(NamedTuple):
     """All that the bounds need to know of the data; each is a sum over the rows. A = Lu^-1 Kuf [M, N]."""
 
     gram: Array
@@ -38,10 +48,14 @@ class _Statistics(NamedTuple):
     """|y - h|^2, 0-d."""
 
 
-def collapsed_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> tuple[Array, Pullback]:
+def collapsed_bound(
+    model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
+) -> tuple[Array, Pullback]:
     """Log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), summed over the outputs, 0-d.
 
-    Qff = Kfu Kuu^-1 Kuf. The bound of sparse variational regression at its optimal q(u); O(N M^2) operations.
+    Qff = Kfu Kuu^-1 Kuf. The bound of sparse variational regression at its optimal q(u); O(N M^2) operations. In
+    orthogonal groups of inducing inputs (SOLVE-GP) with Qff = sum_g Q_g, it is the bound at the optimal q(u) q(v) ...:
+    lower, by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|) for each output, with the same mean.
 
     Parameters
     ----------
@@ -49,6 +63,8 @@ def collapsed_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None
         With the fields kernel, likelihood (Gaussian), mean_function, Z and jitter.
     X, y
         All inputs [N, D] and targets [N, P].
+    sizes
+        The sizes of the orthogonal groups; one group of all by default.
     block_rows
         Rows to take at once: nothing of the size M N is kept, and each block is evaluated again in the pullback. None
         takes all.
@@ -63,8 +79,8 @@ def collapsed_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None
     """
     Kuu, pull_Kuu = inducing_covariance(model)
     Lu = cholesky(Kuu)
-    totals, pull_totals = _totals(model, Lu, X, y, block_rows)
-    value, pull_value = _bound_of(totals, model.likelihood.noise_variance, X.shape[0])
+    totals, pull_totals = totals_of(model, Lu, X, y, block_rows)
+    value, pull_value = bound_of(totals, model.likelihood.noise_variance, X.shape[0], sizes)
 
     def pullback(bar=1.0):
         totals_bar, noise_bar = pull_value(bar)
@@ -76,11 +92,14 @@ def collapsed_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None
     return value, pullback
 
 
-def collapsed_posterior(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Collapsed:
+def collapsed_posterior(
+    model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
+) -> Collapsed:
     """The q(u) at which the bound of sparse variational regression is largest; arguments as `collapsed_bound`."""
     Lu = cholesky(inducing_covariance(model)[0])
-    totals = _totals(model, Lu, X, y, block_rows)[0]
-    return Collapsed(Lu, *_whitened(totals, model.likelihood.noise_variance))
+    totals = totals_of(model, Lu, X, y, block_rows)[0]
+    LB, c = _whitened(totals, model.likelihood.noise_variance)
+    return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
 
 
 def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
@@ -94,7 +113,7 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     xp = B.xp
     N, P = y.shape
     noise = model.likelihood.noise_variance
-    totals = _totals(model, cholesky(inducing_covariance(model)[0]), X, y, block_rows)[0]
+    totals = totals_of(model, cholesky(inducing_covariance(model)[0]), X, y, block_rows)[0]
     LB, _ = _whitened(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened(totals, inflated)
@@ -102,30 +121,40 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     return -0.5 * (P * log_det + totals.square / inflated - xp.sum(c * c))
 
 
-def _whitened(totals: _Statistics, noise: Array) -> tuple[Array, Array]:
+def _whitened(totals: Statistics, noise: Array) -> tuple[Array, Array]:
     """The factors LB and c of `Collapsed`."""
     LB = cholesky(identity(totals.gram) + totals.gram / noise)
     return LB, backend_of(LB).solve_triangular(LB, totals.projected) / noise
 
 
-def _bound_of(totals: _Statistics, noise: Array, N: int) -> tuple[Array, Pullback]:
+def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...]:
+    """The Cholesky factors of the diagonal blocks of LB LB^T."""
+    if sizes is None or len(sizes) == 1:
+        return (LB,)
+    return tuple(cholesky(LB[rows, :] @ LB[rows, :].mT) for rows in groups_of(sizes))
+
+
+def bound_of(totals: Statistics, noise: Array, N: int, sizes: tuple[int, ...] | None = None) -> tuple[Array, Pullback]:
     """The bound, 0-d, from the statistics of N rows, and ``bar -> (totals_bar, noise_bar)``."""
-    # -1/2 (N P log(2 pi s) + P log|LB LB^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
+    # -1/2 (N P log(2 pi s) + P sum_g log|LG LG^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
     LB, c = _whitened(totals, noise)
     B = backend_of(LB)
     xp = B.xp
     M, P = c.shape
-    log_det = N * (LOG_2PI + xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    factors = _group_factors(LB, sizes)
+    log_det = N * (LOG_2PI + xp.log(noise)) + sum(2.0 * xp.sum(xp.log(diagonal(LG))) for LG in factors)
     misfit = (totals.square + P * totals.residual) / noise
 
     def pullback(bar):
         w = B.solve_triangular(LB, c, transpose=True)
-        half = B.solve_triangular(LB, identity(LB))
+        halves = [B.solve_triangular(LG, identity(LG)) for LG in factors]
+        inverse = block_diagonal([half.mT @ half for half in halves], [half.shape[0] for half in halves])
+        assert inverse is not None
         scale = 0.5 * bar / noise
-        gram_bar = -scale * (w @ w.mT + P * (half.mT @ half))
-        squares = xp.sum(c * c) + xp.sum(w * w) + P * xp.sum(half * half)
+        gram_bar = -scale * (w @ w.mT + P * inverse)
+        squares = xp.sum(c * c) + xp.sum(w * w) + P * sum(xp.sum(half * half) for half in halves)
         noise_bar = scale * (misfit + P * (M - N) - squares)
-        return _Statistics(gram_bar, 2.0 * scale * w, -P * scale, -scale), noise_bar
+        return Statistics(gram_bar, 2.0 * scale * w, -P * scale, -scale), noise_bar
 
     return -0.5 * (P * log_det + misfit - xp.sum(c * c)), pullback
 
@@ -133,7 +162,7 @@ def _bound_of(totals: _Statistics, noise: Array, N: int) -> tuple[Array, Pullbac
 # -- sums over the rows -----------------------------------------------------------------------------------------------
 
 
-def _totals(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None) -> tuple[_Statistics, Pullback]:
+def totals_of(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None) -> tuple[Statistics, Pullback]:
     """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
     if block_rows is None:
         return _statistics((model, Lu), (X, y))
@@ -141,12 +170,12 @@ def _totals(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None) -
     return backend_of(X).fold(_statistics_of_block, (model, Lu), blocks, add=tree.add)
 
 
-def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[_Statistics, Pullback]:
+def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:
     sums, pull = _statistics(params, block)
     return sums, lambda bar: (*pull(bar)[:2], None)
 
 
-def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[_Statistics, Pullback]:
+def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:
     (model, Lu), (X, y) = params, block
     B = backend_of(X)
     xp = B.xp
@@ -171,4 +200,4 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
         return model_bar, -lower_of(A_bar, A.mT), tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
 
     residual = xp.sum(xp.where(positive, conditional, zeros))
-    return _Statistics(A @ A.mT, A @ r, residual, xp.sum(r * r)), pullback
+    return Statistics(A @ A.mT, A @ r, residual, xp.sum(r * r)), pullback

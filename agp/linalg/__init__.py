@@ -1,19 +1,19 @@
 """Numerical linear algebra on any array library: factorisations with one answer to failure, matrix-only inversion."""
 
+from agp.linalg._blocks import block_diagonal, groups_of
 from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs, report_repair
 from agp.linalg._inverse import (
+    Gap,
     InverseFactor,
-    StepRule,
-    constant_step,
     inverse_factor,
     inverse_residual,
     largest_eigenvalue,
     natural_step,
-    safe_step,
     starting_factor,
     starting_vector,
 )
 from agp.linalg._jitter import add_jitter, default_jitter, diagonal, identity
+from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
     congruence,
     gram,
@@ -28,6 +28,9 @@ from agp.linalg._triangular import (
 )
 
 __all__ = [
+    "block_diagonal",
+    "groups_of",
+    "Gap",
     "InverseFactor",
     "StepRule",
     "add_jitter",
@@ -37,11 +40,13 @@ __all__ = [
     "constant_step",
     "default_jitter",
     "diagonal",
+    "doubling_step",
     "gram",
     "identity",
     "inverse_factor",
     "inverse_residual",
     "largest_eigenvalue",
+    "log_linear_step",
     "lower_of",
     "lower_product",
     "lower_times",

@@ -3,7 +3,9 @@
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._sgpr import SGPR
+from agp.models._solve import SOLVEGP
+from agp.models._solve_regression import SOLVEGPR
 from agp.models._start import constant_data, detached, placed
 from agp.models._svgp import SVGP
 
-__all__ = ["GPR", "SGPR", "SVGP", "Conditioned", "Model", "constant_data", "detached", "placed"]
+__all__ = ["GPR", "SGPR", "SOLVEGP", "SOLVEGPR", "SVGP", "Conditioned", "Model", "constant_data", "detached", "placed"]

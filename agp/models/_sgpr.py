@@ -17,7 +17,19 @@ from agp.models._start import checked_jitter, chosen_inducing, constant_data, de
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 
-__all__ = ["SGPR"]
+__all__ = ["SGPR", "shared_covariance"]
+
+
+def shared_covariance(mean: Array, L: Array) -> Whitened:
+    """q(v_p) = N(m_p, (L L^T)^-1) in whitened coordinates, for a mean [M, P] and L [M, M]."""
+    B = backend_of(L)
+    xp = B.xp
+    M, P = mean.shape
+    # C C^T = (L L^T)^-1 with lower C: factorise with rows and columns in reverse order, R R^T = J (L L^T) J; then
+    # C = J R^-T J, and nothing is inverted twice
+    R = cholesky(xp.flip(L @ L.mT))
+    scale = xp.tril(xp.flip(B.solve_triangular(R, identity(R), transpose=True)))
+    return Whitened(mean, xp.asarray(xp.broadcast_to(scale, (P, M, M)), copy=True))
 
 
 @tree.model
@@ -120,20 +132,12 @@ class SGPR(Model):
 
     def to_svgp(self) -> SVGP:
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
-        _, LB, c = self._posterior()
-        B = backend_of(LB)
-        xp = B.xp
-        M, P = c.shape
-        # C C^T = (LB LB^T)^-1 with lower C: factorise with rows and columns in reverse order, R R^T = J (LB LB^T) J;
-        # then C = J R^-T J, and nothing is inverted twice
-        R = cholesky(xp.flip(LB @ LB.mT))
-        scale = xp.flip(B.solve_triangular(R, identity(R), transpose=True))
-        mean = B.solve_triangular(LB, c, transpose=True)
-        posterior = Whitened(mean, xp.asarray(xp.broadcast_to(xp.tril(scale), (P, M, M)), copy=True))
+        _, LB, c, _ = self._posterior()
+        posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function)
 
     def conditioned(self) -> Conditioned:
-        Lu, LB, c = self._posterior()
+        Lu, LB, c, _ = self._posterior()
         B = backend_of(Lu)
         xp = B.xp
         P = c.shape[1]

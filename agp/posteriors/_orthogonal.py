@@ -11,12 +11,11 @@ SOLVE-GP is a q(u, v) whose covariance is block-diagonal there. Its structure co
 are those of two groups of M instead of one of 2 M.
 """
 
-from collections.abc import Iterator
 from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import cholesky
+from agp.linalg import block_diagonal, cholesky, groups_of
 from agp.posteriors._white import WhitePosterior, WhiteState
 from agp.posteriors._whitened import Whitened
 
@@ -84,7 +83,7 @@ class OrthogonalState(WhiteState):
         return backend_of(self.parts[0].white_mean).xp.concat([part.white_mean for part in self.parts], axis=0)
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        found = [part.white_moments(A[rows, :]) for part, rows in zip(self.parts, blocks(self.sizes), strict=True)]
+        found = [part.white_moments(A[rows, :]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]
         mu = sum(moments[0] for moments, _ in found[1:]) + found[0][0][0]
         var = sum(moments[1] for moments, _ in found[1:]) + found[0][0][1]
 
@@ -97,7 +96,7 @@ class OrthogonalState(WhiteState):
 
     def white_covariance(self, A: Array, /) -> Array:
         first, *others = (
-            part.white_covariance(A[rows, :]) for part, rows in zip(self.parts, blocks(self.sizes), strict=True)
+            part.white_covariance(A[rows, :]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
         )
         return sum(others, start=first)
 
@@ -129,11 +128,11 @@ class Orthogonal(WhitePosterior):
         return self.parts[0].outputs
 
     def whitened(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
-        found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, blocks(self.sizes), strict=True)]
+        found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]
 
         def pullback(state_bar):
             bars = [pull(bar) for (_, pull), bar in zip(found, state_bar.parts, strict=True)]
-            S_bar = _block_diagonal([bar for _, bar in bars], self.sizes)
+            S_bar = block_diagonal([bar for _, bar in bars], self.sizes)
             return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), S_bar
 
         return OrthogonalState(tuple(state for state, _ in found), self.sizes), pullback
@@ -164,28 +163,6 @@ class Orthogonal(WhitePosterior):
         L = cholesky(Kuu)  # the covariance of a group is L_ii L_ii^T
         found = [
             kind.from_prior(L[rows, rows] @ L[rows, rows].mT, outputs)
-            for kind, rows in zip(kinds, blocks(sizes), strict=True)
+            for kind, rows in zip(kinds, groups_of(sizes), strict=True)
         ]
         return cls(tuple(found), tuple(sizes))
-
-
-def blocks(sizes: tuple[int, ...]) -> Iterator[slice]:
-    """The rows of each group."""
-    start = 0
-    for size in sizes:
-        yield slice(start, start + size)
-        start += size
-
-
-def _block_diagonal(parts: list[Array | None], sizes: tuple[int, ...]) -> Array | None:
-    """The matrix [M, M] of these diagonal blocks, None for zero."""
-    there = next((part for part in parts if part is not None), None)
-    if there is None:
-        return None
-    xp = backend_of(there).xp
-    rows = []
-    for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
-        cells = [xp.zeros((size, width), **like(there)) for width in sizes]
-        cells[i] = cells[i] if part is None else part
-        rows.append(xp.concat(cells, axis=1))
-    return xp.concat(rows, axis=0)

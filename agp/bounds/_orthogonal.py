@@ -1,0 +1,192 @@
+"""Two more bounds for regression with orthogonal groups of inducing inputs: q(v) left free, and a tighter one."""
+
+import math
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.bounds._collapsed import Statistics, bound_of, totals_of
+from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
+from agp.posteriors import inducing_covariance
+
+__all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+def free_collapsed_bound(
+    model: Any, X: Array, y: Array, /, *, sizes: tuple[int, int], block_rows: int | None = None
+) -> tuple[Array, Pullback]:
+    """The bound at the optimal q(u) for a given q(v) of the second group, 0-d.
+
+    log N(r; 0, Quu + sigma^2 I) - (tr(Kff - Qff) + tr(S_v Dm Dm^T)) / (2 sigma^2) - KL[q(v) || p(v)], summed over the
+    outputs, with r = y - h(X) - Dm^T m_v and the whitened features Dm = Lv^-1 Cvf of the second group.
+
+    Parameters
+    ----------
+    model
+        As for `collapsed_bound`, with the field `second`, the posterior of the second group.
+    X, y
+        All inputs [N, D] and targets [N, P].
+    sizes
+        The sizes of the two groups.
+    block_rows
+        As for `collapsed_bound`.
+
+    Returns
+    -------
+    bound
+    pullback
+        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+
+    Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
+    """
+    Kuu, pull_Kuu = inducing_covariance(model)
+    L = cholesky(Kuu)
+    rows = groups_of(sizes)[1]
+    state, pull_state = model.second.whitened(L[rows, rows])
+    totals, pull_totals = totals_of(model, L, X, y, block_rows)
+    rest, pull_rest = _without_second(totals, state, sizes)
+    value, pull_value = bound_of(rest, model.likelihood.noise_variance, X.shape[0])
+    kl, pull_kl = state.white_kl()
+
+    def pullback(bar=1.0):
+        rest_bar, noise_bar = pull_value(bar)
+        totals_bar, state_bar = pull_rest(rest_bar)
+        second_bar, S_second = pull_state(tree.add(state_bar, pull_kl(-bar)))
+        model_bar, S_bar, X_bar = pull_totals(totals_bar)
+        if S_second is not None:
+            S_bar = S_bar + _placed(S_second, sizes)
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
+        own = tree.cotangent(model, likelihood=likelihood_bar, second=second_bar)
+        return tree.add(tree.add(model_bar, own), pull_Kuu(cholesky_pullback(L, S_bar))), X_bar
+
+    return value - kl, pullback
+
+
+def optimal_first_group(totals: Statistics, noise: Array, state: Any, sizes: tuple[int, int]) -> tuple[Array, Array]:
+    """The whitened mean [M, P] and the Cholesky factor [M, M] of the precision of the optimal q(u) for a given q(v)."""
+    rest = _without_second(totals, state, sizes)[0]
+    LB = cholesky(identity(rest.gram) + rest.gram / noise)
+    B = backend_of(LB)
+    return B.solve_triangular(LB, B.solve_triangular(LB, rest.projected), transpose=True) / noise, LB
+
+
+def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> tuple[Statistics, Pullback]:
+    """The statistics of the first group for the targets that the mean of q(v) leaves, and their pullback.
+
+    The variance of q(v), averaged over the outputs, is added to the residual.
+    """
+    first, second = groups_of(sizes)
+    xp = backend_of(totals.gram).xp
+    m, C = state.white_mean, getattr(state, "scale", None)
+    P = m.shape[1]
+    Guv, Gvv = totals.gram[first, second], totals.gram[second, second]
+    Dy = totals.projected[second, :]
+    Gm = Gvv @ m
+    GC = Gvv if C is None else Gvv @ C
+    spread = P * xp.sum(diagonal(Gvv)) if C is None else xp.sum(C * GC)  # sum_p tr(S_p Gvv)
+    rest = Statistics(
+        gram=totals.gram[first, first],
+        projected=totals.projected[first, :] - Guv @ m,
+        residual=totals.residual + spread / P,
+        square=totals.square - 2.0 * xp.sum(m * Dy) + xp.sum(m * Gm),
+    )
+
+    def pullback(bar):
+        S = P * identity(Gvv) if C is None else xp.sum(C @ C.mT, axis=0)
+        cross = -0.5 * bar.projected @ m.mT
+        corner = bar.square * (m @ m.mT) + (bar.residual / P) * S
+        gram_bar = xp.concat([xp.concat([bar.gram, cross], axis=1), xp.concat([cross.mT, corner], axis=1)], axis=0)
+        projected_bar = xp.concat([bar.projected, -2.0 * bar.square * m], axis=0)
+        mean_bar = -Guv.mT @ bar.projected + 2.0 * bar.square * (Gm - Dy)
+        leaves = {"mean": mean_bar} if C is None else {"mean": mean_bar, "scale": (2.0 * bar.residual / P) * GC}
+        return Statistics(gram_bar, projected_bar, bar.residual, bar.square), tree.cotangent(state, **leaves)
+
+    return rest, pullback
+
+
+def _placed(corner: Array, sizes: tuple[int, int]) -> Array:
+    """The matrix whose block of the second group is this one, zero elsewhere."""
+    xp = backend_of(corner).xp
+    M, M2 = sizes
+    below = xp.concat([xp.zeros((M2, M), **like(corner)), corner], axis=1)
+    return xp.concat([xp.zeros((M, M + M2), **like(corner)), below], axis=0)
+
+
+def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) -> tuple[Array, Pullback]:
+    """The bound in which u may depend on what it does not explain, 0-d: for N of a few thousand.
+
+    log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs, where Quu is
+    the part of the first group and Qff that of all groups. It exceeds the bound of sparse regression with the same
+    inducing inputs, and needs all of Kff: O(N^2 M) operations, O(N^2) memory.
+
+    Parameters
+    ----------
+    model
+        As for `collapsed_bound`.
+    X, y
+        All inputs [N, D] and targets [N, P].
+    sizes
+        The sizes of the orthogonal groups; one group gives the original bound.
+
+    Returns
+    -------
+    bound
+    pullback
+        ``bar=1.0 -> (model_bar, X_bar)``.
+
+    Source: Shi, Titsias & Mnih, AISTATS 2020, appendix A; combined here with the optimal q(v) of the later groups.
+    """
+    B = backend_of(X)
+    xp = B.xp
+    N, P = y.shape
+    noise = model.likelihood.noise_variance
+    Kuu, pull_Kuu = inducing_covariance(model)
+    Kuf, pull_Kuf = model.kernel(model.Z, X)
+    Kff, pull_Kff = model.kernel(X)
+    h, pull_mean = model.mean_function(X)
+    L = cholesky(Kuu)
+    A = B.solve_triangular(L, Kuf)
+    A1 = A[: sizes[0], :]
+    r = y - h
+    left = Kff - A.mT @ A
+    all_inverse, all_log_det = _inverse_with_noise(A, noise)
+    inverse, _ = _inverse_with_noise(A1, noise)
+    al = all_inverse @ r
+    value = -0.5 * (P * (N * LOG_2PI + all_log_det + xp.sum(inverse * left)) + xp.sum(r * al))
+
+    def pullback(bar=1.0):
+        # with C = Qff + s I, T = (Quu + s I)^-1: dC contracts with 1/2 (al al^T - P C^-1), dT with -P/2 (Kff - Qff)
+        through = 0.5 * bar * (al @ al.mT - P * all_inverse)
+        T_bar = 0.5 * P * bar * (inverse @ left @ inverse)  # cotangent of Quu + s I
+        Q_bar = through + 0.5 * P * bar * inverse
+        A_bar = 2.0 * A @ Q_bar
+        first_bar = 2.0 * A1 @ T_bar
+        A_bar = xp.concat([A_bar[: sizes[0], :] + first_bar, A_bar[sizes[0] :, :]], axis=0)
+        kernel_bar, Z_bar, X_bar = pull_Kuf(B.solve_triangular(L, A_bar, transpose=True))
+        full_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
+        mean_bar, X_mean_bar = pull_mean(bar * al)
+        noise_bar = xp.sum(diagonal(through)) + xp.sum(diagonal(T_bar))
+        model_bar = tree.cotangent(
+            model,
+            kernel=tree.add(kernel_bar, full_bar),
+            Z=Z_bar,
+            mean_function=mean_bar,
+            likelihood=tree.cotangent(model.likelihood, noise_variance=noise_bar),
+        )
+        through_factor = pull_Kuu(cholesky_pullback(L, -lower_of(A_bar, A.mT)))
+        return tree.add(model_bar, through_factor), tree.add(tree.add(X_bar, X_full_bar), X_mean_bar)
+
+    return value, pullback
+
+
+def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
+    """(A^T A + s I)^-1 [N, N] and log|A^T A + s I|, 0-d, for A [M, N], by a factorisation of M x M numbers."""
+    B = backend_of(A)
+    xp = B.xp
+    N, gram = A.shape[1], A @ A.mT
+    LB = cholesky(identity(gram) + gram / noise)
+    F = B.solve_triangular(LB, A)
+    log_det = N * xp.log(noise) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    return (xp.eye(N, **like(A)) - (F.mT @ F) / noise) / noise, log_det

@@ -1,0 +1,120 @@
+"""SOLVE-GP: sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
+
+from functools import partial
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, backend_of
+from agp.checks import check_inputs, check_like, check_whole
+from agp.kernels import Kernel
+from agp.likelihoods import Likelihood
+from agp.linalg import groups_of
+from agp.means import Mean
+from agp.models._start import NUM_INDUCING, chosen_inducing, constant_data
+from agp.models._svgp import SVGP
+from agp.posteriors import Orthogonal, Whitened, inducing_covariance
+from agp.posteriors._white import WhitePosterior
+
+__all__ = ["SOLVEGP", "chosen_groups"]
+
+
+@tree.model
+class SOLVEGP(SVGP):
+    """A sparse variational GP whose inducing inputs Z come in two groups, the second orthogonal to the first.
+
+    The posterior is an `Orthogonal` one: a full covariance within each group, none between what the first explains and
+    what the second adds. With M + M2 inducing inputs it predicts nearly like an SVGP with all of them, at less cost.
+    Everything else is that of `SVGP`, whose bound and predictions it shares.
+
+    Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
+    """
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        posterior: Any = Whitened,
+        second: Any = None,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
+        num_inducing: int | None = None,
+        num_orthogonal: int | None = None,
+        Z: Array | None = None,
+        O: Array | None = None,  # noqa: E741 - the name that the field uses
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A model ready to be trained; arguments and errors as `SVGP.from_data`, and these.
+
+        Parameters
+        ----------
+        X, y, kernel, likelihood, mean_function, seed, jitter
+            As `SVGP.from_data`.
+        posterior
+            The class of q of both groups: `Whitened` (default) or `Marginal`; or one that is made for groups, such as
+            `RelaxedOrthogonal`.
+        second
+            The class of q of the second group, if it is another: `PriorSpread` gives the orthogonally decoupled GP.
+        num_inducing, num_orthogonal
+            M and M2 (default: 128, or half of N if that is less; and as many again). M2 = 0 is an ordinary SVGP. All
+            are chosen together by k-means++; the first M become the first group.
+        Z, O
+            The inducing inputs [M, D] and [M2, D] themselves, both or neither; O may have no rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Also if only one of Z and O is given, or M + M2 exceeds N.
+        """
+        (X,) = constant_data(X)
+        union, sizes = chosen_groups(X, Z, O, num_inducing, num_orthogonal, seed)
+        if isinstance(posterior, type) and issubclass(posterior, WhitePosterior) and posterior is not Orthogonal:
+            start = partial(Orthogonal.from_prior, sizes=sizes, parts=(posterior, second or posterior)[: len(sizes)])
+        else:
+            start = partial(getattr(posterior, "from_prior", posterior), sizes=sizes)
+        parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
+        return super().from_data(X, y, posterior=start, Z=union, seed=seed, jitter=jitter, **parts)
+
+    @property
+    def groups(self) -> tuple[Array, ...]:
+        """The inducing inputs of each group, Z [M, D] and O [M2, D]."""
+        return tuple(self.Z[rows, :] for rows in groups_of(self.posterior.sizes))  # type: ignore[attr-defined]
+
+    def structured_posterior(self) -> tuple[Array, Array]:
+        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O."""
+        return self.posterior.structured(inducing_covariance(self)[0])  # type: ignore[attr-defined]
+
+
+def chosen_groups(
+    X: Array,
+    Z: Array | None,
+    O: Array | None,  # noqa: E741
+    num_inducing: int | None,
+    num_orthogonal: int | None,
+    seed: int,
+) -> tuple[Array, tuple[int, ...]]:
+    """Both groups of inducing inputs, one after the other, and their sizes; an empty second group is left out."""
+    if (Z is None) != (O is None):
+        msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
+        raise ValueError(msg)
+    if Z is not None and O is not None:
+        if O.shape[0]:
+            check_inputs("O", O)
+            check_like("O", O, "X", X)
+            check_inputs("Z", Z)
+            check_like("Z", Z, "X", X)
+        union = backend_of(X).xp.concat([Z, O], axis=0) if O.shape[0] else Z
+        sizes = Z.shape[0], O.shape[0]
+    else:
+        usual = min(NUM_INDUCING, X.shape[0] // 2)
+        M = usual if num_inducing is None else check_whole("num_inducing", num_inducing)
+        M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)
+        if X.shape[0] < M + M2:
+            msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {X.shape[0]} rows; use fewer."
+            raise ValueError(msg)
+        union, sizes = None, (M, M2)
+    return chosen_inducing(X, union, sum(sizes), seed), sizes if sizes[1] else sizes[:1]

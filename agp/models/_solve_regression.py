@@ -1,0 +1,171 @@
+"""Regression with two orthogonal groups of inducing inputs and the optimal q: the collapsed SOLVE-GP."""
+
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.batch import Batch
+from agp.bounds import collapsed_bound, collapsed_posterior, evidence_upper_bound, free_collapsed_bound, tight_bound
+from agp.bounds._collapsed import totals_of
+from agp.bounds._orthogonal import optimal_first_group
+from agp.checks import check_data
+from agp.kernels import Kernel
+from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import cholesky, groups_of
+from agp.means import Mean, ZeroMean
+from agp.models._base import MEMORY, Conditioned, Model, rows_within
+from agp.models._gpr import check_same_data
+from agp.models._sgpr import shared_covariance
+from agp.models._solve import SOLVEGP, chosen_groups
+from agp.models._start import checked_jitter, constant_data, detached, gaussian_only, started
+from agp.posteriors import Orthogonal, Posterior, inducing_covariance
+
+__all__ = ["SOLVEGPR"]
+
+
+@tree.model
+class SOLVEGPR(Model):
+    """SOLVE-GP for regression with Gaussian noise: the bound at its optimal q(u), with the optimal or a free q(v).
+
+    Takes all data at once, in blocks of rows, as `SGPR` does. The means are those of an SGPR with all M + M2 inducing
+    inputs; the bound lies between those of SGPR with the first group and with both.
+
+    Parameters
+    ----------
+    kernel, likelihood
+        The prior covariance of f, and `Gaussian` noise.
+    Z
+        Inducing inputs [M + M2, D], group after group.
+    X, y
+        The data [N, D] and [N, P], which prediction needs.
+    sizes
+        (M, M2), or (M,) without a second group.
+    second
+        q(v) of the second group, trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP).
+        None takes the optimal one.
+    tight
+        Maximise the tighter bound in which u depends on what it does not explain: O(N^2) memory, and no `second`.
+        Predictions are those of the optimal q(u) q(v) all the same.
+    jitter
+        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+    mean_function
+        The prior mean h of f.
+
+    Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
+    """
+
+    kernel: Kernel
+    likelihood: Gaussian  # type: ignore[assignment]
+    Z: Array = tree.param()
+    X: Array = tree.constant()
+    y: Array = tree.constant()
+    sizes: tuple[int, ...] = ()
+    second: Posterior | None = None
+    tight: bool = False
+    jitter: float | None = None
+    mean_function: Mean = ZeroMean()
+
+    stochastic: ClassVar[bool] = False
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        second: type[Posterior] | None = None,
+        tight: bool = False,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
+        num_inducing: int | None = None,
+        num_orthogonal: int | None = None,
+        Z: Array | None = None,
+        O: Array | None = None,  # noqa: E741 - the name that the field uses
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A model ready to be trained; arguments and errors as `SOLVEGP.from_data`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Also if the likelihood is not Gaussian, or a tight bound is wanted with a free q(v).
+        """
+        if tight and second is not None:
+            msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
+            raise ValueError(msg)
+        X, y = constant_data(X, y)
+        y = check_data(X, y)
+        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
+        Z, sizes = chosen_groups(X, Z, O, num_inducing, num_orthogonal, seed)
+        copy = backend_of(X).xp.asarray
+        data = copy(X, copy=True), copy(y, copy=True)
+        model = cls(kernel, likelihood, Z, *data, sizes, None, tight, checked_jitter(jitter), mean_function)  # type: ignore[arg-type]
+        q = None
+        if second is not None and len(sizes) == 2:
+            L = cholesky(inducing_covariance(model)[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
+            q = second.from_prior(L @ L.mT, y.shape[1])
+        return detached(cls(kernel, model.likelihood, Z, *data, sizes, q, tight, model.jitter, mean_function))
+
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[1]
+
+    def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
+        check_same_data(self, X, y)
+
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        if self.tight:
+            return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # N x N whatever the budget
+        rows = self._block_rows(batch.X, memory)
+        if self.second is not None:
+            return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
+        return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows)
+
+    def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+        """An upper bound on the log evidence of the exact GP, as `SGPR.upper_bound` with both groups."""
+        batch = self.batch(X, y)
+        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
+
+    @property
+    def _pair(self) -> tuple[int, int]:
+        M, M2 = self.sizes
+        return M, M2
+
+    def _block_rows(self, X: Array, memory: float) -> int | None:
+        per_row = self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
+        rows = rows_within(memory, per_row, X)
+        return rows if rows < X.shape[0] else None
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def to_solve(self) -> SOLVEGP:
+        """The SOLVE-GP with the same parameters and the optimal q: same bound, same predictions, without the data."""
+        parts = self._optimal() if self.second is None else self._optimal_first()
+        q = Orthogonal(parts, self.sizes)
+        return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function)
+
+    def _optimal(self) -> tuple[Any, ...]:
+        rows = self._block_rows(self.X, MEMORY)
+        _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
+        mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
+        groups = zip(groups_of(self.sizes), factors, strict=True)
+        return tuple(shared_covariance(mean[group, :], LG) for group, LG in groups)
+
+    def _optimal_first(self) -> tuple[Any, ...]:
+        assert self.second is not None
+        L = cholesky(inducing_covariance(self)[0])
+        totals = totals_of(self, L, self.X, self.y, self._block_rows(self.X, MEMORY))[0]
+        second = groups_of(self.sizes)[1]
+        state = self.second.whitened(L[second, second])[0]  # type: ignore[attr-defined]
+        first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
+        return shared_covariance(*first), self.second
+
+    def conditioned(self) -> Conditioned:
+        return self.to_solve().conditioned()
+
+    def _reference(self) -> tuple[str, Array]:
+        return "Z", self.Z
