@@ -14,6 +14,7 @@ from agp import (
     metrics,
     models,
     posteriors,
+    priors,
     training,
     tree,
     updates,
@@ -24,8 +25,20 @@ from agp.gradient import value_and_gradient
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import GPR, SGPR, SVGP
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP
+from agp.posteriors import (
+    Dual,
+    DualInverseFree,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Orthogonal,
+    PriorSpread,
+    Relaxed,
+    RelaxedOrthogonal,
+    RelaxedUnion,
+    Whitened,
+)
 from agp.training import fit_lbfgs, recipe, train
 from agp.tree import to_backend
 
@@ -35,11 +48,17 @@ __all__ = [
     "GPR",
     "RBF",
     "SGPR",
+    "SOLVEGP",
+    "SOLVEGPR",
     "SVGP",
+    "TSVGP",
+    "TVGP",
     "BackendError",
     "Bernoulli",
     "Constant",
     "ConstantMean",
+    "Dual",
+    "DualInverseFree",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
@@ -53,10 +72,14 @@ __all__ = [
     "Matern52",
     "NonFiniteError",
     "NotPositiveDefiniteError",
+    "Orthogonal",
     "Periodic",
     "Poisson",
+    "PriorSpread",
     "RationalQuadratic",
     "Relaxed",
+    "RelaxedOrthogonal",
+    "RelaxedUnion",
     "RepairWarning",
     "RobustMax",
     "Softmax",
@@ -77,6 +100,7 @@ __all__ = [
     "metrics",
     "models",
     "posteriors",
+    "priors",
     "recipe",
     "to_backend",
     "to_numpy",

@@ -1,11 +1,12 @@
-"""Value and gradient of a model's bound, by closed forms or by the backend's automatic differentiation."""
+"""Value and gradient of what training maximises, by closed forms or by the backend's automatic differentiation."""
 
 from typing import Any, Literal
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.errors import BackendError
+from agp.priors import log_prior
 
 __all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
 
@@ -26,9 +27,10 @@ def check_mode(x: Array, mode: str) -> None:
 def value_and_gradient(
     model: Any, X: Array, y: Array, /, *, scale: float = 1.0, mode: GradientMode = "closed-form"
 ) -> tuple[Array, dict[str, Array]]:
-    """The bound, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
+    """What training maximises, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
 
-    Both modes run the same forward code; they differ in who differentiates it.
+    That is the bound, and for a model with `priors` the bound plus `agp.priors.log_prior`, which counts once whatever
+    the scale. Both modes run the same forward code; they differ in who differentiates it.
 
     Parameters
     ----------
@@ -44,12 +46,21 @@ def value_and_gradient(
 
 
 def gradient_of(model: Any, batch: Batch, mode: GradientMode) -> tuple[Array, dict[str, Array]]:
-    """`value_and_gradient` of the objective of a batch that is known to fit the model."""
+    """`value_and_gradient` of a batch that is known to fit the model."""
     if mode == "closed-form":
-        value, pullback = model.objective(batch)
-        return value, tree.pull_raw(model, pullback(1.0)[0])
+        value, pullback = _maximised(model, batch)
+        return value, tree.pull_raw(model, pullback(1.0))
 
     def of_raw(raw: dict[str, Array]) -> Array:
-        return tree.constrain(model, raw).objective(batch)[0]
+        return _maximised(tree.constrain(model, raw), batch)[0]
 
     return backend_of(batch.X).value_and_grad(of_raw, tree.unconstrain(model))
+
+
+def _maximised(model: Any, batch: Batch) -> tuple[Array, Pullback]:
+    """The objective plus the log prior, and ``bar -> model_bar``."""
+    value, pullback = model.objective(batch)
+    if not getattr(model, "priors", ()):
+        return value, lambda bar: pullback(bar)[0]
+    prior, pull_prior = log_prior(model)
+    return value + prior, lambda bar: tree.add(pullback(bar)[0], pull_prior(bar))

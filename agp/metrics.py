@@ -34,6 +34,25 @@ def coverage(mean: npt.NDArray, variance: npt.NDArray, y: npt.NDArray) -> float:
 
 
 def error_rate(probability: npt.NDArray, y: npt.NDArray) -> float:
-    """The share of labels y in {0, 1} [N, P] that the more probable class misses, from p(y = 1) [N, P]."""
+    """The share of labels that the most probable class misses.
+
+    Parameters
+    ----------
+    probability
+        For two classes p(y = 1) [N, P]; for C classes their probabilities [N, C].
+    y
+        Labels in {0, 1} [N, P]; for C classes labels 0 to C - 1 [N, 1].
+
+    Raises
+    ------
+    ValueError
+        For other shapes, and labels of C classes that are none of them.
+    """
+    if probability.ndim == 2 and probability.shape[1] > 1 and y.shape == (len(probability), 1):
+        classes = probability.shape[1]
+        if not np.isin(y, np.arange(classes)).all():
+            msg = f"labels must be whole numbers from 0 to {classes - 1}, as many as probability has columns."
+            raise ValueError(msg)
+        return float(np.mean(np.argmax(probability, axis=1) != y[:, 0]))
     _check_shapes(probability, y)
     return float(np.mean((probability > 0.5) != (y > 0.5)))

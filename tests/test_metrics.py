@@ -40,6 +40,21 @@ def test_error_rate_counts_missed_labels():
     assert error_rate(probability, (probability > 0.5) * 1.0) == 0.0
 
 
+def test_error_rate_of_many_classes_counts_the_most_probable_one():
+    probability = np.array([[0.2, 0.5, 0.3], [0.4, 0.35, 0.25], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
+    assert error_rate(probability, np.array([[1.0], [0.0], [0.0], [2.0]])) == 0.5
+    assert error_rate(probability, np.array([[1.0], [0.0], [2.0], [1.0]])) == 0.0
+    two = np.array([[0.3, 0.7], [0.9, 0.1], [0.4, 0.6]])
+    y = np.array([[1.0], [1.0], [1.0]])
+    assert error_rate(two, y) == error_rate(two[:, 1:], y) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("label", [-1.0, 3.0, 0.5])
+def test_error_rate_refuses_labels_that_are_no_class(label):
+    with pytest.raises(ValueError, match="whole numbers from 0 to 2"):
+        error_rate(np.full((2, 3), 1 / 3), np.array([[0.0], [label]]))
+
+
 @pytest.mark.parametrize("score", ["rmse", "coverage", "error_rate"])
 def test_targets_without_their_column_are_scored_right_or_refused(score):
     # [N, 1] against [N] would broadcast to N x N silently; models accept targets [N]

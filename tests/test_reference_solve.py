@@ -5,8 +5,8 @@ import pytest
 from helpers import Case, autograd, bound_stage, kernel_of, likelihood_of
 
 from agp import tree
-from agp.models import SVGP
-from agp.posteriors import Marginal, Orthogonal, Whitened, factorise, inducing_covariance, marginals
+from agp.models import SOLVEGP, SVGP
+from agp.posteriors import Marginal, Orthogonal, Whitened, factorise, marginals
 
 FILES = [
     "solvegp_unwhite_gaussian",
@@ -30,7 +30,7 @@ def _model(case):
     parts = kind(case.array("qu_mu"), case.array("qu_sqrt")), kind(case.array("qv_mu"), case.array("qv_sqrt"))
     sizes = case.host("Z").shape[0], case.host("O").shape[0]
     union = case.place.array(np.concat([case.host("Z"), case.host("O")]))
-    return SVGP(kernel_of(case), likelihood_of(case), Orthogonal(parts, sizes), union, case.meta["jitter"])
+    return SOLVEGP(kernel_of(case), likelihood_of(case), Orthogonal(parts, sizes), union, case.meta["jitter"])
 
 
 def _scale(case):
@@ -77,7 +77,7 @@ def test_solve(file, backend):
     case.value("fperp_var", backend.array(moments[1][1] + left_over[:, None]))
 
     # the same q on [Z; O], and the bound of an ordinary SVGP with it
-    mean, covariance = model.posterior.structured(inducing_covariance(model)[0])
+    mean, covariance = model.structured_posterior()
     case.value("svgp_joint_q_mu", mean)
     case.value("svgp_joint_q_cov", covariance)
     root = backend.array(np.linalg.cholesky(backend.numpy(covariance)))

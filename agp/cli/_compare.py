@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import get_backend, known_backends
-from agp.cli._methods import METHODS, kernel_named
+from agp.cli._likelihoods import LIKELIHOODS, chosen_likelihood, chosen_task, takes_counts
+from agp.cli._methods import GAUSSIAN_METHODS, KERNELS, METHODS, kernel_named
 from agp.cli._plan import Settings, Task
 from agp.cli._report import Report
 from agp.cli._tables import console
@@ -38,7 +40,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--gradient", help="closed-form, autodiff (default: both, where the library has them)", **many)
     parser.add_argument("--dtype", help="float64, float32 (default: both)", **many)
     parser.add_argument("--device", default="cpu", help="a device of the backends (default: cpu)")
-    parser.add_argument("--kernel", default="matern32", help="rbf, matern32 or a sum such as rbf+matern32")
+    kernels = f"{', '.join(KERNELS)}, and sums and products such as 'rbf*linear+white' (default: matern32)"
+    parser.add_argument("--kernel", default="matern32", help=kernels)
+    parser.add_argument("--task", default="auto", help="regression, classification or auto, from the targets (default)")
+    likelihoods = f"{', '.join(LIKELIHOODS)} (default: gaussian; bernoulli for two classes, softmax for more)"
+    parser.add_argument("--likelihood", metavar="NAME", help=likelihoods)
     parser.add_argument("--num-inducing", type=int, default=128, metavar="M", help="inducing inputs (default: 128)")
     parser.add_argument("--batch-size", type=int, default=512, metavar="B", help="rows in a step (default: 512)")
     parser.add_argument("--iterations", type=int, default=500, metavar="T", help="steps (default: 500)")
@@ -55,34 +61,54 @@ def add_parser(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     a = arguments
-    for name in ("num_inducing", "batch_size", "iterations", "threads"):
-        if getattr(a, name) < 1:
-            msg = f"--{name.replace('_', '-')} is {getattr(a, name)}, but must be at least 1."
-            raise ValueError(msg)
-    if not a.rate > 0:
-        msg = f"--rate is {a.rate}, but must be positive."
-        raise ValueError(msg)
-    settings = Settings(
-        a.data, a.target, a.split, a.kernel, a.num_inducing, a.batch_size, a.iterations, a.rate, a.seed, a.device
-    )
+    _check_numbers(a)
     kernel_named(a.kernel)
+    task = chosen_task(a.task, a.likelihood)
     tasks, left_out = _tasks(a)
-    data = load(a.data, target=a.target, split=a.split, seed=a.seed)
-    _check_sizes(data, tasks, a.num_inducing)
+    counts = takes_counts(a.likelihood)
+    data = load(a.data, target=a.target, split=a.split, seed=a.seed, task=task, counts=counts)
+    settings = Settings(
+        a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,
+        a.iterations, a.rate, a.seed, a.device,
+    )  # fmt: skip
+    _check_fit(data, tasks, settings)
     a.out.mkdir(parents=True, exist_ok=True)
     report = Report(a.out, data, settings)
     out = console()
-    out.print(f"{data.describe()}, M = {a.num_inducing}, {a.iterations} steps of {a.batch_size} rows, {a.kernel}")
-    for line in left_out:
-        out.print(f"not run: {line}", markup=False)
+    for line in [*_headlines(data, tasks, settings), *(f"not run: {line}" for line in left_out)]:
+        out.print(line, markup=False)
     try:
-        for i, task in enumerate(tasks):
-            out.print(f"\\[{i + 1}/{len(tasks)}] {task.label}")
-            report.add(task, _spawn(task, settings, report, a.threads))
+        for i, row in enumerate(tasks):
+            out.print(f"[{i + 1}/{len(tasks)}] {row.label}", markup=False)
+            report.add(row, _spawn(row, settings, report, a.threads))
     except KeyboardInterrupt:
         out.print("interrupted: the rows finished so far follow")
         report.interrupted = True
     return report.finish()
+
+
+def _check_numbers(a: argparse.Namespace) -> None:
+    for name, least in {"num_inducing": 1, "batch_size": 1, "iterations": 1, "threads": 1, "seed": 0}.items():
+        if getattr(a, name) < least:
+            msg = f"--{name.replace('_', '-')} is {getattr(a, name)}, but must be at least {least}."
+            raise ValueError(msg)
+    if not 0 < a.rate < math.inf:
+        msg = f"--rate is {a.rate}, but must be positive and finite."
+        raise ValueError(msg)
+
+
+def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
+    """What is about to be compared, for people."""
+    chosen = " (judged by the targets; --task overrides)" if s.task == "auto" else ""
+    inputs = f"{data.X.shape[1]} input{'s' if data.X.shape[1] > 1 else ''}"
+    lines = [
+        f"{data.name}: {data.task}{chosen}; {len(data.X):,} training and {len(data.X_test):,} test rows, {inputs}",
+        f"kernel {s.kernel}, likelihood {s.likelihood}, M = {s.num_inducing}, {s.iterations} steps of "
+        f"{min(s.batch_size, len(data.X))} rows, rate {s.rate:g}, seed {s.seed}",
+    ]
+    if full := [name for name in GAUSSIAN_METHODS if any(task.method == name for task in tasks)]:
+        lines.append(f"every step of {' and '.join(full)} takes all rows")
+    return lines
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
@@ -134,11 +160,18 @@ def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(given)), []
 
 
-def _check_sizes(data: Dataset, tasks: list[Task], num_inducing: int) -> None:
-    N = len(data.X)
+def _check_fit(data: Dataset, tasks: list[Task], settings: Settings) -> None:
+    """ValueError where the methods cannot take the data or the likelihood."""
+    N, M = len(data.X), settings.num_inducing
     methods = {task.method for task in tasks}
-    if methods - {"gpr"} and num_inducing > N:
-        msg = f"--num-inducing is {num_inducing}, but {data.name} has only {N} training rows."
+    exact = [name for name in GAUSSIAN_METHODS if name in methods]
+    if exact and settings.likelihood != "gaussian":
+        others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)
+        what = f"{data.name} is a {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
+        msg = f"{' and '.join(exact)} can only have the gaussian likelihood, but {what}; use --method {others}."
+        raise ValueError(msg)
+    if methods - {"gpr"} and M > N:
+        msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
     needed, there = EXACT_MEMORY * 8 * N**2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if "gpr" in methods and needed > there:
@@ -146,9 +179,6 @@ def _check_sizes(data: Dataset, tasks: list[Task], num_inducing: int) -> None:
             f"gpr needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, this machine has "
             f"{there / 2**30:.0f} GiB; leave --method gpr out, or name smaller data."
         )
-        raise ValueError(msg)
-    if "gpr" in methods and data.binary:
-        msg = f"gpr cannot take the two classes of {data.name}; use --method wsvgp or rsvgp."
         raise ValueError(msg)
 
 

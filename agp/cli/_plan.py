@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agp.cli._likelihoods import takes_counts
+from agp.data import Dataset, TaskName, load
+
 __all__ = ["Settings", "Task"]
 
 
@@ -13,6 +16,8 @@ class Settings:
     data: str
     target: str | None
     split: int
+    task: TaskName
+    likelihood: str
     kernel: str
     num_inducing: int
     batch_size: int
@@ -24,6 +29,11 @@ class Settings:
     def json(self) -> dict[str, Any]:
         """For `results.json`."""
         return asdict(self)
+
+    def load(self) -> Dataset:
+        """The data, split and standardised."""
+        counts = takes_counts(self.likelihood)
+        return load(self.data, target=self.target, split=self.split, seed=self.seed, task=self.task, counts=counts)
 
 
 @dataclass(frozen=True)

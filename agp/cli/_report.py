@@ -53,10 +53,12 @@ class Report:
     def finish(self) -> int:
         """Print the table, write results and pictures, and give the exit status."""
         out = console()
-        score = "error_rate" if self.data.binary else "rmse"
-        title = f"{self.data.name}: bound of all {len(self.data.X)} training rows; diff from each method's first row"
-        header = [name.format(score="error rate" if self.data.binary else "RMSE") for name in HEADER]
+        score = "error_rate" if self.data.classes else "rmse"
+        title = f"{self.data.name}: bound of all {len(self.data.X):,} training rows; diff from each method's first row"
+        header = [name.format(score="error rate" if self.data.classes else "RMSE") for name in HEADER]
         print_table(title, header, [_cells(row, score) for row in self.rows], numbers_from=4)
+        for line in _evidence(self.rows):
+            out.print(line, markup=False)
         results = {"data": self.data.describe(), "settings": self.settings.json(), "rows": self.rows}
         (self.folder / "results.json").write_text(json.dumps(_finite(results), indent=1, allow_nan=False) + "\n")
         pictures = self._draw()
@@ -90,6 +92,26 @@ class Report:
         if not failed:
             out.print("all float64 rows agree with NumPy, closed form, to 1e-9")
         return 1 if failed else 0
+
+
+def _evidence(rows: list[dict[str, Any]]) -> list[str]:
+    """What the first row of GPR and that of SGPR say about the log evidence of the exact GP."""
+    lines, seen = [], set()
+    for row in rows:
+        if row["method"] in seen:
+            continue
+        if "log_evidence_per_datum" in row:
+            per_datum = row["log_evidence_per_datum"]
+            lines.append(f"{row['method']}: the bound is the log evidence, {per_datum:.4f} nats per datum")
+        elif "gap_per_datum" in row:
+            lines.append(
+                f"{row['method']}: the exact GP's log evidence at these parameters lies between the bound and "
+                f"{row['upper_bound']:,.1f}, {row['gap_per_datum']:.4g} nats per datum apart"
+            )
+        else:
+            continue
+        seen.add(row["method"])
+    return lines
 
 
 def _differences(path: Path, reference: Path) -> dict[str, Any]:

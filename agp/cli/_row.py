@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from agp import metrics, tree
 from agp.backend import Array, Backend, get_backend
+from agp.cli._likelihoods import likelihood_named
 from agp.cli._methods import build
 from agp.cli._plan import Settings, Task
-from agp.data import Dataset, load
+from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
 from agp.linalg import default_jitter, identity
+from agp.models import GPR, SGPR
 from agp.posteriors import InverseFactored, inducing_covariance
 from agp.training import Batches, Progress, Result, recipe, train
 
@@ -51,20 +53,21 @@ class Row:
     def __init__(self, task: Task, settings: Settings, folder: Path) -> None:
         self.task, self.settings, self.folder = task, settings, folder
         self.B: Backend = get_backend(task.backend)
-        self.data: Dataset = load(settings.data, target=settings.target, split=settings.split, seed=settings.seed)
+        self.data: Dataset = settings.load()
         self.X, self.y = self.array(self.data.X), self.array(self.data.y)
         self.curve: list[tuple[float, float]] = []
 
     def array(self, x: npt.NDArray) -> Array:
         """A host array on the task's backend and device, in its precision."""
         device = None if self.task.device == "cpu" else self.task.device
-        return self.B.from_numpy(np.ascontiguousarray(x), dtype=self.task.dtype, device=device)
+        return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=device)
 
     def run(self, reference: str | None) -> None:
         """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""
         s = self.settings
+        likelihood = likelihood_named(s.likelihood, self.data.classes)
         model = build(
-            self.task.method, self.X, self.y, binary=self.data.binary, kernel=s.kernel, num_inducing=s.num_inducing,
+            self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
             seed=s.seed,
         )  # fmt: skip
         began = time.perf_counter()
@@ -75,6 +78,7 @@ class Row:
             "num_inducing": int(result.model.Z.shape[0]) if hasattr(result.model, "Z") else None,
             "steps": result.steps,
             "ms_per_step": self.milliseconds(result),
+            "first_step_seconds": self.curve[0][0],
             "seconds": time.perf_counter() - began,
             "repairs": len(result.repairs),
             "curve": self.curve,
@@ -113,11 +117,24 @@ class Row:
         density = to_numpy(model.log_density(X_test, self.array(y)))
         mean, variance = map(to_numpy, model.predict(X_test, observed=True))
         facts: dict[str, Any] = {"bound": float(model.bound(self.X, self.y)[0]), "nlpd": metrics.nlpd(density)}
-        if self.data.binary:
+        if self.data.classes:
             facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
         else:
-            facts |= {"rmse": metrics.rmse(mean, y), "coverage95": metrics.coverage(mean, variance, y)}
-        return facts | {"peak_mib": self.B.peak_memory()}
+            # the central interval of a normal distribution, which other likelihoods do not predict
+            normal = self.settings.likelihood == "gaussian"
+            coverage = metrics.coverage(mean, variance, y) if normal else None
+            facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}
+        return facts | self.evidence(model, facts["bound"]) | {"peak_mib": self.B.peak_memory()}
+
+    def evidence(self, model: Any, bound: float) -> dict[str, float]:
+        """What is known about the log evidence of the exact GP at the parameters of the model, for GPR and SGPR."""
+        N = len(self.data.X)
+        if isinstance(model, GPR):
+            return {"log_evidence_per_datum": bound / N}
+        if isinstance(model, SGPR):
+            upper = float(model.upper_bound(self.X, self.y))
+            return {"upper_bound": upper, "gap_per_datum": (upper - bound) / N}
+        return {}
 
     def judge(self, model: Any, reference: str | None) -> dict[str, npt.NDArray]:
         """Bound and gradient at the reference row's parameters on one batch; the reference writes all of it down."""
@@ -148,20 +165,25 @@ class Row:
         return dataclasses.replace(model, jitter=jitter) if hasattr(model, "jitter") else model
 
     def map(self, model: Any) -> dict[str, npt.NDArray]:
-        """Predictions at all rows, where there are two inputs to draw a map of."""
+        """Predictions at all rows, where there are two inputs to draw a map of: as the truth is drawn."""
         if self.data.X_all is None:
             return {}
-        mean, variance = map(self.B.to_numpy, model.predict(self.array(self.data.X_all), observed=self.data.binary))
+        observed = bool(self.data.classes) or self.data.counts
+        mean, variance = map(self.B.to_numpy, model.predict(self.array(self.data.X_all), observed=observed))
+        if self.data.classes:
+            both = np.concatenate([1.0 - mean, mean], axis=1)
+            return {"map:probability": both if mean.shape[1] == 1 else mean}
         return {"map:mean": mean[:, 0], "map:sd": np.sqrt(variance[:, 0])}
 
 
 def inverted_matrix(model: Any) -> Array:
-    """The matrix whose inverse the method needs: Kuu, Kuu + diag(s), or Kff + sigma^2 I."""
-    if not hasattr(model, "posterior"):
+    """The matrix whose inverse the method needs: Kff + sigma^2 I, Kuu, or Kuu + diag(s)."""
+    if isinstance(model, GPR):
         K = model.kernel(model.X)[0]
         return K + model.likelihood.noise_variance * identity(K)
     Kuu = inducing_covariance(model)[0]
-    return model.posterior.inverse_target(Kuu) if isinstance(model.posterior, InverseFactored) else Kuu
+    posterior = getattr(model, "posterior", None)
+    return posterior.inverse_target(Kuu) if isinstance(posterior, InverseFactored) else Kuu
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
-"""Data ready for a model: split, and standardised with the training rows."""
+"""Data ready for a model: the task decided, split, and standardised with the training rows."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from agp.data._sources import Table, bundled, from_csv, from_npz
 
-__all__ = ["Dataset", "load"]
+__all__ = ["MAX_CLASSES", "Dataset", "TaskName", "load"]
 
 TEST_SHARE = 0.1
 """The share of the rows that is held out where the source names no test rows."""
+MAX_CLASSES = 20
+"""Targets with more different whole numbers are classes only where the user says so."""
+
+TaskName = Literal["auto", "regression", "classification"]
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Training and test rows in standard units: zero mean and unit spread of the training rows in every column.
 
-    Targets of two classes stay 0 and 1.
+    Classes stay whole numbers from 0 on, and counts stay counts.
     """
 
     name: str
@@ -28,14 +33,28 @@ class Dataset:
     """[N, 1]"""
     X_test: npt.NDArray
     y_test: npt.NDArray
-    binary: bool
-    """Whether the targets are two classes."""
+    classes: int = 0
+    """The number of classes, whose labels are 0 to classes - 1; 0 for regression."""
     columns: list[str] = field(default_factory=list)
     grid: tuple[int, int] | None = None
     """The rows and columns of an image whose cells, in order, are `X_all`."""
     X_all: npt.NDArray | None = None
     y_all: npt.NDArray | None = None
     """All rows in the order of the source, where there are two inputs."""
+    counts: bool = False
+    """Whether the targets are counts, in their own units."""
+
+    @property
+    def binary(self) -> bool:
+        """Whether the targets are two classes."""
+        return self.classes == 2
+
+    @property
+    def task(self) -> str:
+        """What is to be predicted, in words."""
+        if self.classes:
+            return f"classification, {self.classes} classes"
+        return "regression of counts" if self.counts else "regression"
 
     def describe(self) -> dict[str, object]:
         """Facts for a report."""
@@ -44,11 +63,20 @@ class Dataset:
             "rows": len(self.X),
             "test_rows": len(self.X_test),
             "inputs": self.X.shape[1],
-            "task": "two classes" if self.binary else "regression",
+            "task": self.task,
+            "classes": self.classes,
         }
 
 
-def load(data: str, *, target: str | None = None, split: int = 0, seed: int = 0) -> Dataset:
+def load(
+    data: str,
+    *,
+    target: str | None = None,
+    split: int = 0,
+    seed: int = 0,
+    task: TaskName = "auto",
+    counts: bool = False,
+) -> Dataset:
     """A data set by name, or a .csv or .npz file, split and standardised.
 
     Parameters
@@ -61,12 +89,20 @@ def load(data: str, *, target: str | None = None, split: int = 0, seed: int = 0)
         The column of test_masks in an .npz file.
     seed
         Of the random split where the source has none: the last tenth of a permutation is held out.
+    task
+        "auto": classification where the targets are the whole numbers 0 to C - 1, for some C from 2 to 20, and each
+        of them occurs at least twice; regression otherwise.
+    counts
+        Targets of a regression are counts, and stay as they are.
 
     Raises
     ------
     ValueError
-        For an unknown name (the known ones are listed) and for files that do not fit.
+        For an unknown name (the known ones are listed), files that do not fit, and targets that do not fit the task.
     """
+    if task not in ("auto", "regression", "classification"):
+        msg = f"unknown task {task!r}; known are auto, regression, classification."
+        raise ValueError(msg)
     path = Path(data)
     if path.suffix in (".csv", ".npz"):
         if not path.exists():
@@ -75,28 +111,76 @@ def load(data: str, *, target: str | None = None, split: int = 0, seed: int = 0)
         table = from_csv(path, target) if path.suffix == ".csv" else from_npz(path, split)
     else:
         table = bundled(data)
-    return _prepared(table, seed)
+    return _prepared(table, seed, task, counts)
 
 
-def _prepared(table: Table, seed: int) -> Dataset:
+def _prepared(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
     for name, values in (("X", table.X), ("y", table.y)):
         if not np.isfinite(values).all():
             row = int(np.argwhere(~np.isfinite(values))[0][0])
             msg = f"{table.name}: {name} has NaN or infinite entries, the first in row {row}; remove such rows."
             raise ValueError(msg)
-    binary = _is_binary(table)
+    classes = 0 if counts else _classes(table, task)
     test = _held_out(table, seed)
+    if classes:
+        _check_training_classes(table, table.y[~test], classes)
     X = _standardised(table.X, table.X[~test])
-    y = (table.y if binary else _standardised(table.y, table.y[~test]))[:, None]
+    y = (table.y if classes or counts else _standardised(table.y, table.y[~test]))[:, None]
     two = X.shape[1] == 2
     return Dataset(
-        table.name, X[~test], y[~test], X[test], y[test], binary, table.columns, table.grid,
-        X_all=X if two else None, y_all=y if two else None,
+        table.name, X[~test], y[~test], X[test], y[test], classes, table.columns, table.grid,
+        X_all=X if two else None, y_all=y if two else None, counts=counts,
     )  # fmt: skip
 
 
-def _is_binary(table: Table) -> bool:
-    return bool(np.isin(table.y, (0.0, 1.0)).all()) and len(np.unique(table.y)) == 2
+# -- the task ---------------------------------------------------------------------------------------------------------
+
+
+def _classes(table: Table, task: TaskName) -> int:
+    """The number of classes of the targets, 0 for regression."""
+    if task == "regression":
+        return 0
+    found, rows = np.unique(table.y, return_counts=True)
+    fit = bool((found == np.arange(len(found))).all()) and len(found) >= 2
+    if task == "classification":
+        if not fit:
+            raise ValueError(_not_classes(table.name, found))
+        return len(found)
+    if fit and len(found) <= MAX_CLASSES and rows.min() >= 2:
+        return len(found)
+    if table.whole:
+        msg = (
+            f"{table.name}: y is stored as whole numbers, {_span(found)}, which may be classes or not: say --task "
+            "regression, or number classes from 0 on without gaps, or store y as floats."
+        )
+        raise ValueError(msg)
+    return 0
+
+
+def _span(found: npt.NDArray) -> str:
+    return f"{len(found)} different ones from {found[0]:g} to {found[-1]:g}"
+
+
+def _not_classes(name: str, found: npt.NDArray) -> str:
+    whole = found == np.floor(found)
+    if not whole.all():
+        return f"{name}: labels must be whole numbers, but y has {found[~whole][0]:g}; use --task regression."
+    if len(found) == 1:
+        return f"{name}: all labels are {found[0]:g}; classification needs at least two classes."
+    return f"{name}: labels must be 0 to C - 1, each of them present, but y has {_span(found)}; number them anew."
+
+
+def _check_training_classes(table: Table, labels: npt.NDArray, classes: int) -> None:
+    missing = sorted(set(range(classes)) - set(labels.astype(int).tolist()))
+    if missing:
+        msg = (
+            f"{table.name}: class {missing[0]} has test rows but no training rows; name another split or seed, "
+            "or leave that class out."
+        )
+        raise ValueError(msg)
+
+
+# -- rows and units ---------------------------------------------------------------------------------------------------
 
 
 def _held_out(table: Table, seed: int) -> npt.NDArray:

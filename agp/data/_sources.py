@@ -29,6 +29,8 @@ class Table:
     """Names of the columns of X."""
     grid: tuple[int, int] | None = None
     """The rows and columns of an image of which X are the cells in order."""
+    whole: bool = False
+    """Whether the source stores the targets as whole numbers, not as floats."""
 
 
 def _elevation() -> Table:
@@ -57,6 +59,7 @@ BUNDLED: dict[str, tuple[str, str, Callable[[], Table]]] = {
     "elevation": ("matplotlib", "heights of a valley, 138,632 rows, 2 inputs", _elevation),
     "diabetes": ("scikit-learn", "disease progression, 442 rows, 10 inputs", _sklearn("diabetes")),
     "breast_cancer": ("scikit-learn", "two classes, 569 rows, 30 inputs", _sklearn("breast_cancer")),
+    "digits": ("scikit-learn", "ten classes, 1,797 rows, 64 inputs", _sklearn("digits")),
 }
 """The data sets that installed packages bundle: package, description, reader."""
 
@@ -146,10 +149,12 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     if X.ndim != 2 or y.shape != (X.shape[0],):
         msg = f"{path}: X has shape {X.shape} and y {y.shape}, but must be [N, D] and [N]."
         raise ValueError(msg)
-    if y.dtype.kind in "iu" and not np.isin(y, (0, 1)).all():
-        msg = f"{path}: y has whole numbers from {y.min()} to {y.max()}; classes must be 0 and 1, other targets floats."
-        raise ValueError(msg)
-    return Table(Path(path).stem, X.astype(np.float64), y.astype(np.float64), _test_mask(path, arrays, split))
+    for name, x in (("X", X), ("y", y)):
+        if x.dtype.kind not in "fiub":
+            msg = f"{path}: {name} has dtype {x.dtype}, but must hold real numbers."
+            raise ValueError(msg)
+    mask = _test_mask(path, arrays, split)
+    return Table(Path(path).stem, X.astype(float), y.astype(float), mask, whole=y.dtype.kind in "iu")
 
 
 def _test_mask(path: str | Path, arrays: dict[str, npt.NDArray], split: int) -> npt.NDArray | None:

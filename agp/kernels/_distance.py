@@ -26,8 +26,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
         return _by_differences(X, other, lengthscale)
 
     def by_expansion() -> Array:
-        r2 = _by_expansion(xs, zs)
-        return r2 * (1.0 - xp.eye(X.shape[0], **like(X))) if Z is None else r2
+        return _by_expansion(xs, zs)
 
     if differences or X.shape[1] <= FEW_COLUMNS:
         return by_differences()
@@ -53,8 +52,13 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
 def _by_expansion(xs: Array, zs: Array | None) -> Array:
     xp = backend_of(xs).xp
     x_squares = xp.sum(xs * xs, axis=-1)
-    z_squares = x_squares if zs is None else xp.sum(zs * zs, axis=-1)
-    r2 = x_squares[:, None] + z_squares[None, :] - 2.0 * inner_products(xs, zs)
+    if zs is None:
+        products = xs @ xs.mT
+        r2 = x_squares[:, None] + x_squares[None, :] - (products + products.mT)  # exactly symmetric
+        del products
+        away = ~xp.eye(xs.shape[0], dtype=xp.bool, device=xs.device)
+        return xp.where(away & (r2 > 0.0), r2, xp.zeros((), **like(r2)))
+    r2 = x_squares[:, None] + xp.sum(zs * zs, axis=-1)[None, :] + (-2.0 * xs) @ zs.mT
     return xp.where(r2 > 0.0, r2, xp.zeros((), **like(r2)))
 
 

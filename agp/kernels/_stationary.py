@@ -41,12 +41,13 @@ class Stationary(Kernel):
         del r2  # most profiles need it no longer
 
         def pullback(K_bar):
-            W = self.variance * (K_bar * slope())
-            X_bar, Z_bar, lengthscale_bar = pull_squared_distances(
-                W, X, Z, self.lengthscale, differences=self.differences
-            )
+            xp = backend_of(X).xp
+            W = K_bar * slope()
+            # bars of the variance-free kernel, small arrays, are multiplied by the variance in the end
+            bars = pull_squared_distances(W, X, Z, self.lengthscale, differences=self.differences)
             del W
-            variance_bar = backend_of(X).xp.sum(K_bar * g)
+            X_bar, Z_bar, lengthscale_bar = (None if x is None else self.variance * x for x in bars)
+            variance_bar = xp.sum(xp.vecdot(K_bar, g))
             bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
             return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
 
 __all__ = ["Likelihood", "Prediction"]
 
@@ -55,6 +55,32 @@ class Likelihood(ABC):
         pullback
             ``bar [N] -> (likelihood_bar, mu_bar [N, P], var_bar [N, P])``.
         """
+
+    def site_gradients(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Array]:
+        """alpha and beta [N, P]: to q, the likelihood of a datum is the site alpha f - beta (f - mu)^2 / 2.
+
+        alpha = E[d/df log p(y_n | f)] is the derivative of the expected log density with respect to the mean, and
+        beta = -E[d^2/df^2 log p(y_n | f)] is -2 times that with respect to the variance; beta >= 0 where the likelihood
+        is log-concave. Arguments as `expected_log_density`.
+
+        Raises
+        ------
+        TypeError
+            If the likelihood gives no such derivatives.
+        """
+        ell, pullback = self.expected_log_density(mu, var, y, draws)
+        _, alpha, var_bar = pullback(backend_of(ell).xp.ones_like(ell))
+        if alpha is None or var_bar is None:
+            name = type(self).__name__
+            msg = (
+                f"{name} gives no derivative of its expected log density with respect to the "
+                f"{'mean' if alpha is None else 'variance'}, which natural gradients and sites need; let the pullback "
+                "return it, or define site_gradients."
+            )
+            raise TypeError(msg)
+        return alpha, -2.0 * var_bar
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         """The noise that an estimate for so many rows and latent functions needs, from a NumPy generator.

@@ -28,12 +28,11 @@ from agp.linalg._triangular import (
 )
 
 __all__ = [
-    "block_diagonal",
-    "groups_of",
     "Gap",
     "InverseFactor",
     "StepRule",
     "add_jitter",
+    "block_diagonal",
     "cholesky",
     "cholesky_pullback",
     "congruence",
@@ -42,6 +41,7 @@ __all__ = [
     "diagonal",
     "doubling_step",
     "gram",
+    "groups_of",
     "identity",
     "inverse_factor",
     "inverse_residual",

@@ -14,6 +14,9 @@ __all__ = ["cholesky", "cholesky_pullback", "phi", "recorded_repairs", "report_r
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
 
+BLOCK = 128
+"""Blocks of this size or smaller are solved with as a whole."""
+
 _records: ContextVar[list[str] | None] = ContextVar("repairs", default=None)
 
 
@@ -110,10 +113,33 @@ def phi(A: Array) -> Array:
 def cholesky_pullback(L: Array, S_bar: Array) -> Array:
     """The cotangent of A = L L^T [M, M], symmetric, from the cotangent of the relative change of L.
 
-    With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = sym(L^-T Phi(S_bar) L^-1). A cotangent L_bar of L itself is
-    S_bar = L^T L_bar; most callers have S_bar at hand without that product.
+    With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1; of S_bar only the lower triangle is
+    read. A cotangent L_bar of L itself is S_bar = L^T L_bar; most callers have S_bar at hand without that product.
     """
-    B = backend_of(L)
-    left = B.solve_triangular(L, phi(S_bar), transpose=True)
-    both = B.solve_triangular(L, left.mT, transpose=True)
+    if L.shape[-1] <= BLOCK:
+        return _dense_pullback(L, S_bar)
+    # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, most of them
+    # in products, where two triangular solves need twice as many
+    xp = backend_of(L).xp
+    h = L.shape[-1] // 2
+    L11, L21, L22 = L[:h, :h], L[h:, :h], L[h:, h:]
+    W22 = cholesky_pullback(L22, S_bar[h:, h:])
+    # L22^T (W21 L11 + W22 L21) = S21
+    known = W22 @ L21
+    rest = _solve_transposed(L22, 0.5 * S_bar[h:, :h]) - known
+    W12 = _solve_transposed(L11, rest.mT)
+    # L11^T W11 L11 = S11 - Q - Q^T, Q = L21^T (W21 L11 + W22 L21 / 2); doubled, since Phi will halve it
+    Q = L21.mT @ (2.0 * rest + known)
+    W11 = cholesky_pullback(L11, S_bar[:h, :h] - Q - Q.mT)
+    return xp.concat([xp.concat([W11, W12], axis=-1), xp.concat([W12.mT, W22], axis=-1)], axis=-2)
+
+
+def _dense_pullback(L: Array, S_bar: Array) -> Array:
+    # sym(L^-T Phi(S_bar) L^-1) by two solves
+    both = _solve_transposed(L, _solve_transposed(L, phi(S_bar)).mT)
     return 0.5 * (both + both.mT)
+
+
+def _solve_transposed(L: Array, X: Array) -> Array:
+    """L^-T X, for lower L [M, M] and X [M, N]."""
+    return backend_of(L).solve_triangular(L, X, transpose=True)

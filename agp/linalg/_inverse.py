@@ -12,23 +12,22 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 from agp.linalg._jitter import identity
+from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram, lower_times_lower
 
 __all__ = [
+    "Gap",
     "InverseFactor",
-    "StepRule",
-    "constant_step",
     "inverse_factor",
     "inverse_residual",
     "largest_eigenvalue",
     "natural_step",
-    "safe_step",
     "starting_factor",
     "starting_vector",
 ]
 
-StepRule = Callable[[Array, Array], Array]
-"""The step size gamma from the count of steps so far and the largest eigenvalue of B, both 0-d arrays."""
+Gap = Callable[[Array, Array, Array], Array]
+"""How far L [M, M] is from done, 0-d, from A [M, M], L and the lower triangle of B = L^T A L [M, M]."""
 
 COLD_START = 100.0
 """A factor is thrown away at the start of a call if the largest eigenvalue of B exceeds this."""
@@ -51,16 +50,8 @@ class InverseFactor(NamedTuple):
     """1 if the given factor was thrown away, 0-d."""
     vector: Array
     """The last power iterate [M], to start the next call's eigenvalue estimates from."""
-
-
-def constant_step(gamma: float) -> StepRule:
-    """The same step size always: 1 is right for warm starts with a slowly moving A."""
-    return lambda count, eigenvalue: gamma + 0.0 * eigenvalue
-
-
-def safe_step(count: Array, eigenvalue: Array) -> Array:
-    """min(1, 1.5 / lambda_max(B)): decreases l strictly and keeps diag L positive from every start."""
-    return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
+    gap: Array
+    """What fell below the tolerance, or would not: the residual unless another gap was asked for, 0-d."""
 
 
 def starting_factor(A: Array) -> Array:
@@ -124,6 +115,7 @@ class _Carry(NamedTuple):
     B: Array
     merit: Array
     residual: Array
+    gap: Array
     best: Array
     stale: Array
     damping: Array
@@ -139,8 +131,12 @@ def inverse_factor(
     step: StepRule = safe_step,
     patience: int = 5,
     vector: Array | None = None,
+    gap: Gap | None = None,
 ) -> InverseFactor:
     """The Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
+
+    Three things end the iteration, whichever comes first: the residual (or another `gap`) falls below the tolerance, it
+    stays on a plateau, or the steps are used up.
 
     Parameters
     ----------
@@ -154,12 +150,15 @@ def inverse_factor(
     max_steps
         Steps at most.
     step
-        The rule for the step size.
+        The rule for the step size; its count starts at zero in each call.
     patience
-        Stop after so many steps in a row that improve neither the residual nor l(L): the floor of the
-        precision is reached.
+        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L): the floor of
+        the precision is reached. A shorter step counts by its length, so that the small steps with which a schedule
+        begins do not use the patience up.
     vector
         `InverseFactor.vector` of the previous call.
+    gap
+        What takes the place of the residual in the tests, evaluated once for each step.
 
     Returns
     -------
@@ -177,15 +176,16 @@ def inverse_factor(
 
     def unfinished(*carry: Array) -> Array:
         c = _Carry(*carry)
-        return (c.residual >= tolerance) & (c.count < max_steps) & (c.stale < patience)
+        return (c.gap >= tolerance) & (c.count < max_steps) & (c.stale < patience)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
-        return _advance(A, step, _Carry(*carry))
+        return _advance(A, step, gap, _Carry(*carry))
 
     residual = _residual(B)
-    first = _Carry(zero, L, B, _merit(L, B), residual, residual, zero, zero + 1.0, vector)
+    measured = residual if gap is None else gap(A, L, B)
+    first = _Carry(zero, L, B, _merit(L, B), residual, measured, measured, zero, zero + 1.0, vector)
     last = _Carry(*backend.while_loop(unfinished, advance, first))
-    return InverseFactor(last.L, last.residual, last.count, restarts, last.vector)
+    return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap)
 
 
 def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, Array, Array]:
@@ -200,7 +200,7 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     return backend.cond(usable, lambda: (start, B, zero), lambda: (cold, gram(A, cold), zero + 1.0))
 
 
-def _advance(A: Array, step: StepRule, c: _Carry) -> tuple[Array, ...]:
+def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Array, ...]:
     xp = backend_of(A).xp
     eigenvalue, vector = largest_eigenvalue(c.B, c.vector)
     L, B, eigenvalue = _rescued(c.L, c.B, eigenvalue)
@@ -215,16 +215,18 @@ def _advance(A: Array, step: StepRule, c: _Carry) -> tuple[Array, ...]:
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
     near = c.residual * math.sqrt(A.shape[-1]) < BASIN
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))
-    residual = xp.where(accept, residual, c.residual)
-    improved = (residual < c.best) | (merit < c.merit - rounding)
+    measured = xp.where(accept, residual if gap is None else gap(A, L_new, B_new), c.gap)
+    improved = (measured < c.best) | (merit < c.merit - rounding)
+    spent = xp.where(accept, xp.minimum(gamma, xp.ones_like(gamma)), xp.ones_like(gamma))
     return _Carry(
         count=c.count + 1.0,
         L=xp.where(accept, L_new, c.L),
         B=xp.where(accept, B_new, c.B),
         merit=xp.where(accept, merit, c.merit),
-        residual=residual,
-        best=xp.where(residual < c.best, residual, c.best),
-        stale=xp.where(improved, xp.zeros_like(c.stale), c.stale + 1.0),
+        residual=xp.where(accept, residual, c.residual),
+        gap=measured,
+        best=xp.where(measured < c.best, measured, c.best),
+        stale=xp.where(improved, xp.zeros_like(c.stale), c.stale + spent),
         damping=xp.where(accept, xp.ones_like(c.damping), 0.5 * c.damping),
         vector=xp.where(xp.isfinite(eigenvalue), vector, c.vector),
     )

@@ -24,6 +24,9 @@ __all__ = [
 BLOCK = 128
 """Blocks of this size or smaller are multiplied densely."""
 
+JOINED = 512
+"""So are they where only one triangle of a result is wanted: putting blocks together costs passes over memory."""
+
 
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
     h = L.shape[-1] // 2
@@ -48,7 +51,7 @@ def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
 
 def lower_of(X: Array, Y: Array) -> Array:
     """The lower triangle of X Y, for X [M, K] and Y [K, M]."""
-    if X.shape[-2] <= BLOCK:
+    if X.shape[-2] <= JOINED:
         return backend_of(X).xp.tril(X @ Y)
     X1, X2 = _rows(X)
     Y1, Y2 = _columns(Y)

@@ -3,9 +3,27 @@
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._sgpr import SGPR
+from agp.models._sites import SiteModel, SiteView
 from agp.models._solve import SOLVEGP
 from agp.models._solve_regression import SOLVEGPR
 from agp.models._start import constant_data, detached, placed
 from agp.models._svgp import SVGP
+from agp.models._tsvgp import TSVGP
+from agp.models._tvgp import TVGP
 
-__all__ = ["GPR", "SGPR", "SOLVEGP", "SOLVEGPR", "SVGP", "Conditioned", "Model", "constant_data", "detached", "placed"]
+__all__ = [
+    "GPR",
+    "SGPR",
+    "SOLVEGP",
+    "SOLVEGPR",
+    "SVGP",
+    "TSVGP",
+    "TVGP",
+    "Conditioned",
+    "Model",
+    "SiteModel",
+    "SiteView",
+    "constant_data",
+    "detached",
+    "placed",
+]

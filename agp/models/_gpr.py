@@ -1,5 +1,6 @@
 """Exact GP regression."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -12,7 +13,8 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model
-from agp.models._start import constant_data, detached, gaussian_only, started
+from agp.models._start import constant_data, gaussian_only, started, started_model
+from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["GPR", "check_same_data"]
 
@@ -35,8 +37,8 @@ class GPR(Model):
         The prior covariance of f, and `Gaussian` noise.
     X, y
         The data [N, D] and [N, P], which prediction needs.
-    mean_function
-        The prior mean h of f.
+    mean_function, priors
+        As `SVGP`.
     """
 
     kernel: Kernel
@@ -44,6 +46,7 @@ class GPR(Model):
     X: Array = tree.constant()
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
+    priors: Priors = ()
 
     stochastic: ClassVar[bool] = False
 
@@ -57,6 +60,7 @@ class GPR(Model):
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
         mean_function: Mean | None = None,
+        priors: Mapping[str, Prior] | None = None,
     ) -> Self:
         """A model ready to be trained; arguments and errors as `SVGP.from_data`.
 
@@ -70,7 +74,7 @@ class GPR(Model):
         kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
         copy = backend_of(X).xp.asarray
         data = copy(X, copy=True), copy(y, copy=True)
-        return detached(cls(kernel, likelihood, *data, mean_function))  # type: ignore[arg-type]
+        return started_model(cls(kernel, likelihood, *data, mean_function, as_priors(priors)))  # type: ignore[arg-type]
 
     @property
     def outputs(self) -> int:

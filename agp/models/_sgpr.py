@@ -1,5 +1,6 @@
 """Sparse GP regression with the optimal q(u)."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from agp import tree
@@ -7,15 +8,17 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
 from agp.checks import check_data
+from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
 from agp.models._gpr import check_same_data
-from agp.models._start import checked_jitter, chosen_inducing, constant_data, detached, gaussian_only, started
+from agp.models._start import checked_jitter, chosen_inducing, constant_data, gaussian_only, started, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
+from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["SGPR", "shared_covariance"]
 
@@ -50,8 +53,8 @@ class SGPR(Model):
         The data [N, D] and [N, P], which prediction needs: N (D + P) numbers, which checkpoints hold as well.
     jitter
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
-    mean_function
-        The prior mean h of f.
+    mean_function, priors
+        As `SVGP`.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -63,6 +66,7 @@ class SGPR(Model):
     y: Array = tree.constant()
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    priors: Priors = ()
 
     stochastic: ClassVar[bool] = False
 
@@ -78,6 +82,8 @@ class SGPR(Model):
         mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
+        inducing: How = "kmeans",
+        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
@@ -91,10 +97,11 @@ class SGPR(Model):
         X, y = constant_data(X, y)
         y = check_data(X, y)
         kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
-        Z = chosen_inducing(X, Z, num_inducing, seed)
+        Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
         copy = backend_of(X).xp.asarray
         data = copy(X, copy=True), copy(y, copy=True)
-        return detached(cls(kernel, likelihood, Z, *data, checked_jitter(jitter), mean_function))  # type: ignore[arg-type]
+        settings = checked_jitter(jitter), mean_function, as_priors(priors)
+        return started_model(cls(kernel, likelihood, Z, *data, *settings))  # type: ignore[arg-type]
 
     @property
     def outputs(self) -> int:
@@ -134,7 +141,7 @@ class SGPR(Model):
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
         _, LB, c, _ = self._posterior()
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function)
+        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
 
     def conditioned(self) -> Conditioned:
         Lu, LB, c, _ = self._posterior()

@@ -1,21 +1,24 @@
 """SOLVE-GP: sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.checks import check_inputs, check_like, check_whole
+from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import groups_of
 from agp.means import Mean
-from agp.models._start import NUM_INDUCING, chosen_inducing, constant_data
+from agp.models._start import NUM_INDUCING, constant_data
 from agp.models._svgp import SVGP
 from agp.posteriors import Orthogonal, Whitened, inducing_covariance
 from agp.posteriors._white import WhitePosterior
+from agp.priors import Prior
 
-__all__ = ["SOLVEGP", "chosen_groups"]
+__all__ = ["SOLVEGP", "check_groups"]
 
 
 @tree.model
@@ -45,6 +48,8 @@ class SOLVEGP(SVGP):
         num_orthogonal: int | None = None,
         Z: Array | None = None,
         O: Array | None = None,  # noqa: E741 - the name that the field uses
+        inducing: How = "kmeans",
+        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
@@ -52,7 +57,7 @@ class SOLVEGP(SVGP):
 
         Parameters
         ----------
-        X, y, kernel, likelihood, mean_function, seed, jitter
+        X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
             As `SVGP.from_data`.
         posterior
             The class of q of both groups: `Whitened` (default) or `Marginal`; or one that is made for groups, such as
@@ -61,7 +66,7 @@ class SOLVEGP(SVGP):
             The class of q of the second group, if it is another: `PriorSpread` gives the orthogonally decoupled GP.
         num_inducing, num_orthogonal
             M and M2 (default: 128, or half of N if that is less; and as many again). M2 = 0 is an ordinary SVGP. All
-            are chosen together by k-means++; the first M become the first group.
+            are chosen together, by k-means++ or as `inducing` says; the first M become the first group.
         Z, O
             The inducing inputs [M, D] and [M2, D] themselves, both or neither; O may have no rows.
 
@@ -71,13 +76,14 @@ class SOLVEGP(SVGP):
             Also if only one of Z and O is given, or M + M2 exceeds N.
         """
         (X,) = constant_data(X)
-        union, sizes = chosen_groups(X, Z, O, num_inducing, num_orthogonal, seed)
+        union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
         if isinstance(posterior, type) and issubclass(posterior, WhitePosterior) and posterior is not Orthogonal:
             start = partial(Orthogonal.from_prior, sizes=sizes, parts=(posterior, second or posterior)[: len(sizes)])
         else:
             start = partial(getattr(posterior, "from_prior", posterior), sizes=sizes)
         parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
-        return super().from_data(X, y, posterior=start, Z=union, seed=seed, jitter=jitter, **parts)
+        parts |= {"num_inducing": sum(sizes), "inducing": inducing, "priors": priors, "seed": seed, "jitter": jitter}
+        return super().from_data(X, y, posterior=start, Z=union, **parts)
 
     @property
     def groups(self) -> tuple[Array, ...]:
@@ -85,19 +91,24 @@ class SOLVEGP(SVGP):
         return tuple(self.Z[rows, :] for rows in groups_of(self.posterior.sizes))  # type: ignore[attr-defined]
 
     def structured_posterior(self) -> tuple[Array, Array]:
-        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O."""
-        return self.posterior.structured(inducing_covariance(self)[0])  # type: ignore[attr-defined]
+        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O.
+
+        With J = Kvu Kuu^-1 and an `Orthogonal` posterior q(u) q(v - J u) of u = f(Z) - h and v = f(O) - h, the mean is
+        [m_u; m_v + J m_u] and the covariance [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
+        """
+        Kuu, q = inducing_covariance(self)[0], self.posterior
+        factor = q.factorise(Kuu)[0]
+        return q.project_mean(factor, Kuu), q.project_covariance(factor, Kuu, Kuu)
 
 
-def chosen_groups(
+def check_groups(
     X: Array,
     Z: Array | None,
     O: Array | None,  # noqa: E741
     num_inducing: int | None,
     num_orthogonal: int | None,
-    seed: int,
-) -> tuple[Array, tuple[int, ...]]:
-    """Both groups of inducing inputs, one after the other, and their sizes; an empty second group is left out."""
+) -> tuple[Array | None, tuple[int, ...]]:
+    """The given groups of inducing inputs, one after the other, and the sizes; an empty second group is left out."""
     if (Z is None) != (O is None):
         msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
         raise ValueError(msg)
@@ -117,4 +128,4 @@ def chosen_groups(
             msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {X.shape[0]} rows; use fewer."
             raise ValueError(msg)
         union, sizes = None, (M, M2)
-    return chosen_inducing(X, union, sum(sizes), seed), sizes if sizes[1] else sizes[:1]
+    return union, sizes if sizes[1] else sizes[:1]

@@ -1,5 +1,7 @@
 """Regression with two orthogonal groups of inducing inputs and the optimal q: the collapsed SOLVE-GP."""
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -9,6 +11,7 @@ from agp.bounds import collapsed_bound, collapsed_posterior, evidence_upper_boun
 from agp.bounds._collapsed import totals_of
 from agp.bounds._orthogonal import optimal_first_group
 from agp.checks import check_data
+from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
@@ -16,9 +19,17 @@ from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
 from agp.models._gpr import check_same_data
 from agp.models._sgpr import shared_covariance
-from agp.models._solve import SOLVEGP, chosen_groups
-from agp.models._start import checked_jitter, constant_data, detached, gaussian_only, started
+from agp.models._solve import SOLVEGP, check_groups
+from agp.models._start import (
+    checked_jitter,
+    chosen_inducing,
+    constant_data,
+    gaussian_only,
+    started,
+    started_model,
+)
 from agp.posteriors import Orthogonal, Posterior, inducing_covariance
+from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["SOLVEGPR"]
 
@@ -48,8 +59,8 @@ class SOLVEGPR(Model):
         Predictions are those of the optimal q(u) q(v) all the same.
     jitter
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
-    mean_function
-        The prior mean h of f.
+    mean_function, priors
+        As `SVGP`.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
@@ -64,6 +75,7 @@ class SOLVEGPR(Model):
     tight: bool = False
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    priors: Priors = ()
 
     stochastic: ClassVar[bool] = False
 
@@ -83,6 +95,8 @@ class SOLVEGPR(Model):
         num_orthogonal: int | None = None,
         Z: Array | None = None,
         O: Array | None = None,  # noqa: E741 - the name that the field uses
+        inducing: How = "kmeans",
+        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
@@ -99,15 +113,17 @@ class SOLVEGPR(Model):
         X, y = constant_data(X, y)
         y = check_data(X, y)
         kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
-        Z, sizes = chosen_groups(X, Z, O, num_inducing, num_orthogonal, seed)
+        union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
+        Z = chosen_inducing(X, union, kernel, sum(sizes), how=inducing, seed=seed)
         copy = backend_of(X).xp.asarray
         data = copy(X, copy=True), copy(y, copy=True)
-        model = cls(kernel, likelihood, Z, *data, sizes, None, tight, checked_jitter(jitter), mean_function)  # type: ignore[arg-type]
+        settings = tight, checked_jitter(jitter), mean_function, as_priors(priors)
+        model = cls(kernel, likelihood, Z, *data, sizes, None, *settings)  # type: ignore[arg-type]
         q = None
         if second is not None and len(sizes) == 2:
             L = cholesky(inducing_covariance(model)[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             q = second.from_prior(L @ L.mT, y.shape[1])
-        return detached(cls(kernel, model.likelihood, Z, *data, sizes, q, tight, model.jitter, mean_function))
+        return started_model(dataclasses.replace(model, second=q))
 
     @property
     def outputs(self) -> int:
@@ -146,7 +162,7 @@ class SOLVEGPR(Model):
         """The SOLVE-GP with the same parameters and the optimal q: same bound, same predictions, without the data."""
         parts = self._optimal() if self.second is None else self._optimal_first()
         q = Orthogonal(parts, self.sizes)
-        return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function)
+        return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function, self.priors)
 
     def _optimal(self) -> tuple[Any, ...]:
         rows = self._block_rows(self.X, MEMORY)

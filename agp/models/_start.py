@@ -6,10 +6,11 @@ from typing import Any, NamedTuple, TypeVar
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_inputs, check_like, check_parameters, check_whole
-from agp.inducing import kmeans
+from agp.inducing import How, choose
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
+from agp.priors import check_priors
 
 __all__ = [
     "Parts",
@@ -20,6 +21,7 @@ __all__ = [
     "gaussian_only",
     "placed",
     "started",
+    "started_model",
 ]
 
 NUM_INDUCING = 128
@@ -114,18 +116,26 @@ def detached(model: T) -> T:
     return tree.with_leaves(model, {name: backend_of(x).stop_gradient(x) for name, x in tree.leaves(model).items()})
 
 
-def chosen_inducing(X: Array, Z: Array | None, num_inducing: int | None, seed: int) -> Array:
+def started_model(model: T) -> T:
+    """A model fresh from its data: detached, and its priors checked."""
+    check_priors(model)
+    return detached(model)
+
+
+def chosen_inducing(
+    X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, *, how: How = "kmeans", seed: int = 0
+) -> Array:
     """The given inducing inputs, checked and copied, or as many as wanted, chosen among X [N, D]."""
     if Z is None:
-        usual = min(NUM_INDUCING, X.shape[0])
-        return kmeans(X, usual if num_inducing is None else check_whole("num_inducing", num_inducing), seed=seed)
+        M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
+        return choose(X, kernel, M, seed=seed, how=how)
     check_inputs("Z", Z)
     check_like("Z", Z, "X", X)
     if Z.shape[0] > X.shape[0]:
         msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
         raise ValueError(msg)
     if Z.shape[1] != X.shape[1]:
-        msg = f"Z has {Z.shape[1]} columns, X has {X.shape[1]}; they must live in one space."
+        msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
         raise ValueError(msg)
     return backend_of(Z).xp.asarray(*constant_data(Z), copy=True)
 

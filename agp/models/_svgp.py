@@ -1,7 +1,7 @@
 """Sparse variational GPs: one model for every parameterisation of q(u)."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -9,11 +9,12 @@ from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import blocked_elbo, elbo
 from agp.checks import check_data
+from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._start import checked_jitter, chosen_inducing, constant_data, detached, started
+from agp.models._start import checked_jitter, chosen_inducing, constant_data, started, started_model
 from agp.posteriors import (
     Posterior,
     Relaxed,
@@ -23,6 +24,7 @@ from agp.posteriors import (
     project_covariance,
     project_mean,
 )
+from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["SVGP"]
 
@@ -45,6 +47,8 @@ class SVGP(Model):
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
     mean_function
         The prior mean h of f; q(u) is that of f - h.
+    priors
+        Pairs of a pattern of leaf names and an `agp.priors.Prior`: training then finds the largest posterior density.
     """
 
     kernel: Kernel
@@ -53,6 +57,7 @@ class SVGP(Model):
     Z: Array = tree.param()
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    priors: Priors = ()
 
     stochastic: ClassVar[bool] = True
 
@@ -69,6 +74,8 @@ class SVGP(Model):
         mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
+        inducing: How = "kmeans",
+        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
@@ -86,11 +93,16 @@ class SVGP(Model):
             `RBF` with a lengthscale for each column, `Gaussian` and `ZeroMean` by default. Leaves may be numbers; those
             left None start at values that suit the data.
         num_inducing
-            M, at most N (default: 128, or N if that is less); Z is then chosen by k-means++ with the seed.
+            M, at most N (default: 128, or N if that is less).
         Z
             The inducing inputs themselves [M, D].
+        inducing
+            How inducing inputs are chosen where Z is not given: "kmeans", "random", "greedy-variance", or a function of
+            (X, kernel, M, seed).
+        priors
+            Priors of hyperparameters by pattern of leaf names, such as ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
         seed
-            For k-means++.
+            Of the choice of inducing inputs.
         jitter
             See the class.
 
@@ -103,11 +115,11 @@ class SVGP(Model):
         X, y = constant_data(X, y)
         y = check_data(X, y)
         kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
-        Z = chosen_inducing(X, Z, num_inducing, seed)
-        prior = cls(kernel, likelihood, None, Z, checked_jitter(jitter), mean_function)  # type: ignore[arg-type]
+        Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
+        prior = cls(kernel, likelihood, None, Z, checked_jitter(jitter), mean_function, as_priors(priors))  # type: ignore[arg-type]
         start = posterior.from_prior if isinstance(posterior, type) else posterior
         q = start(inducing_covariance(prior)[0], likelihood.latents(y.shape[1]))
-        return detached(dataclasses.replace(prior, posterior=q))
+        return started_model(dataclasses.replace(prior, posterior=q))
 
     @property
     def outputs(self) -> int:

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from agp.data import Dataset
@@ -35,36 +37,75 @@ def plot_curves(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def plot_map(path: Path, data: Dataset, reference: str | Path, method: str) -> None:
-    """Truth, predicted mean and standard deviation over two inputs, all in the standard units of the data."""
+    """Truth and predictions over two inputs: mean and standard deviation, or for classes the most probable one.
+
+    In the standard units of the data; classes and counts in their own.
+    """
     assert data.X_all is not None
     assert data.y_all is not None
     with np.load(reference) as file:
-        mean, sd = file["map:mean"], file["map:sd"]
+        arrays = {name: file[name] for name in file.files if name.startswith("map:")}
         Z = file["leaf:Z"] if "leaf:Z" in file.files else None
     figure = Figure(figsize=(14, 4.3), layout="constrained")
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
-    truth = data.y_all[:, 0]
-    low, high = np.percentile(truth, [0.5, 99.5])
-    for ax, values, title, limits, colours in (
-        (panels[0], truth, "truth", (low, high), "terrain"),
-        (panels[1], mean, "predicted mean", (low, high), "terrain"),
-        (panels[2], sd, "predicted standard deviation", (None, None), "magma"),
-    ):
-        image = _paint(ax, data, values, limits, colours)
-        ax.set(title=title, xlabel=_column(data, 0))
-        figure.colorbar(image, ax=ax)
+    draw = _draw_classes if data.classes else _draw_values
+    draw(figure, panels, data, arrays)
     if Z is not None:
-        panels[2].plot(Z[:, 0], Z[:, 1], ".", color="white", markersize=2, label="inducing inputs")
+        panels[2].autoscale(False)  # some inducing inputs may lie outside of the data
+        dots = {"color": "white", "markeredgecolor": "black", "markeredgewidth": 0.4}
+        panels[2].plot(Z[:, 0], Z[:, 1], "o", markersize=2.5, label="inducing inputs", **dots)
         panels[2].legend(loc="lower right", fontsize=7)
+    for ax in panels:
+        ax.set_xlabel(_column(data, 0))
     panels[0].set_ylabel(_column(data, 1))
-    figure.suptitle(f"{data.name}, {method} (standard units)")
+    units = "inputs in standard units" if data.classes or data.counts else "standard units"
+    figure.suptitle(f"{data.name}, {method} ({units})")
     figure.savefig(path, dpi=150)
 
 
-def _paint(ax: Axes, data: Dataset, values: npt.NDArray, limits: tuple[Any, Any], colours: str) -> Any:
+def _draw_values(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, npt.NDArray]) -> None:
+    assert data.y_all is not None
+    truth = data.y_all[:, 0]
+    low, high = np.percentile(truth, [0.5, 99.5])
+    # single points vanish where colours end in white
+    heights, spread = ("viridis", "plasma") if data.grid is None else ("terrain", "magma")
+    for ax, values, title, limits, colours in (
+        (panels[0], truth, "truth", (low, high), heights),
+        (panels[1], arrays["map:mean"], "predicted mean", (low, high), heights),
+        (panels[2], arrays["map:sd"], "predicted standard deviation", (None, None), spread),
+    ):
+        image = _paint(ax, data, values, {"vmin": limits[0], "vmax": limits[1], "cmap": colours})
+        ax.set_title(title)
+        figure.colorbar(image, ax=ax)
+
+
+def _draw_classes(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, npt.NDArray]) -> None:
+    assert data.y_all is not None
+    probability = arrays["map:probability"]
+    C = data.classes
+    colours = {"cmap": _class_colours(C), "vmin": -0.5, "vmax": C - 0.5}
+    chosen = np.argmax(probability, axis=1)
+    for ax, values, title in (
+        (panels[0], data.y_all[:, 0], "truth"),
+        (panels[1], chosen.astype(float), "most probable class"),
+    ):
+        image = _paint(ax, data, values, colours)
+        ax.set_title(title)
+        figure.colorbar(image, ax=ax, ticks=range(C), label="class")
+    certainty = _paint(panels[2], data, probability.max(axis=1), {"cmap": "viridis", "vmin": 1.0 / C, "vmax": 1.0})
+    panels[2].set_title("its probability")
+    figure.colorbar(certainty, ax=panels[2])
+
+
+def _class_colours(C: int) -> Any:
+    if C <= 10:
+        return ListedColormap([colormaps["tab10"](c) for c in range(C)])
+    return colormaps["tab20" if C <= 20 else "turbo"].resampled(C)
+
+
+def _paint(ax: Axes, data: Dataset, values: npt.NDArray, style: dict[str, Any]) -> Any:
     x = data.X_all
     assert x is not None
-    style: dict[str, Any] = {"vmin": limits[0], "vmax": limits[1], "cmap": colours}
     if data.grid is None:
         return ax.scatter(x[:, 0], x[:, 1], c=values, s=6, **style)
     extent = (x[:, 0].min(), x[:, 0].max(), x[:, 1].max(), x[:, 1].min())

@@ -1,9 +1,12 @@
 """Stage (b): from covariances to marginals and KL divergences, one file for each parameterisation of q(u)."""
 
 from agp.posteriors._base import InverseFactored, Posterior
+from agp.posteriors._dual import Dual, Tied
+from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
+from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._process import (
     factorise,
@@ -15,22 +18,30 @@ from agp.posteriors._process import (
     project_mean,
 )
 from agp.posteriors._relaxed import Relaxed
+from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
 from agp.posteriors._whitened import Whitened
 
 __all__ = [
+    "Dual",
+    "DualInverseFree",
     "InverseFactored",
     "InverseFree",
     "LikelihoodForm",
     "Marginal",
+    "NaturalState",
     "Orthogonal",
     "Posterior",
     "PriorSpread",
     "Relaxed",
+    "RelaxedOrthogonal",
+    "RelaxedUnion",
+    "Tied",
     "Whitened",
     "factorise",
     "inducing_covariance",
     "kl_divergence",
     "marginals",
+    "natural_state",
     "project",
     "project_covariance",
     "project_mean",

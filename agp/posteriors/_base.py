@@ -1,13 +1,17 @@
 """What every parameterisation of q(u) offers, in three steps, each with its pullback."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeAlias
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import inverse_factor, inverse_residual, report_repair
+from agp.linalg import InverseFactor, inverse_factor, inverse_residual, report_repair
 
-__all__ = ["InverseFactored", "Posterior"]
+__all__ = ["Draws", "InverseFactored", "Posterior"]
+
+Draws: TypeAlias = Mapping[str, Array] | None
+"""Noise and probes by name, as a batch brings them."""
 
 STALE = 0.1
 """The residual of an inverse factor above which predictions bring it up to date first."""
@@ -25,6 +29,14 @@ class Posterior(ABC):
     @abstractmethod
     def outputs(self) -> int:
         """The number of outputs P."""
+
+    @property
+    def unit_powers(self) -> Mapping[str, int]:
+        """The power of the unit of f in which parameters with real entries are measured, by leaf; 0 if left out.
+
+        The steps of training are measured likewise.
+        """
+        return {}
 
     @abstractmethod
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
@@ -63,6 +75,17 @@ class Posterior(ABC):
     def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
         """The joint covariances [P, N, N] of f at N inputs, for Kuf [M, N] and Kff [N, N]."""
 
+    def draws(self, rng: Any, /) -> dict[str, Any]:
+        """The noise that an evaluation in training needs, as host arrays by name, from a NumPy generator; usually none.
+
+        Unlike the noise of a likelihood, it belongs to no rows.
+        """
+        return {}
+
+    def drawn(self, draws: Draws, /) -> tuple["Posterior", Draws]:
+        """The posterior that uses those draws that are its own, usually itself, and the others."""
+        return self, draws
+
     def refreshed(self, Kuu: Array, /) -> Self:
         """The posterior whose auxiliary arrays fit Kuu [M, M], as far as predictions need it; usually itself."""
         return self
@@ -74,26 +97,35 @@ class Posterior(ABC):
 
 
 class InverseFactored(Posterior):
-    """A posterior whose auxiliary `inverse_factor` L [M, M] follows an inverse by matrix products alone.
+    """A posterior with auxiliary leaves L [M, M], lower triangular, that follow inverses by matrix products alone.
 
-    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(Kuu)` during training.
+    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(Kuu, name)` during training, for each
+    leaf named in `inverse_factors`, in that order: a later target may depend on an earlier factor.
     """
 
-    inverse_factor: Array
+    inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
 
     @abstractmethod
-    def inverse_target(self, Kuu: Array, /) -> Array:
-        """The matrix [M, M] whose inverse L L^T approximates, for a prior covariance Kuu [M, M]."""
+    def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
+        """The matrix whose inverse the named factor (by default the first) gives, for a prior covariance Kuu [M, M]."""
+
+    def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
+        """`agp.linalg.inverse_factor` of the named target, from the present factor on, with these settings."""
+        return inverse_factor(self.inverse_target(Kuu, name), getattr(self, name), **settings)
 
     def refreshed(self, Kuu: Array, /) -> Self:
-        B = backend_of(Kuu)
-        target = self.inverse_target(Kuu)
-        residual = inverse_residual(target, self.inverse_factor)
-        if not B.is_concrete(residual) or bool(residual <= STALE):
+        current = self
+        for name in self.inverse_factors:
+            current = current._one_refreshed(Kuu, name)
+        return current
+
+    def _one_refreshed(self, Kuu: Array, name: str) -> Self:
+        residual = inverse_residual(self.inverse_target(Kuu, name), getattr(self, name))
+        if not backend_of(Kuu).is_concrete(residual) or bool(residual <= STALE):
             return self
-        found = inverse_factor(target, self.inverse_factor)
+        found = self.inverted(Kuu, name)
         report_repair(
-            f"the inverse factor did not fit the parameters (residual {float(residual):.2g}); for predictions it was "
-            f"brought up to date (residual {float(found.residual):.2g}). Train with InverseUpdate to keep it so."
+            f"the {name.replace('_', ' ')} did not fit the parameters (residual {float(residual):.2g}); for predictions "
+            f"it was brought up to date (residual {float(found.residual):.2g}). Train with InverseUpdate to keep it so."
         )
-        return tree.with_leaves(self, {"inverse_factor": found.factor})
+        return tree.with_leaves(self, {name: found.factor})

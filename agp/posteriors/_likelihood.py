@@ -4,6 +4,7 @@ It is the posterior that pseudo-observations of u with noise variances s would g
 its inverse factor has converged.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from agp import tree
@@ -44,6 +45,10 @@ class LikelihoodForm(Posterior):
     @property
     def outputs(self) -> int:
         return self.mean.shape[1]
+
+    @property
+    def unit_powers(self) -> Mapping[str, int]:
+        return {"mean": 1 if self.preconditioned else -1}
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
         xp = backend_of(Kuu).xp

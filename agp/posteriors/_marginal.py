@@ -1,5 +1,6 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
+from collections.abc import Mapping
 from typing import Self
 
 from agp import tree
@@ -24,7 +25,7 @@ class Marginal(WhitePosterior):
     mean
         m [M, P], in units of f.
     scale
-        C [P, M, M], lower triangular, with a diagonal of either sign but not zero.
+        C [P, M, M], lower triangular, with a diagonal of either sign but not zero; in units of f.
     """
 
     mean: Array = tree.param()
@@ -33,6 +34,10 @@ class Marginal(WhitePosterior):
     @property
     def outputs(self) -> int:
         return self.mean.shape[1]
+
+    @property
+    def unit_powers(self) -> Mapping[str, int]:
+        return {"mean": 1, "scale": 1}
 
     def whitened(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)

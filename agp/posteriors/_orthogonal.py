@@ -11,6 +11,7 @@ SOLVE-GP is a q(u, v) whose covariance is block-diagonal there. Its structure co
 are those of two groups of M instead of one of 2 M.
 """
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 from agp import tree
@@ -127,6 +128,10 @@ class Orthogonal(WhitePosterior):
     def outputs(self) -> int:
         return self.parts[0].outputs
 
+    @property
+    def unit_powers(self) -> Mapping[str, int]:
+        return {f"parts.{i}.{leaf}": n for i, part in enumerate(self.parts) for leaf, n in part.unit_powers.items()}
+
     def whitened(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
         found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]
 
@@ -136,15 +141,6 @@ class Orthogonal(WhitePosterior):
             return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), S_bar
 
         return OrthogonalState(tuple(state for state, _ in found), self.sizes), pullback
-
-    def structured(self, Kuu: Array, /) -> tuple[Array, Array]:
-        """Mean [M, P] and covariances [P, M, M] of q(u, v, ...), for the joint prior covariance Kuu [M, M].
-
-        With J = Kvu Kuu^-1, two groups have the mean [m_u; m_v + J m_u] and the covariance
-        [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
-        """
-        Lu, state = self.factorise(Kuu)[0]
-        return Lu @ state.white_mean, state.white_covariance(Lu.mT)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:

@@ -37,7 +37,8 @@ HYPERPARAMETERS = ("kernel.", "likelihood.")
 class LBFGSResult(Result):
     """What `fit_lbfgs` leaves behind; `steps` and `trace` are those of the start that was kept.
 
-    The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration.
+    The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration. For
+    a model with `priors`, "bound" and `bounds` include the log prior: they are what is maximised.
     """
 
     message: str = ""
@@ -70,6 +71,7 @@ def fit_lbfgs(
 ) -> LBFGSResult:
     """Maximise the bound of all data over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
 
+    For a model with `priors` the bound plus `agp.priors.log_prior` is maximised, and every bound below means that sum.
     For deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data and a q(u) without auxiliary arrays, such as
     `Whitened`. The raw leaves travel to the host as one float64 vector and back; the bound and its gradient are
     computed where the data are, in their dtype.

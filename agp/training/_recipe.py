@@ -4,7 +4,7 @@ from typing import Any
 
 from agp.backend import backend_of
 from agp.gradient import GradientMode
-from agp.posteriors import InverseFactored, InverseFree, Whitened
+from agp.posteriors import InverseFactored, Posterior
 from agp.updates import Adam, Group, InverseUpdate, Update, delayed
 
 __all__ = ["recipe"]
@@ -33,12 +33,19 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
     groups: dict[str, Group] = {}
     if hasattr(model, "Z"):
         groups["Z"] = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
-    posterior = getattr(model, "posterior", None)
-    if posterior is not None and not isinstance(posterior, (Whitened, InverseFree)):
-        # this mean is in units of f, so its steps must be, too
-        prior_variance = model.kernel.diag(model.Z)[0]
-        groups["posterior.mean"] = Group(rate * float(backend_of(prior_variance).xp.mean(prior_variance)) ** 0.5)
+    groups |= _in_units_of_f(model, rate)
     updates: list[Update] = [Adam(rate, groups=groups, gradient=gradient)]
-    if isinstance(posterior, InverseFactored):
+    if isinstance(getattr(model, "posterior", None), InverseFactored):
         updates.append(InverseUpdate())
     return updates
+
+
+def _in_units_of_f(model: Any, rate: float) -> dict[str, Group]:
+    """The groups of the leaves of q(u) that are in a power of the unit of f: their steps must be, too."""
+    found = {name: q for name in ("posterior", "second") if isinstance(q := getattr(model, name, None), Posterior)}
+    powers = {f"{name}.{leaf}": power for name, q in found.items() for leaf, power in q.unit_powers.items()}
+    if not powers:
+        return {}
+    prior_variance = model.kernel.diag(model.Z)[0]
+    deviation = float(backend_of(prior_variance).xp.mean(prior_variance)) ** 0.5
+    return {name: Group(rate * deviation**power) for name, power in powers.items()}

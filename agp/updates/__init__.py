@@ -5,6 +5,27 @@ from agp.updates._adam import Adam, Group
 from agp.updates._base import Update
 from agp.updates._natural import NaturalGradient
 from agp.updates._relaxed import InverseUpdate
-from agp.updates._schedules import delayed
+from agp.updates._repeat import Repeat
+from agp.updates._schedules import Plateau, Rate, delayed, exponential, linear, stepped
+from agp.updates._sites import SiteStep
+from agp.updates._stopping import Residual, Stopping, VarianceGap
 
-__all__ = ["Adam", "Batch", "Group", "InverseUpdate", "NaturalGradient", "Update", "delayed"]
+__all__ = [
+    "Adam",
+    "Batch",
+    "Group",
+    "InverseUpdate",
+    "NaturalGradient",
+    "Plateau",
+    "Rate",
+    "Repeat",
+    "Residual",
+    "SiteStep",
+    "Stopping",
+    "Update",
+    "VarianceGap",
+    "delayed",
+    "exponential",
+    "linear",
+    "stepped",
+]

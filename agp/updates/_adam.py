@@ -9,24 +9,60 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.gradient import GradientMode, check_mode, gradient_of
+from agp.priors import check_priors
 from agp.updates._base import Info, State
-from agp.updates._schedules import Rate, rate_at
+from agp.updates._schedules import Plateau, Rate, check_rate, check_share, rate_at
 
 __all__ = ["Adam", "Group"]
 
 
+REST = "other leaves"
+"""The name in the state of the leaves that are in no group; no pattern of leaf names that matches reads so."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """How Adam moves some of the leaves: a learning rate (a number, or a function of the count) and its decays."""
+    """How Adam moves some of the leaves.
+
+    Parameters
+    ----------
+    rate
+        The learning rate: a number, or a function of the count of steps (`linear`, `exponential`, `stepped`,
+        `delayed`).
+    beta1, beta2
+        The decays of the moments, in [0, 1).
+    plateau
+        How the rate falls when the bound stops improving; not at all by default.
+
+    Raises
+    ------
+    ValueError
+        For a negative rate, a decay outside [0, 1), or a plateau whose floor lies above the rate.
+    """
 
     rate: Rate
     beta1: float = 0.9
     beta2: float = 0.999
+    plateau: Plateau | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.rate):
+            check_rate("rate", self.rate)
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if beta != 0.0:
+                check_share(name, beta, one=False)
+        if self.plateau is not None:
+            if not isinstance(self.plateau, Plateau):
+                msg = f"plateau is {self.plateau!r}, but must be a Plateau, such as Plateau(0.95, patience=1000)."
+                raise TypeError(msg)
+            self.plateau.check_rate(self.rate)
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Stochastic gradient ascent on the bound, each raw leaf scaled by its own second moment.
+    """Stochastic gradient ascent on the objective, each raw leaf scaled by its own second moment.
+
+    The objective is the bound, and for a model with `priors` the bound plus their log density (`agp.priors`).
 
     Parameters
     ----------
@@ -40,7 +76,14 @@ class Adam:
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
-        Added to the root of the second moment.
+        Added to the root of the second moment; not negative.
+    plateau
+        How the rate of the leaves that are in no group falls when the bound stops improving; a group has its own.
+
+    Raises
+    ------
+    ValueError
+        For a negative rate or epsilon, or a plateau whose floor lies above the rate.
 
     Source: Kingma & Ba, "Adam: a method for stochastic optimization", ICLR 2015.
     """
@@ -50,14 +93,26 @@ class Adam:
     frozen: tuple[str, ...] = ()
     gradient: GradientMode = "closed-form"
     epsilon: float = 1e-7
+    plateau: Plateau | None = None
+
+    def __post_init__(self) -> None:
+        check_rate("epsilon", self.epsilon)
+        for pattern, group in self._all_groups().items():
+            if not isinstance(group, Group):
+                msg = f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3)."
+                raise TypeError(msg)
+
+    def _all_groups(self) -> dict[str, Group]:
+        return {**self.groups, REST: Group(self.rate, plateau=self.plateau)}
 
     def init(self, model: Any, /) -> State:
         """Zero moments.
 
         Raises
         ------
-        ValueError
-            If a pattern matches no parameter (the parameters are listed) or the gradient mode is unknown.
+        TypeError, ValueError
+            If a pattern matches no parameter (the parameters are listed), the gradient mode is unknown, or the priors
+            of the model do not fit it (`agp.priors.log_prior`).
         agp.errors.BackendError
             If the backend has no automatic differentiation but it is asked for.
         """
@@ -67,37 +122,66 @@ class Adam:
                 msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
                 raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
-        moving = {name: x for name, x in parameters.items() if self._group(name) is not None}
+        check_priors(model)
+        moving = {name: x for name, x in parameters.items() if self._pattern(name) is not None}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
-        first = next(iter(parameters.values()))
-        return {"count": backend_of(first).xp.zeros((), **like(first)), "first": zeros, "second": dict(zeros)}
+        count = _zero(next(iter(parameters.values())))
+        state = {"count": count, "first": zeros, "second": dict(zeros)}
+        waiting = {name: group.plateau.start(count) for name, group in self._all_groups().items() if group.plateau}
+        if waiting:
+            state["plateau"] = {"best": backend_of(count).xp.full_like(count, -float("inf")), "groups": waiting}
+        return state
 
-    def _group(self, name: str) -> Group | None:
+    def _pattern(self, name: str) -> str | None:
+        """The name of the group of a leaf; None if it is frozen."""
         if any(fnmatchcase(name, pattern) for pattern in self.frozen):
             return None
-        matching = (group for pattern, group in self.groups.items() if fnmatchcase(name, pattern))
-        return next(matching, Group(self.rate))
+        return next((pattern for pattern in self.groups if fnmatchcase(name, pattern)), REST)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """One step along the gradient of the bound of the batch; the info is the bound before the step."""
+        """One step along the gradient of the batch's objective.
+
+        The info holds the objective before the step as "bound", and the rate of each group with a plateau.
+        """
         bound, gradient = gradient_of(model, batch, self.gradient)
         raw, count = tree.unconstrain(model), state["count"]
+        groups = self._all_groups()
+        scheduled = {name: rate_at(group.rate, count) for name, group in groups.items()}
+        waiting = _with_plateau(groups, state)
+        rates = scheduled | {name: plateau.reduced(scheduled[name], old) for name, plateau, old in waiting}
         moved, first, second = {}, {}, {}
         for name in state["first"]:
-            group = self._group(name)
-            assert group is not None
+            pattern = self._pattern(name)
+            assert pattern is not None
+            group = groups[pattern]
             first[name] = _mean(state["first"][name], gradient[name], group.beta1)
             second[name] = _mean(state["second"][name], gradient[name] * gradient[name], group.beta2)
-            moved[name] = raw[name] + self._step(first[name], second[name], group, count)
-        state = {"count": count + 1.0, "first": first, "second": second}
-        return tree.constrain(model, moved), state, {"bound": bound}
+            moved[name] = raw[name] + self._step(first[name], second[name], rates[pattern], group, count)
+        new = {"count": count + 1.0, "first": first, "second": second}
+        if waiting:
+            best, xp = state["plateau"]["best"], backend_of(bound).xp
+            improved = bound > best
+            later = {name: plateau.advance(scheduled[name], old, improved) for name, plateau, old in waiting}
+            new["plateau"] = {"best": xp.where(improved, bound, best), "groups": later}
+        info = {"bound": bound} | {f"rate of {name}": rates[name] for name, _, _ in waiting}
+        return tree.constrain(model, moved), new, info
 
-    def _step(self, first: Array, second: Array, group: Group, count: Array) -> Array:
+    def _step(self, first: Array, second: Array, rate: Array | float, group: Group, count: Array) -> Array:
         # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
         xp = backend_of(first).xp
         root = xp.sqrt(1.0 - group.beta2 ** (count + 1.0))
-        size = rate_at(group.rate, count) * root / (1.0 - group.beta1 ** (count + 1.0))
+        size = rate * root / (1.0 - group.beta1 ** (count + 1.0))
         return size * first / (xp.sqrt(second) + self.epsilon * root)
+
+
+def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Plateau, dict[str, Array]]]:
+    """The groups that have a plateau: name, settings and state."""
+    found = ((name, group.plateau) for name, group in groups.items())
+    return [(name, plateau, state["plateau"]["groups"][name]) for name, plateau in found if plateau is not None]
+
+
+def _zero(x: Array) -> Array:
+    return backend_of(x).xp.zeros((), **like(x))
 
 
 def _mean(old: Array, new: Array, decay: float) -> Array:

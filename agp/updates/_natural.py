@@ -1,7 +1,7 @@
 """Natural gradients for q(u): the step of conjugate-computation variational inference, in two coordinates."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
@@ -11,7 +11,7 @@ from agp.posteriors import factorise
 from agp.updates._base import Info, State
 from agp.updates._schedules import Rate, rate_at
 
-__all__ = ["NaturalGradient"]
+__all__ = ["HALVINGS", "NaturalGradient", "SiteGradients", "check_step", "site_gradients"]
 
 HALVINGS = 10
 """How often a step whose precision is not positive definite is halved before it is given up."""
@@ -52,9 +52,7 @@ class NaturalGradient:
     coordinates: Literal["natural", "root"] = "natural"
 
     def __post_init__(self) -> None:
-        if not callable(self.rate) and not 0.0 < self.rate <= 1.0:
-            msg = f"the rate of a natural-gradient step is {self.rate!r}, but must be in (0, 1]."
-            raise ValueError(msg)
+        check_step(self.rate, "a natural-gradient")
         if self.coordinates not in ("natural", "root"):
             msg = f"unknown coordinates {self.coordinates!r}; known are 'natural' and 'root'."
             raise ValueError(msg)
@@ -70,7 +68,8 @@ class NaturalGradient:
         """The model with the new q(u); the info is the largest number of halvings."""
         xp = backend_of(batch.X).xp
         rho = rate_at(self.rate, state["count"])
-        alpha, beta, Q, mu, prior = _site_gradients(model, batch)
+        factor, Kuf, alpha, beta, mu = site_gradients(model, batch, batch.scale)
+        Q, prior = model.posterior.natural_features(factor, Kuf)
         means, scales, halvings = [], [], []
         for p in range(model.posterior.outputs):
             m, C = model.posterior.mean[:, p : p + 1], model.posterior.scale[p, ...]
@@ -89,16 +88,36 @@ class NaturalGradient:
         return tree.with_leaves(model, new), {"count": state["count"] + 1.0}, info
 
 
-def _site_gradients(model: Any, batch: Batch) -> tuple[Array, Array, Array, Array, Array]:
-    """alpha [N, P], beta [N, P], Q [M, N], mu - h [N, P] and the prior precision [M, M] at the current marginals."""
-    factor = factorise(model)[0]
-    Kuf, kff = model.kernel(model.Z, batch.X)[0], model.kernel.diag(batch.X)[0]
-    mu, var = model.posterior.project(factor, Kuf, kff)[0]
-    h = model.mean_function(batch.X)[0]
-    ell, pullback = model.likelihood.expected_log_density(mu + h, var, batch.y, batch.draws)
-    _, alpha, var_bar = pullback(batch.scale * backend_of(ell).xp.ones_like(ell))
-    Q, prior = model.posterior.natural_features(factor, Kuf)
-    return alpha, -2.0 * var_bar, Q, mu, prior
+class SiteGradients(NamedTuple):
+    """What a natural-gradient step needs of the data, at the current q(u)."""
+
+    factor: Any
+    """The posterior's factor of Kuu."""
+    Kuf: Array
+    """[M, B]."""
+    alpha: Array
+    """E[d/df log p(y | f)] [B, P], times the scale."""
+    beta: Array
+    """-E[d^2/df^2 log p(y | f)] [B, P], times the scale."""
+    mu: Array
+    """The means of f - h [B, P]."""
+
+
+def site_gradients(process: Any, batch: Batch, scale: float | Array, /) -> SiteGradients:
+    """The derivatives of `scale` times the expected log density at the marginals of a process, for a batch."""
+    factor = factorise(process)[0]
+    Kuf, kff = process.kernel(process.Z, batch.X)[0], process.kernel.diag(batch.X)[0]
+    mu, var = process.posterior.project(factor, Kuf, kff)[0]
+    h = process.mean_function(batch.X)[0]
+    alpha, beta = process.likelihood.site_gradients(mu + h, var, batch.y, batch.draws)
+    return SiteGradients(factor, Kuf, scale * alpha, scale * beta, mu)
+
+
+def check_step(rate: Any, what: str) -> None:
+    """ValueError unless the rate is a function, or a number in (0, 1]."""
+    if not callable(rate) and not 0.0 < rate <= 1.0:
+        msg = f"the rate of {what} step is {rate!r}, but must be in (0, 1]."
+        raise ValueError(msg)
 
 
 def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tuple[Array, Array, Array]:

@@ -1,54 +1,85 @@
-"""The update of R-SVGP's auxiliary factor: L L^T follows the inverse that the parameters have moved away from."""
+"""The update of auxiliary inverse factors: L L^T follows the inverse that the parameters have moved away from."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
+from agp.backend import backend_of
 from agp.batch import Batch
-from agp.linalg import StepRule, inverse_factor, safe_step, starting_vector
-from agp.posteriors import inducing_covariance
+from agp.linalg import StepRule, safe_step, starting_vector
+from agp.posteriors import InverseFactored, inducing_covariance
 from agp.updates._base import Info, State
+from agp.updates._stopping import Residual, Stopping
 
 __all__ = ["InverseUpdate"]
+
+LOGGED = ("residual", "steps", "restarts", "gap")
+"""What is logged of each inversion, summarised over the factors."""
 
 
 @dataclass(frozen=True)
 class InverseUpdate:
-    """Natural-gradient steps on the inverse factor, warm-started, until its residual is small again.
+    """Natural-gradient steps on each inverse factor, warm-started, until its residual is small again.
 
     Parameters
     ----------
     tolerance
-        The residual |L^T A L - I|_F / sqrt(M) at which to stop; 5e-3 suits single layers, 1e-9 deep models.
+        Where to stop, in the unit of `stopping`. For the residual |L^T A L - I|_F / sqrt(M), 5e-3 suits single
+        layers, 1e-9 deep models.
     max_steps
         Steps at most in one call.
     patience
-        Stop after so many steps in a row without progress (the floor of the precision).
+        Stop after so many unit steps in a row without progress (the floor of the precision).
     step
-        The rule for the step size.
+        The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
+    stopping
+        What is measured before each step: the `Residual`, or the `VarianceGap` of the batch.
     """
 
     tolerance: float = 5e-3
     max_steps: int = 100
     patience: int = 5
     step: StepRule = safe_step
+    stopping: Stopping = Residual()  # noqa: RUF009 - frozen
 
     def init(self, model: Any, /) -> State:
-        """A vector to start eigenvalue estimates from."""
-        return {"vector": starting_vector(model.posterior.inverse_factor)}
+        """For each factor a vector to start eigenvalue estimates from.
+
+        Raises
+        ------
+        TypeError
+            If the posterior has no inverse factors, or the rule for stopping does not apply to the model.
+        """
+        self.stopping.check(model)
+        posterior = model.posterior
+        if not isinstance(posterior, InverseFactored):
+            msg = f"{type(posterior).__name__} has no inverse factors to update; leave InverseUpdate out."
+            raise TypeError(msg)
+        return {name: starting_vector(getattr(posterior, name)) for name in posterior.inverse_factors}
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with a better inverse factor; the info is its residual, the steps taken and the restarts."""
+        """The model with better inverse factors, in their order.
+
+        The info is the largest residual, the steps taken, the restarts and the largest of what the rule for stopping
+        has measured.
+        """
         Kuu = inducing_covariance(model)[0]
-        found = inverse_factor(
-            model.posterior.inverse_target(Kuu),
-            model.posterior.inverse_factor,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            patience=self.patience,
-            step=self.step,
-            vector=state["vector"],
-        )
-        model = tree.with_leaves(model, {"posterior.inverse_factor": found.factor})
-        info = {"residual": found.residual, "inverse_steps": found.steps, "restarts": found.restarts}
-        return model, {"vector": found.vector}, info
+        gap = self.stopping.gap(model, batch)
+        found = {}
+        for name in model.posterior.inverse_factors:
+            found[name] = model.posterior.inverted(
+                Kuu,
+                name,
+                tolerance=self.tolerance,
+                max_steps=self.max_steps,
+                patience=self.patience,
+                step=self.step,
+                vector=state[name],
+                gap=gap,
+            )
+            model = tree.with_leaves(model, {f"posterior.{name}": found[name].factor})
+        xp = backend_of(Kuu).xp
+        all_of = {field: xp.stack([getattr(one, field) for one in found.values()]) for field in LOGGED}
+        info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
+        info |= {"restarts": xp.sum(all_of["restarts"]), self.stopping.name: xp.max(all_of["gap"])}
+        return model, {name: one.vector for name, one in found.items()}, info

@@ -1,30 +1,189 @@
-"""Learning rates as functions of the count of steps."""
+"""Learning rates that change: as functions of the count of steps, or when the bound stops improving."""
 
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agp.backend import Array, backend_of
+from agp.checks import check_whole
 
-__all__ = ["Rate", "delayed", "rate_at"]
+__all__ = ["Plateau", "Rate", "check_rate", "check_share", "delayed", "exponential", "linear", "rate_at", "stepped"]
 
 Rate: TypeAlias = float | Callable[[Array], Array]
 """A learning rate, or a function of the 0-d count of earlier steps that gives one."""
 
 
-@dataclass(frozen=True)
-class delayed:  # noqa: N801 - reads as the function that it is
-    """Zero for the first `start` steps, then the rate: what it drives stays frozen for a while."""
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
-    rate: float
-    start: int
 
-    def __call__(self, count: Array, /) -> Array:
-        """The rate after `count` steps, 0-d."""
-        xp = backend_of(count).xp
-        return xp.where(count >= self.start, xp.full_like(count, self.rate), xp.zeros_like(count))
+def check_rate(name: str, value: Any) -> None:
+    """ValueError unless the value is a finite number from zero on."""
+    if not _is_number(value) or not 0.0 <= value < float("inf"):
+        msg = f"{name} is {value!r}, but must be a finite number from zero on."
+        raise ValueError(msg)
+
+
+def check_share(name: str, value: Any, *, one: bool) -> None:
+    """ValueError unless the value is a number above 0 and below 1, or at most 1 if `one`."""
+    if not _is_number(value) or not 0.0 < value <= 1.0 or (value == 1.0 and not one):
+        msg = f"{name} is {value!r}, but must be above 0 and {'at most' if one else 'below'} 1."
+        raise ValueError(msg)
 
 
 def rate_at(rate: Rate, count: Array) -> Array | float:
     """The learning rate after `count` steps."""
     return rate(count) if callable(rate) else rate
+
+
+@dataclass(frozen=True)
+class delayed:  # noqa: N801 - reads as the function that it is
+    """Zero for the first `start` steps, then the rate: what it drives stays frozen for a while.
+
+    The rate may be a schedule itself, which then begins at `start`. ValueError for a negative rate, or a start that is
+    not a whole number from 0 on.
+    """
+
+    rate: Rate
+    start: int
+
+    def __post_init__(self) -> None:
+        if not callable(self.rate):
+            check_rate("the delayed rate", self.rate)
+        check_whole("start", self.start, least=0)
+
+    def __call__(self, count: Array, /) -> Array:
+        """The rate after `count` steps, 0-d."""
+        xp = backend_of(count).xp
+        zero = xp.zeros_like(count)
+        later = zero + rate_at(self.rate, xp.maximum(count - float(self.start), zero))
+        return xp.where(count >= self.start, later, zero)
+
+
+@dataclass(frozen=True)
+class linear:  # noqa: N801
+    """From `start` to `end` in equal amounts over the first `steps` steps, then `end`.
+
+    ValueError for a negative rate, or a number of steps that is not a whole number from 1 on.
+    """
+
+    start: float
+    end: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_rate("start", self.start)
+        check_rate("end", self.end)
+        check_whole("steps", self.steps)
+
+    def __call__(self, count: Array, /) -> Array:
+        """The rate after `count` steps, 0-d."""
+        xp = backend_of(count).xp
+        done = xp.minimum(count / float(self.steps), xp.ones_like(count))
+        return self.start * (1.0 - done) + self.end * done
+
+
+@dataclass(frozen=True)
+class exponential:  # noqa: N801
+    """`rate` times `factor` for every `every` steps, falling smoothly, but not below `floor`.
+
+    ValueError for a negative rate, a factor outside (0, 1], a number of steps that is not whole and positive, or a
+    floor above the rate.
+    """
+
+    rate: float
+    factor: float
+    every: int = 1
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_rate("rate", self.rate)
+        check_share("factor", self.factor, one=True)
+        check_whole("every", self.every)
+        _check_floor(self.floor, self.rate)
+
+    def __call__(self, count: Array, /) -> Array:
+        """The rate after `count` steps, 0-d."""
+        xp = backend_of(count).xp
+        return xp.maximum(self.rate * self.factor ** self._times(count), xp.full_like(count, self.floor))
+
+    def _times(self, count: Array) -> Array:
+        return count / float(self.every)
+
+
+@dataclass(frozen=True)
+class stepped(exponential):  # noqa: N801
+    """`rate` times `factor` after each `every` steps, constant between, but not below `floor`; errors as `exponential`.
+
+    ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth in 90,000 steps.
+    """
+
+    def _times(self, count: Array) -> Array:
+        return count // float(self.every)
+
+
+def _check_floor(floor: Any, rate: Any) -> None:
+    check_rate("floor", floor)
+    if floor > rate:
+        msg = f"floor is {floor!r}, above the rate {rate!r}; choose a lower floor or a higher rate."
+        raise ValueError(msg)
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Multiply a rate by `factor` whenever the bound has not exceeded its best for `patience` steps.
+
+    The bound is the one that training sees: that of the minibatch. There is no cooldown: after a reduction the next
+    `patience` steps count at once. Steps in which the rate is zero (`delayed`) do not count. Reductions stop at
+    `floor`; a schedule that falls below the floor by itself is not raised.
+
+    Parameters
+    ----------
+    factor
+        In (0, 1).
+    patience
+        Steps without a new best.
+    floor
+        The smallest rate that reductions lead to.
+
+    Raises
+    ------
+    ValueError
+        For a factor outside (0, 1), a patience that is not a whole number from 1 on, or a negative floor.
+    """
+
+    factor: float
+    patience: int
+    floor: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_share("factor", self.factor, one=False)
+        check_whole("patience", self.patience)
+        check_rate("floor", self.floor)
+
+    def check_rate(self, rate: Rate) -> None:
+        """ValueError if the floor lies above a rate that is a number."""
+        if not callable(rate):
+            _check_floor(self.floor, rate)
+
+    def start(self, reference: Array, /) -> dict[str, Array]:
+        """The state before the first step, 0-d arrays like the reference: steps waited, and the factor of the rate."""
+        xp = backend_of(reference).xp
+        return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
+
+    def reduced(self, rate: Array | float, state: dict[str, Array], /) -> Array:
+        """The rate, 0-d, that is left of a schedule's rate."""
+        xp = backend_of(state["scale"]).xp
+        rate = xp.zeros_like(state["scale"]) + rate
+        # the floor stops reductions, it does not raise a rate that is lower by itself
+        return xp.maximum(state["scale"] * rate, xp.minimum(rate, xp.full_like(rate, self.floor)))
+
+    def advance(self, rate: Array | float, state: dict[str, Array], improved: Array, /) -> dict[str, Array]:
+        """The state after a step with that rate of the schedule, whose bound was (0-d Boolean) the best so far."""
+        xp = backend_of(improved).xp
+        zero = xp.zeros_like(state["waited"])
+        waited = xp.where(improved | (zero + rate <= 0.0), zero, state["waited"] + 1.0)
+        over = waited >= self.patience
+        scale = xp.where(over, self.factor * state["scale"], state["scale"])
+        return {"waited": xp.where(over, zero, waited), "scale": scale}

@@ -4,14 +4,16 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 
 BACKENDS = ["numpy", "torch", "torch:cuda", "jax", "cupy"]
-METHODS = ["wsvgp", "rsvgp"]
+METHODS = ["msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp"]
+DTYPES = ["float64", "float32"]
 GRADIENTS = ["closed-form", "autodiff"]
 INDUCING = [128, 512]
-ROWS, BATCH, COLUMNS = 4096, 512, 8
+ROWS, BATCH, COLUMNS = 4096, 256, 8
 
 
 def backend_or_skip(name, gradient="closed-form"):
@@ -30,17 +32,33 @@ def backend_or_skip(name, gradient="closed-form"):
     return B, devices[0]
 
 
-def problem(B, device, rows=ROWS):
+def problem(B, device, rows=ROWS, dtype="float64"):
     """Inputs [rows, 8] and targets [rows, 1] of a smooth function with noise, on a device."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, COLUMNS))
     y = np.sin(X[:, :1]) * X[:, 1:2] + 0.1 * rng.normal(size=(rows, 1))
-    return B.from_numpy(X, device=device), B.from_numpy(y, device=device)
+    return B.from_numpy(X, dtype=dtype, device=device), B.from_numpy(y, dtype=dtype, device=device)
 
 
 def sparse_model(method, X, y, num_inducing):
-    """A model with random rows as inducing inputs: cheap to set up."""
-    from agp import SVGP, Relaxed, Whitened
+    """An SVGP with random rows as inducing inputs: cheap to set up."""
+    from agp import posteriors
+    from agp.models import SVGP
 
-    posterior = {"wsvgp": Whitened, "rsvgp": Relaxed}[method]
-    return SVGP.from_data(X, y, posterior=posterior, Z=X[:num_inducing, :])
+    kinds = {
+        "msvgp": posteriors.Marginal,
+        "wsvgp": posteriors.Whitened,
+        "lsvgp": posteriors.LikelihoodForm,
+        "rsvgp": posteriors.Relaxed,
+        "asvgp": posteriors.InverseFree,
+    }
+    return SVGP.from_data(X, y, posterior=kinds[method], Z=X[:num_inducing, :])
+
+
+def full_model(method, X, y, num_inducing):
+    """SGPR or an exact GP, which take all rows at once."""
+    from agp.models import GPR, SGPR
+
+    if method == "gpr":
+        return GPR.from_data(X, y)
+    return SGPR.from_data(X, y, Z=X[:num_inducing, :])

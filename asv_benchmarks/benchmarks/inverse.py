@@ -1,38 +1,109 @@
-"""The natural-gradient inverse against the factorisation that it replaces."""
+"""The natural-gradient inverse against the factorisation that it replaces, and the traces that go with it."""
 
 from .common import BACKENDS, backend_or_skip
 
 
+def target(backend, size):
+    """The backend, and an RBF covariance [size, size] of random inputs with a site of 1e-2 on its diagonal."""
+    from agp import RBF
+    from agp.linalg import identity
+    from agp.models import placed
+
+    from .common import problem
+
+    B, device = backend_or_skip(backend)
+    X, _ = problem(B, device)
+    K = placed(RBF(1.0, 2.0), X)(X[:size, :])[0]
+    return B, K + 1e-2 * identity(K)
+
+
 class Inverse:
-    """A warm step and a cold start for a 512 x 512 or 1024 x 1024 RBF covariance, beside a Cholesky factorisation."""
+    """A cold start, and a warm one after one per cent more variance, beside a Cholesky factorisation."""
 
     params = [BACKENDS, [512, 1024]]
     param_names = ["backend", "size"]
 
     def setup(self, backend, size):
-        from agp import RBF
-        from agp.linalg import gram, identity, inverse_factor
-        from agp.models import placed
+        from agp.linalg import inverse_factor
 
-        from .common import problem
-
-        self.B, device = backend_or_skip(backend)
-        X, _ = problem(self.B, device)
-        K = placed(RBF(1.0, 2.0), X)(X[:size, :])[0]
-        self.A = K + 1e-2 * identity(K)
-        self.L = inverse_factor(self.A).factor
-        self.gram = gram(self.A, self.L)
-
-    def time_natural_step(self, backend, size):
-        from agp.linalg import gram, natural_step
-
-        L = natural_step(self.L, self.gram, 1.0)
-        self.B.synchronise(gram(self.A, L))
+        self.B, self.A = target(backend, size)
+        self.start = inverse_factor(self.A)
+        self.moved = 1.01 * self.A
 
     def time_cold_start(self, backend, size):
         from agp.linalg import inverse_factor
 
         self.B.synchronise(inverse_factor(self.A).factor)
 
+    def time_warm_start(self, backend, size):
+        from agp.linalg import inverse_factor
+
+        found = inverse_factor(self.moved, self.start.factor, vector=self.start.vector, tolerance=1e-4)
+        self.B.synchronise(found.factor)
+
+    def track_cold_steps(self, backend, size):
+        from agp.linalg import inverse_factor
+
+        return float(inverse_factor(self.A).steps)
+
+    def track_warm_steps(self, backend, size):
+        from agp.linalg import inverse_factor
+
+        found = inverse_factor(self.moved, self.start.factor, vector=self.start.vector, tolerance=1e-4)
+        return float(found.steps)
+
     def time_cholesky(self, backend, size):
         self.B.synchronise(self.B.cholesky(self.A))
+
+
+class NaturalStep:
+    """One step, B included, with triangular products cut in halves so many times; 0 is dense."""
+
+    params = [BACKENDS, [512, 1024], [0, 1, 2, 3]]
+    param_names = ["backend", "size", "depth"]
+
+    def setup(self, backend, size, depth):
+        from agp.linalg import _triangular, inverse_factor
+
+        self.B, self.A = target(backend, size)
+        self.L = inverse_factor(self.A).factor
+        self.usual = _triangular.BLOCK
+        _triangular.BLOCK = size // 2**depth
+
+    def teardown(self, backend, size, depth):
+        from agp.linalg import _triangular
+
+        _triangular.BLOCK = self.usual
+
+    def time_natural_step(self, backend, size, depth):
+        from agp.linalg import gram, natural_step
+
+        self.B.synchronise(natural_step(self.L, gram(self.A, self.L), 1.0))
+
+
+class Traces:
+    """The KL divergence of R-SVGP with its gradient: traces exact (0 probes) or estimated."""
+
+    params = [BACKENDS, [512, 1024], [0, 64, 256]]
+    param_names = ["backend", "num_inducing", "probes"]
+
+    def setup(self, backend, num_inducing, probes):
+        import dataclasses
+
+        import numpy as np
+
+        from agp.posteriors import Relaxed
+
+        self.B, self.Kuu = target(backend, num_inducing)
+        q = dataclasses.replace(Relaxed.from_prior(self.Kuu, 1), probes=probes)
+        draws = q.draws(np.random.default_rng(0))
+        device = self.B.device_name(self.Kuu)
+        self.q = q.drawn({name: self.B.from_numpy(x, device=device) for name, x in draws.items()})[0]
+
+    def time_kl_and_gradient(self, backend, num_inducing, probes):
+        factor, pull_factor = self.q.factorise(self.Kuu)
+        _, pullback = self.q.kl_divergence(factor)
+        self.B.synchronise(pull_factor(pullback(1.0)[1])[1])
+
+    def peakmem_kl_and_gradient(self, backend, num_inducing, probes):
+        self.time_kl_and_gradient(backend, num_inducing, probes)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from agp.cli import main
+from agp.cli._methods import kernel_named
+from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
 
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")
@@ -22,7 +24,7 @@ ROW_KEYS = {
 }  # fmt: skip
 
 
-def agp(*arguments, timeout=240):
+def agp(*arguments, timeout=900):
     return subprocess.run(
         [sys.executable, "-m", "agp.cli", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
         check=False,
@@ -86,6 +88,81 @@ def test_classes_give_an_error_rate(tmp_path):
     assert not (tmp_path / "out" / "map_rsvgp.png").exists()
 
 
+@pytest.fixture
+def three_classes(tmp_path):
+    rng = np.random.default_rng(3)
+    y = np.arange(90) % 3
+    path = tmp_path / "blobs.npz"
+    np.savez(path, X=np.eye(3)[y][:, :2] * 4 + rng.normal(size=(90, 2)), y=y)
+    return path
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "robustmax"])
+def test_many_classes(three_classes, tmp_path, likelihood):
+    done = agp(
+        "compare", "--data", three_classes, "--out", tmp_path / "out", "--backend", "numpy", "--dtype", "float64",
+        "--method", "wsvgp", "--likelihood", likelihood, "--num-inducing", "10", "--iterations", "60", "--rate", "0.1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out")
+    assert found["data"]["classes"] == 3
+    assert found["settings"]["likelihood"] == likelihood
+    (row,) = found["rows"]
+    assert row["error_rate"] < 0.4  # guessing misses two thirds
+    assert row["nlpd"] < np.log(3)
+    assert row["coverage95"] is None
+    assert "blobs: classification, 3 classes" in done.stdout
+    assert (tmp_path / "out" / "map_wsvgp.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_classes_are_refused_where_they_cannot_be_taken(three_classes, capsys):
+    for method in ("gpr", "sgpr"):
+        said = refusal(capsys, "--data", three_classes, "--method", method)
+        assert f"{method} can only have the gaussian likelihood, but blobs is a classification, 3 classes" in said
+        assert len(said.strip().splitlines()) == 1
+    said = refusal(capsys, "--data", three_classes, "--likelihood", "bernoulli")
+    assert "bernoulli takes two classes, blobs has 3; use softmax or robustmax" in said
+
+
+def test_counts(tmp_path):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 1))
+    np.savez(tmp_path / "counts.npz", X=X, y=rng.poisson(np.exp(X[:, 0])))
+    done = agp(
+        "compare", "--data", tmp_path / "counts.npz", "--out", tmp_path / "out", "--backend", "numpy", "--dtype",
+        "float64", "--method", "lsvgp", "--likelihood", "poisson", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out")
+    assert found["data"]["task"] == "regression of counts"
+    assert found["rows"][0]["coverage95"] is None
+    assert found["rows"][0]["rmse"] > 0
+
+
+def test_what_is_known_about_the_evidence(regression, tmp_path):
+    done = agp(
+        "compare", "--data", regression, "--out", tmp_path / "out", "--backend", "numpy", "--dtype", "float64",
+        "--method", "gpr", "sgpr", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    exact, sparse = results(tmp_path / "out")["rows"]
+    assert exact["log_evidence_per_datum"] == pytest.approx(exact["bound"] / 48)
+    assert sparse["upper_bound"] > sparse["bound"]
+    assert sparse["gap_per_datum"] == pytest.approx((sparse["upper_bound"] - sparse["bound"]) / 48)
+    assert f"gpr: the bound is the log evidence, {exact['log_evidence_per_datum']:.4f} nats per datum" in done.stdout
+    assert f"and {sparse['upper_bound']:,.1f}, {sparse['gap_per_datum']:.4g} nats per datum apart" in done.stdout
+
+
+def test_kernels_are_sums_of_products():
+    kernel = kernel_named("rbf*linear + white")
+    product, white = kernel.parts
+    assert isinstance(kernel, Sum)
+    assert isinstance(white, White)
+    assert [type(part) for part in product.parts] == [RBF, Linear]
+    assert isinstance(product, Product)
+    assert isinstance(kernel_named("periodic"), Periodic)
+
+
 def test_a_csv_file_and_the_exact_gp(table, tmp_path):
     done = agp(
         "compare", "--data", table, "--target", "height", "--out", tmp_path / "out", "--method", "gpr", "--dtype",
@@ -114,9 +191,20 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--backend", "numpi"], "unknown backend 'numpi'; known are"),
         (["--dtype", "float16"], "unknown dtype 'float16'"),
         (["--gradient", "magic"], "unknown gradient mode 'magic'"),
-        (["--kernel", "rbf+cubic"], "unknown kernel 'cubic'; known are rbf, matern32"),
+        (["--kernel", "rbf+cubic"], "unknown kernel 'cubic' in 'rbf+cubic'; known are rbf, matern32"),
         (["--data", "moon"], "unknown data set 'moon'; known are elevation"),
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; known are rbf, matern32"),
+        (["--kernel", "rbf+"], "unknown kernel '' in 'rbf+'"),
+        (["--likelihood", "normal"], "unknown likelihood 'normal'; known are gaussian, studentt"),
+        (["--likelihood", "poisson"], "plane: counts must be whole numbers from 0 on"),
+        (["--likelihood", "softmax"], "plane: labels must be whole numbers"),
+        (["--likelihood", "softmax", "--task", "regression"], "the likelihood softmax is for classification"),
+        (["--likelihood", "gaussian", "--task", "classification"], "bernoulli, bernoulli-logit, softmax, robustmax"),
+        (["--likelihood", "studentt", "--method", "sgpr", "rsvgp"], "sgpr can only have the gaussian likelihood"),
+        (["--task", "ranking"], "unknown task 'ranking'; known are auto, regression, classification"),
+        (["--seed", "-1"], "--seed is -1"),
+        (["--rate", "inf"], "--rate is inf"),
         (["--num-inducing", "0"], "--num-inducing is 0"),
         (["--num-inducing", "1000"], "--num-inducing is 1000, but plane has only 48 training rows"),
         (["--iterations", "-1"], "--iterations is -1"),
@@ -150,8 +238,8 @@ def test_bad_files_are_refused(tmp_path, capsys):
     assert "X has NaN or infinite entries, the first in row 1" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)))
     assert "has no array y; it has X" in refusal(capsys, "--data", bad)
-    np.savez(bad, X=np.zeros((3, 1)), y=np.array([0, 1, 2]))
-    assert "y has whole numbers from 0 to 2" in refusal(capsys, "--data", bad)
+    np.savez(bad, X=np.zeros((3, 1)), y=np.array([1, 5, 7]))
+    assert "y is stored as whole numbers, 3 different ones from 1 to 7" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
     assert "no split 5" in refusal(capsys, "--data", bad, "--split", "5")
     bad.write_text("not a zip file")

@@ -1,5 +1,7 @@
 """Data sets: bundled, split, standardised."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -19,14 +21,17 @@ def test_the_elevation_model_is_there():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "binary"), [("diabetes", (442, 10), False), ("breast_cancer", (569, 30), True)]
+    ("name", "shape", "classes"),
+    [("diabetes", (442, 10), 0), ("breast_cancer", (569, 30), 2), ("digits", (1797, 64), 10)],
 )
-def test_small_sets_are_there(name, shape, binary):
+def test_small_sets_are_there(name, shape, classes):
     pytest.importorskip("sklearn", reason="the extra data is not installed")
     table = bundled(name)
     assert table.X.shape == shape
     assert len(table.columns) == shape[1]
-    assert load(name).binary is binary
+    data = load(name)
+    assert data.classes == classes
+    assert data.binary is (classes == 2)
 
 
 def test_the_split_depends_on_the_seed_and_covers_all_rows():
@@ -53,3 +58,74 @@ def test_constant_columns_and_targets_are_not_divided_by_zero(tmp_path):
     data = load(str(tmp_path / "c.npz"))
     assert np.abs(data.X).max() < 1e-12
     assert np.abs(data.y).max() < 1e-12
+
+
+def saved(folder, y, **more):
+    path = folder / "d.npz"
+    np.savez(path, X=np.arange(float(len(y)))[:, None], y=y, **more)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (np.arange(40) % 2, 2),
+        (np.arange(40) % 2 == 0, 2),
+        (np.arange(40.0) % 3, 3),
+        (np.arange(400) % 20, 20),
+        (np.arange(400.0) % 21, 0),
+        (np.arange(40.0) % 3 + 1, 0),
+        (np.arange(40.0) % 3 * 2, 0),
+        (np.arange(40.0) % 3 / 2, 0),
+        (np.zeros(40), 0),
+        (np.arange(12.0), 0),
+    ],
+)
+def test_the_targets_decide_the_task(tmp_path, y, classes):
+    data = load(saved(tmp_path, y))
+    assert data.classes == classes
+    assert data.describe()["classes"] == classes
+    if classes:
+        assert set(data.y[:, 0]) == set(range(classes))
+        assert data.task == f"classification, {classes} classes"
+    else:
+        assert abs(data.y.mean()) < 1e-12
+        assert data.task == "regression"
+
+
+def test_the_task_can_be_chosen(tmp_path):
+    assert load(saved(tmp_path, np.arange(400) % 25), task="classification").classes == 25
+    path = saved(tmp_path, np.arange(400) % 3)
+    assert load(path, task="regression").classes == 0
+    counts = load(path, counts=True)
+    assert counts.classes == 0
+    assert counts.task == "regression of counts"
+    assert set(counts.y[:, 0]) == {0.0, 1.0, 2.0}
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "message"),
+    [
+        (np.arange(40) + 18, "auto", "40 different ones from 18 to 57, which may be classes or not"),
+        (
+            np.arange(40) % 3 + 1,
+            "classification",
+            "0 to C - 1, each of them present, but y has 3 different ones from 1",
+        ),
+        (np.arange(40) % 3 * 2, "classification", "each of them present, but y has 3 different ones from 0 to 4"),
+        (np.arange(40) / 2, "classification", "labels must be whole numbers, but y has 0.5"),
+        (np.zeros(40), "classification", "all labels are 0; classification needs at least two classes"),
+        (np.zeros(40), "guess", "unknown task 'guess'"),
+        (np.array(["a", "b"] * 20), "auto", "y has dtype <U1"),
+    ],
+)
+def test_targets_that_do_not_fit_the_task_are_refused(tmp_path, y, task, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load(saved(tmp_path, y), task=task)
+
+
+def test_every_class_needs_training_rows(tmp_path):
+    y = np.arange(40) % 2
+    y[7:9] = 2
+    with pytest.raises(ValueError, match="class 2 has test rows but no training rows"):
+        load(saved(tmp_path, y, test_mask=np.arange(40) < 10))

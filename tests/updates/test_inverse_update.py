@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from agp import RBF, SVGP, Gaussian, to_backend, to_numpy, train, tree
-from agp.linalg import constant_step
-from agp.posteriors import inducing_covariance
-from agp.updates import Adam, Batch, InverseUpdate
+from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train, tree
+from agp.backend import get_backend
+from agp.linalg import constant_step, doubling_step, log_linear_step
+from agp.posteriors import InverseFree, inducing_covariance, marginals
+from agp.updates import Adam, Batch, InverseUpdate, Residual, VarianceGap
 
 
 def problem(M=12):
@@ -128,3 +129,94 @@ def test_other_libraries_take_the_same_steps(library):
     np.testing.assert_allclose(
         to_numpy(found.posterior.inverse_factor), expected.posterior.inverse_factor, rtol=1e-9, atol=1e-10
     )
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+STEPS = {"unit": constant_step(1.0), "log-linear": log_linear_step(), "doubling": doubling_step(0.1)}
+
+
+def jumped(model):
+    return tree.with_leaves(model, {"kernel.variance": np.asarray(1.5)})
+
+
+def likelihood_loss(model, batch):
+    """What the likelihood part of the bound loses to an inexact inverse, in nats, by the exact one."""
+    Kt = to_numpy(model.posterior.inverse_target(inducing_covariance(model)[0]))
+    exact = tree.with_leaves(model, {"posterior.inverse_factor": np.linalg.cholesky(np.linalg.inv(Kt))})
+    (_, var, _), (_, tight, _) = (marginals(m, batch.X)[0] for m in (model, exact))
+    return batch.scale * np.sum(var - tight) / (2.0 * model.likelihood.noise_variance)
+
+
+@pytest.mark.parametrize("stopping", [Residual(), VarianceGap(), VarianceGap(per_datum=True)], ids=repr)
+@pytest.mark.parametrize("step", STEPS)
+def test_every_rule_follows_a_jump(step, stopping):
+    model, batch = problem()
+    found, _, info = apply(jumped(model), batch, InverseUpdate(step=STEPS[step], stopping=stopping, tolerance=1e-4))
+    assert info[stopping.name] < 1e-4
+    assert info["inverse_steps"] > 0
+    np.testing.assert_allclose(info["residual"], residual(found), rtol=1e-5)
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 1e-3])
+@pytest.mark.parametrize("scale", [1.0, 7.0])
+def test_the_variance_gap_bounds_what_the_likelihood_loses(scale, tolerance):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = np.sin(2 * X[:, :1] + np.arange(3))
+    model = SVGP.from_data(X, y, kernel=RBF(1.0, [1.0, 0.7]), likelihood=Gaussian(0.1), num_inducing=12)
+    model = tree.with_leaves(jumped(model), {"posterior.site": np.linspace(0.05, 0.3, 12)})
+    batch = Batch(X, y, scale)
+    found, _, info = apply(model, batch, InverseUpdate(tolerance=tolerance, stopping=VarianceGap()))
+    assert 0.0 <= likelihood_loss(found, batch) <= info["variance_gap"] < tolerance
+    before = apply(model, batch, InverseUpdate(max_steps=0, stopping=VarianceGap()))[2]["variance_gap"]
+    Kt, Kuf = model.posterior.inverse_target(inducing_covariance(model)[0]), model.kernel(model.Z, X)[0]
+    L = model.posterior.inverse_factor
+    excess = np.sum((Kuf - Kt @ L @ L.T @ Kuf) ** 2) / 0.05
+    assert before == pytest.approx(3 * scale * excess / (2.0 * 0.1), rel=1e-9)
+    assert max(tolerance, likelihood_loss(model, batch)) < before
+
+
+def test_the_gap_of_a_datum_is_the_mean():
+    model, batch = problem()
+    model, scaled = jumped(model), batch._replace(scale=3.0)
+    settings = {"tolerance": 1e-9, "max_steps": 0}
+    total = apply(model, scaled, InverseUpdate(stopping=VarianceGap(), **settings))[2]["variance_gap"]
+    mean = apply(model, scaled, InverseUpdate(stopping=VarianceGap(per_datum=True), **settings))[2]["variance_gap"]
+    assert total == pytest.approx(3.0 * 40 * mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"likelihood": Bernoulli()}, {"posterior": InverseFree}], ids=["probit", "free"])
+def test_the_variance_gap_refuses_other_models(options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 2))
+    model = SVGP.from_data(X, (X[:, :1] > 0) * 1.0, num_inducing=4, **options)
+    InverseUpdate().init(model)
+    with pytest.raises(TypeError, match="Gaussian likelihood and a Relaxed posterior"):
+        InverseUpdate(stopping=VarianceGap()).init(model)
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict", "jax"])
+def test_other_libraries_stop_by_variance_at_the_same_step(library):
+    pytest.importorskip(library)
+    model, batch = problem()
+    update = InverseUpdate(step=doubling_step(0.3), stopping=VarianceGap(per_datum=True), tolerance=1e-5)
+    expected, _, info = apply(jumped(model), batch, update)
+    here = to_backend(jumped(model), library)
+    there = Batch(to_backend(batch.X, library), to_backend(batch.y, library), 1.0)
+    B = get_backend(library)
+    found, _, other = B.compile(update)(here, there, update.init(here))  # a device loop under JAX
+    assert {name: float(x) for name, x in other.items()} == pytest.approx(
+        {k: float(x) for k, x in info.items()}, rel=1e-6
+    )
+    np.testing.assert_allclose(
+        to_numpy(found.posterior.inverse_factor), expected.posterior.inverse_factor, rtol=1e-9, atol=1e-10
+    )
+
+
+def test_training_logs_the_variance_gap():
+    model, batch = problem()
+    updates = [Adam(2e-2), InverseUpdate(stopping=VarianceGap(per_datum=True), tolerance=1e-3)]
+    trace = train(model, batch.X, batch.y, steps=20, updates=updates, batch_size=10).trace
+    assert max(trace["variance_gap"]) < 1e-3
+    assert len(trace["residual"]) == 20

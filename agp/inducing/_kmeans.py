@@ -1,19 +1,17 @@
-"""Where inducing inputs start. Drawn on the host, so that every backend gets the same ones for the same seed."""
+"""Centres of clusters of the data."""
 
 import warnings
 
 import numpy as np
-import numpy.typing as npt
 from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array
 from agp.host import generator
+from agp.inducing import _rows
+from agp.inducing._rows import Rows, check_count, placed_like, taken
 
 __all__ = ["kmeans"]
-
-ROWS = 20_000
-"""k-means sees at most this many rows, drawn at random."""
 
 
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10) -> Array:
@@ -24,28 +22,24 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
 
     Raises
     ------
-    ValueError
-        If M is not positive or exceeds N.
+    TypeError, ValueError
+        If X is no finite floating-point array [N, D], or M is not a whole number from 1 to N.
 
     Source: Arthur & Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007.
     """
-    if not 1 <= num_inducing <= X.shape[0]:
-        msg = f"num_inducing is {num_inducing}, but must be between 1 and the number of rows, {X.shape[0]}."
-        raise ValueError(msg)
-    B = backend_of(X)
+    M = check_count(X, num_inducing)
     rng = generator(seed, 1)
-    index = np.sort(rng.permutation(X.shape[0])[:ROWS])
-    rows = B.to_numpy(B.xp.take(X, B.from_numpy(index, device=B.device_name(X)), axis=0)).astype(np.float64)
+    rows = taken(X, np.sort(rng.permutation(X.shape[0])[: _rows.ROWS]))
     spread = rows.std(axis=0)
     usual = np.where(spread > 1e-15 * np.abs(rows).max(axis=0), spread, 1.0)
     scaled = rows / usual
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, which is what we want
-        centres, _ = kmeans2(scaled, _seeds(scaled, num_inducing, rng), iter=iterations, minit="matrix")
-    return B.from_numpy(centres * usual, dtype=str(to_numpy(X[:1, :]).dtype), device=B.device_name(X))
+        centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
+    return placed_like(centres * usual, X)
 
 
-def _seeds(rows: npt.NDArray, count: int, rng: np.random.Generator) -> npt.NDArray:
+def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
     # SciPy's own k-means++ start recomputes all distances for each centre, O(M^2 N); this one is O(M N).
     chosen = [int(rng.integers(len(rows)))]
     nearest = np.full(len(rows), np.inf)

@@ -1,0 +1,110 @@
+"""Rows of the data, each the one that those before it explain least."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agp import tree
+from agp.backend import Array, to_numpy
+from agp.host import generator
+from agp.inducing import _rows
+from agp.inducing._rows import Rows, check_count, check_distinct, distinct, placed_like, taken
+from agp.kernels import Kernel
+
+__all__ = ["greedy_variance"]
+
+TIE = 1e-6
+"""Variances that differ by this share count as equal: the kernels of two backends may differ in their last digits."""
+
+
+def greedy_variance(
+    X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, tolerance: float | None = None
+) -> Array:
+    """Inducing inputs Z [M, D], rows of X [N, D] chosen one by one: next the row with the largest variance given Z.
+
+    This is the pivoted Cholesky factorisation of k(X, X), whose trace of what is left, tr(Kff - Kfu Kuu^-1 Kuf), is
+    what the collapsed bound pays for sparseness. It costs O(n M^2) time and O(n M) memory on the host, in float64, for
+    the n <= 20,000 rows, drawn at random, that are looked at. The seed decides between rows that are equally good, the
+    first of a stationary kernel among them. Where the covariance of the rows has a numerical rank below M, the rest is
+    drawn at random. Rows are distinct. Variance is largest at the edge of the data, so with few inducing inputs k-means
+    leaves less; with enough of them, this does.
+
+    Parameters
+    ----------
+    X
+        Inputs [N, D].
+    kernel
+        The kernel, with its values: it should be about right, since the choice depends on its lengthscales.
+    num_inducing
+        M, from 1 to N.
+    seed
+        Of the rows that are looked at, and of ties.
+    tolerance
+        Stop, with fewer than M rows, once the trace that is left is at most this share, in [0, 1), of tr(Kff).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is no finite floating-point array [N, D], M is not a whole number from 1 to N, fewer than M of the rows
+        looked at are distinct, the kernel has missing values or cannot take D columns, or the tolerance is outside
+        [0, 1).
+
+    Source: Burt, Rasmussen & van der Wilk, "Convergence of sparse variational inference in Gaussian processes
+    regression", JMLR 2020.
+    """
+    M = check_count(X, num_inducing)
+    if tolerance is not None and not 0.0 <= tolerance < 1.0:
+        msg = f"tolerance is {tolerance!r}, but must be None, or at least 0 and less than 1."
+        raise ValueError(msg)
+    host = _on_host(kernel, X.shape[1])
+    order = generator(seed, 6).permutation(X.shape[0])[: max(_rows.ROWS, M)]
+    rows = taken(X, order)
+    chosen = _pivots(host, rows, M, tolerance)
+    return placed_like(np.ascontiguousarray(rows[chosen]), X)
+
+
+def _on_host(kernel: Any, width: int) -> Kernel:
+    if not isinstance(kernel, Kernel):
+        msg = f"kernel is {kernel!r}, but must be an instance of agp's Kernel."
+        raise TypeError(msg)
+    if absent := tree.missing(kernel):
+        msg = f"{', '.join(absent)} of the kernel has no value; give one, or call kernel.from_data(X, variance) first."
+        raise ValueError(msg)
+    host = tree.with_leaves(kernel, {name: _number(x) for name, x in tree.leaves(kernel).items()})
+    host.check(width)
+    return host
+
+
+def _number(x: Any) -> npt.NDArray[np.float64]:
+    given = isinstance(x, (numbers.Real, list, tuple))
+    return np.asarray(x if given else to_numpy(x), dtype=np.float64)
+
+
+def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None) -> list[int]:
+    """The positions of the chosen rows [n, D]."""
+    first, kind = distinct(rows)
+    check_distinct(len(first), len(rows), M)
+    left = np.array(kernel.diag(rows)[0])  # the diagonal of Kff - E^T E
+    E = np.empty((M, len(rows)))  # E = L^-1 Kuf with Kuu = L L^T
+    total, largest = left.sum(), left.max()
+    free = np.ones(len(rows), dtype=bool)
+    chosen: list[int] = []
+    while len(chosen) < M:
+        best = np.max(left, where=free, initial=-np.inf)
+        if best <= M * np.finfo(np.float64).eps * largest:  # what is left is rounding
+            if tolerance is not None and chosen:
+                break
+            rest = first[free[first]]
+            return [*chosen, *map(int, rest[: M - len(chosen)])]
+        i = int(np.argmax(free & (left >= (1.0 - TIE) * best)))
+        j = len(chosen)
+        covariance = np.asarray(kernel(rows[i : i + 1], rows)[0])[0]
+        E[j] = (covariance - E[:j, i] @ E[:j]) / np.sqrt(left[i])
+        left = left - E[j] * E[j]
+        free &= kind != kind[i]
+        chosen.append(i)
+        if tolerance is not None and np.maximum(left, 0.0).sum() <= tolerance * total:
+            break
+    return chosen

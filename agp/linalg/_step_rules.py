@@ -1,0 +1,90 @@
+"""Step sizes for the natural-gradient inversion, as functions of the count of steps and the largest eigenvalue of B."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agp.backend import Array, backend_of
+
+__all__ = ["StepRule", "constant_step", "doubling_step", "log_linear_step", "safe_step"]
+
+StepRule = Callable[[Array, Array], Array]
+"""The step size gamma from the count of steps so far and the largest eigenvalue of B, both 0-d arrays."""
+
+
+def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - every rule is given both
+    """min(1, 1.5 / lambda_max(B)): decreases l strictly and keeps diag L positive from every start."""
+    return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
+
+
+@dataclass(frozen=True)
+class constant_step:  # noqa: N801 - reads as the function that it is
+    """The same step size always: 1 is right for warm starts with a slowly moving A."""
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        _check_size("gamma", self.gamma)
+
+    def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
+        """gamma, 0-d."""
+        return self.gamma + 0.0 * count
+
+
+@dataclass(frozen=True)
+class log_linear_step:  # noqa: N801 - reads as the function that it is
+    """A geometric rise from `start` to `end` over the first `steps` steps of each call, then `end`.
+
+    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing; what makes the
+    rule robust are those of a few hundredths and tenths. From 1e-5 in ten steps it converges for lambda_max(B) up to
+    about 1e5.
+
+    Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
+    """
+
+    start: float = 1e-5
+    steps: int = 10
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_size("start", self.start)
+        _check_size("end", self.end)
+        if not self.steps > 1:
+            msg = f"steps is {self.steps!r}, but a rise takes at least 2; for none use constant_step({self.end!r})."
+            raise ValueError(msg)
+
+    def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
+        """gamma_t, 0-d."""
+        xp = backend_of(count).xp
+        share = xp.minimum(count / (self.steps - 1), xp.ones_like(count))
+        # (1 - share) log start + share log end is exact at both ends
+        return xp.exp((1.0 - share) * math.log(self.start) + share * math.log(self.end))
+
+
+@dataclass(frozen=True)
+class doubling_step:  # noqa: N801 - reads as the function that it is
+    """min(1, start 2^(t / every)): twice the step size after every so many steps of a call, up to one.
+
+    Source: the schedule that Cortinovis et al., "Inverse-free sparse variational Gaussian processes", pair with the
+    criterion by predictive variance; it searches no line and rejects nothing by itself.
+    """
+
+    start: float = 1e-2
+    every: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_size("start", self.start)
+        _check_size("every", self.every)
+
+    def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
+        """gamma_t, 0-d."""
+        xp = backend_of(count).xp
+        # the exponent is capped, so that 2^t cannot overflow
+        needed = xp.full_like(count, -math.log(self.start))
+        return self.start * xp.exp(xp.minimum(count * (math.log(2.0) / self.every), needed))
+
+
+def _check_size(name: str, value: float) -> None:
+    if not 0.0 < value < float("inf"):
+        msg = f"{name} is {value!r}, but must be a positive finite number."
+        raise ValueError(msg)

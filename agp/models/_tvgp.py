@@ -1,0 +1,171 @@
+"""t-VGP: variational GPs without inducing inputs, in the dual parameterisation."""
+
+from typing import ClassVar, NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.batch import Batch
+from agp.checks import check_data
+from agp.kernels import Kernel
+from agp.likelihoods import Likelihood
+from agp.linalg import cholesky, diagonal, identity
+from agp.means import Mean, ZeroMean
+from agp.models._base import MEMORY, Conditioned
+from agp.models._sites import SiteModel, SiteView
+from agp.models._start import constant_data, detached, started
+
+__all__ = ["TVGP"]
+
+
+@tree.model
+class TVGP(SiteModel):
+    """A variational GP with a Gaussian site for each datum: any likelihood, O(P N^3) time, O(P N^2) memory.
+
+    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0. With W = I + s s^T * Kff,
+    s = sqrt(lam2), and H = diag(s) W^-1 diag(s), the weights are g = lam1 - H Kff lam1 and
+
+        mu = Kff g,  var = diag(Kff - Kff H Kff),  KL = sum_p 1/2 (log|W| - tr(H Kff) + g^T Kff g).
+
+    Nothing is divided by lam2, and Kff is not factorised. For Gaussian noise the bound is the log evidence, after one
+    `agp.updates.SiteStep` with rate 1, for every kernel.
+
+    Parameters
+    ----------
+    kernel, likelihood
+        The prior covariance of f, and p(y | f).
+    X
+        The inputs of all data [N, D], which prediction needs.
+    site_shift, site_precision
+        lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
+    mean_function
+        The prior mean h of f; sites and q(f) are those of f - h.
+
+    Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
+    """
+
+    kernel: Kernel
+    likelihood: Likelihood
+    X: Array = tree.constant()
+    site_shift: Array = tree.auxiliary()
+    site_precision: Array = tree.auxiliary()
+    mean_function: Mean = ZeroMean()
+
+    stochastic: ClassVar[bool] = False
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
+    ) -> Self:
+        """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
+        X, y = constant_data(X, y)
+        y = check_data(X, y)
+        kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
+        xp = backend_of(X).xp
+        none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
+        data = xp.asarray(X, copy=True)
+        return detached(cls(kernel, likelihood, data, none, none + 0.0, mean_function))
+
+    # -- bound ------------------------------------------------------------------------------------------------------
+
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+        # N x N whatever the budget
+        X = batch.X
+        Kff, pull_kernel = self.kernel(X)
+        (mu, var, kl), pull_moments = _moments(Kff, self.site_shift, self.site_precision)
+        h, pull_mean = self.mean_function(X)
+        ell, pull_likelihood = self.likelihood.expected_log_density(mu + h, var, batch.y, batch.draws)
+        xp = backend_of(X).xp
+
+        def pullback(bar=1.0):
+            likelihood_bar, mu_bar, var_bar = pull_likelihood(bar * batch.scale * xp.ones_like(ell))
+            kernel_bar, X_bar = pull_kernel(pull_moments(mu_bar, var_bar, -bar))
+            mean_bar, X_mean_bar = pull_mean(mu_bar)
+            bars = {"kernel": kernel_bar, "likelihood": likelihood_bar, "mean_function": mean_bar}
+            return tree.cotangent(self, **bars), tree.add(X_bar, X_mean_bar)
+
+        return batch.scale * xp.sum(ell) - kl, pullback
+
+    def site_view(self, batch: Batch, /) -> SiteView:
+        (mu, var, _), _ = _moments(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
+        return SiteView(mu, var, None)
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def conditioned(self) -> Conditioned:
+        xp = backend_of(self.X).xp
+        N, P = self.site_shift.shape
+        solved = _solve(self.kernel(self.X)[0], self.site_shift, self.site_precision)
+
+        def mean(X: Array) -> Array:
+            return self.mean_function(X)[0] + self.kernel(X, self.X)[0] @ solved.weights
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            Kfs = self.kernel(self.X, X)[0]
+            D = solved.root @ Kfs
+            var = self.kernel.diag(X)[0][:, None] - xp.sum(D * D, axis=-2).mT
+            mu = self.mean_function(X)[0] + Kfs.mT @ solved.weights
+            return mu, xp.maximum(var, xp.zeros_like(var))
+
+        def covariance(X: Array) -> Array:
+            D = solved.root @ self.kernel(self.X, X)[0]
+            return self.kernel(X)[0] - D.mT @ D
+
+        return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 2 + P))
+
+    def _reference(self) -> tuple[str, Array]:
+        return "the training data", self.X
+
+
+class _Solved(NamedTuple):
+    root: Array
+    """LW^-1 diag(s) [P, N, N] with LW LW^T = W: H = root^T root."""
+    log_det: Array
+    """log|W|, summed over the outputs, 0-d."""
+    weights: Array
+    """g [N, P]."""
+
+
+def _solve(K: Array, shift: Array, precision: Array) -> _Solved:
+    B = backend_of(K)
+    xp = B.xp
+    s = xp.sqrt(precision).mT
+    eye = identity(K)
+    L = cholesky(eye + s[:, :, None] * K * s[:, None, :])
+    inverse = xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)
+    root = inverse * s[:, None, :]
+    H_mean = (root.mT @ (root @ (K @ shift).mT[:, :, None]))[:, :, 0].mT
+    return _Solved(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
+
+
+def _moments(K: Array, shift: Array, precision: Array) -> tuple[tuple[Array, Array, Array], Pullback]:
+    """(mu [N, P], var [N, P], kl) of f - h for Kff [N, N] and sites [N, P]; ``(mu, var, kl)_bar -> Kff_bar``."""
+    xp = backend_of(K).xp
+    root, log_det, g = _solve(K, shift, precision)
+    D = root @ K
+    mu = K @ g
+    reduced = diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT
+    positive = reduced > 0.0
+    # tr(H K) = sum(root * D)
+    kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
+
+    def pullback(mu_bar, var_bar, kl_bar):
+        weights = xp.where(positive, var_bar, xp.zeros_like(var_bar)).mT
+        HK = root.mT @ D
+        # (I - H K) is what acts on the way to mu and, from both sides, to var; diag(w) is the prior's part
+        left = (mu_bar.mT[:, :, None] - HK @ mu_bar.mT[:, :, None]) * g.mT[:, None, :]
+        rest = identity(K) - HK
+        through = left + (rest * weights[:, None, :]) @ rest.mT
+        # KL: 1/2 (H K H - x g^T - g x^T + g g^T), x = H K g
+        half_x = g.mT[:, :, None] - 2.0 * (HK @ g.mT[:, :, None])
+        through = through + 0.5 * kl_bar * (HK @ (root.mT @ root) + half_x * g.mT[:, None, :])
+        K_bar = xp.sum(through, axis=0)
+        return 0.5 * (K_bar + K_bar.mT)
+
+    return (mu, xp.where(positive, reduced, xp.zeros_like(reduced)), kl), pullback

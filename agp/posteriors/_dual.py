@@ -1,0 +1,173 @@
+"""t-SVGP: q(u) is the prior times Gaussian sites, which are stored, and which training with natural gradients moves.
+
+    q(u_p) ~ N(u_p; 0, Kuu) exp(l_p^T u_p - 1/2 u_p^T Lam_p u_p)
+
+When kernel or inducing inputs change, q(u) changes with the prior while the stored sites stay: so a step on the
+hyperparameters sees a bound that follows the optimum of q(u) better than one with q(u) itself held fixed. Which numbers
+are stored decides how the sites themselves move along; at given hyperparameters all storages are one q(u).
+"""
+
+from typing import Literal, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.linalg import cholesky, identity, lower_of
+from agp.posteriors._marginal import Marginal
+from agp.posteriors._natural_state import NaturalState, natural_state
+from agp.posteriors._white import WhitePosterior
+from agp.posteriors._whitened import Whitened
+
+__all__ = ["Dual", "Tied"]
+
+Tied = Literal["natural", "kernel", "white"]
+"""In which coordinates sites are stored."""
+
+TIED = ("natural", "kernel", "white")
+
+
+@tree.model
+class Dual(WhitePosterior):
+    """The dual parameterisation with tied sites: P (M + M^2) numbers, whatever N is.
+
+    The sites have no gradient: `agp.updates.SiteStep` moves them, Adam moves the rest. With a_n = Kuu^-1 k_un, the
+    sites of the data (lam1_n, lam2_n) and Lu Lu^T = Kuu, the stored sums are
+
+    - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
+    - ``tied="kernel"`` (K-tied): the same with k_un;
+    - ``tied="white"`` (W-tied): the same with Lu^-1 k_un, natural parameters of v = Lu^-1 u.
+
+    Parameters
+    ----------
+    shift
+        The linear part of the sites [M, P]. Auxiliary; 0 is no site.
+    precision
+        The quadratic part [P, M, M], symmetric. Auxiliary; 0 is no site.
+    tied
+        The coordinates of both.
+
+    Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
+    """
+
+    shift: Array = tree.auxiliary()
+    precision: Array = tree.auxiliary()
+    tied: Tied = "natural"
+
+    def __post_init__(self) -> None:
+        check_tied(self.tied)
+
+    @property
+    def outputs(self) -> int:
+        return self.shift.shape[1]
+
+    def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
+        t, site = self.white_sites(Lu)
+        state, pull_state = natural_state(t, site + identity(site))
+
+        def pullback(state_bar):
+            t_bar, W_bar = pull_state(state_bar)
+            xp = backend_of(Lu).xp
+            if self.tied == "white":
+                return None, None
+            if self.tied == "natural":  # dt = dS^T t, dW = dS^T site + site dS
+                return None, lower_of(t, t_bar.mT) + 2.0 * xp.tril(xp.sum(site @ W_bar, axis=0))
+            # dt = -dS t, dW = -dS site - site dS^T
+            return None, -lower_of(t_bar, t.mT) - 2.0 * xp.tril(xp.sum(W_bar @ site, axis=0))
+
+        return state, pullback
+
+    def white_sites(self, Lu: Array, /) -> tuple[Array, Array]:
+        """The sites of v = Lu^-1 u: [M, P] and [P, M, M]."""
+        if self.tied == "white":
+            return self.shift, self.precision
+        if self.tied == "natural":
+            return Lu.mT @ self.shift, Lu.mT @ self.precision @ Lu
+        half = _columnwise(Lu, self.precision)
+        return backend_of(Lu).solve_triangular(Lu, self.shift), _columnwise(Lu, half.mT)
+
+    def site_features(self, Lu: Array, A: Array, /) -> Array:
+        """The vectors [M, N] whose outer products make up the stored sums, for A = Lu^-1 Kuf [M, N]."""
+        if self.tied == "white":
+            return A
+        return backend_of(A).solve_triangular(Lu, A, transpose=True) if self.tied == "natural" else Lu @ A
+
+    # -- conversions ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural") -> Self:
+        xp = backend_of(Kuu).xp
+        M = Kuu.shape[0]
+        return cls(xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu)), tied)
+
+    @classmethod
+    def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
+        """The posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), stored as `tied` says."""
+        check_tied(tied)
+        if tied == "white":
+            return cls(shift, precision, tied)
+        if tied == "kernel":
+            return cls(Lu @ shift, Lu @ precision @ Lu.mT, tied)
+        half = _columnwise(Lu, precision, transpose=True)
+        stored = backend_of(Lu).solve_triangular(Lu, shift, transpose=True)
+        return cls(stored, _columnwise(Lu, half.mT, transpose=True), tied)
+
+    @classmethod
+    def from_posterior(cls, posterior: WhitePosterior, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
+        """The same q(u) as a `Whitened`, `Marginal` or other such posterior at a prior covariance Kuu [M, M]."""
+        Lu = cholesky(Kuu)
+        state = posterior.whitened(Lu)[0]
+        eye = identity(Lu)
+        roots = backend_of(Lu).xp.stack([_inverse_root(S) for S in _matrices(state.white_covariance(eye))], axis=0)
+        W = roots.mT @ roots
+        t = (W @ state.white_mean.mT[:, :, None])[:, :, 0].mT
+        return cls.from_white_sites(t, W - eye, Lu, tied=tied)
+
+    @classmethod
+    def from_moments(cls, mean: Array, covariance: Array, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
+        """The sites that turn the prior covariance Kuu [M, M] into q(u_p) = N(mean[:, p], covariance[p])."""
+        scale = backend_of(Kuu).xp.stack([cholesky(S) for S in _matrices(covariance)], axis=0)
+        return cls.from_posterior(Marginal(mean, scale), Kuu, tied=tied)
+
+    def moments(self, Kuu: Array, /) -> tuple[Array, Array]:
+        """Mean [M, P] and covariances [P, M, M] of u, for a prior covariance Kuu [M, M]."""
+        Lu = cholesky(Kuu)
+        state = self.whitened(Lu)[0]
+        return Lu @ state.white_mean, state.white_covariance(Lu.mT)
+
+    def converted(self, tied: Tied, Kuu: Array, /) -> Self:
+        """The same q(u) at a prior covariance Kuu [M, M] in another storage."""
+        Lu = cholesky(Kuu)
+        return type(self).from_white_sites(*self.white_sites(Lu), Lu, tied=tied)
+
+    def to_whitened(self, Kuu: Array, /) -> Whitened:
+        """The same q(u) at a prior covariance Kuu [M, M] as a `Whitened` posterior, for training without sites."""
+        state = self.whitened(cholesky(Kuu))[0]
+        covariance = state.white_covariance(identity(Kuu))
+        xp = backend_of(Kuu).xp
+        return Whitened(state.white_mean, xp.stack([cholesky(S) for S in _matrices(covariance)], axis=0))
+
+    def to_marginal(self, Kuu: Array, /) -> Marginal:
+        """The same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
+        mean, covariance = self.moments(Kuu)
+        return Marginal(mean, backend_of(Kuu).xp.stack([cholesky(S) for S in _matrices(covariance)], axis=0))
+
+
+def check_tied(tied: str) -> None:
+    """ValueError unless the storage is known."""
+    if tied not in TIED:
+        msg = f"tied is {tied!r}, but must be one of {', '.join(map(repr, TIED))}."
+        raise ValueError(msg)
+
+
+def _matrices(A: Array) -> list[Array]:
+    return [A[p, ...] for p in range(A.shape[0])]
+
+
+def _inverse_root(S: Array) -> Array:
+    """The inverse of the Cholesky factor of S [M, M]."""
+    return backend_of(S).solve_triangular(cholesky(S), identity(S))
+
+
+def _columnwise(Lu: Array, C: Array, *, transpose: bool = False) -> Array:
+    """Lu^-1 C_p, or Lu^-T C_p, for C [P, M, M]."""
+    solve = backend_of(C).solve_triangular
+    return backend_of(C).xp.stack([solve(Lu, each, transpose=transpose) for each in _matrices(C)], axis=0)

@@ -1,0 +1,254 @@
+"""t-SVGP without factorisations: sites stored as sums of kernel columns, inverses followed by matrix products.
+
+With the K-tied sites l [M, P] and L2_p [M, M], R_p = Kuu + L2_p, lower triangular L_0 and L_p with L_0 L_0^T ~ Kuu^-1
+and L_p L_p^T ~ R_p^-1, and the residuals E_0 = I - L_0^T Kuu L_0, E_p = I - L_p^T R_p L_p,
+
+    P_0 = L_0 (I + E_0) L_0^T,   P_p = L_p (I + E_p) L_p^T,   a_p = P_p l_p
+    q(u_p) = N(Kuu a_p, Kuu - Kuu (P_0 - P_p) Kuu)
+
+P = 2 T - T A T with T = L L^T is one Newton-Schulz step towards A^-1 and never exceeds it. While |E_0|_F < 1 and
+|E_p|_F < 1 the q(u) is proper, and with tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)), which bounds what the series of
+log|I - E| has beyond its first term,
+
+    KL <= sum_p 1/2 [ -tr(P_0 Kuu) + tr(P_p Kuu) + a_p^T Kuu a_p + 2 sum log diag L_0 - 2 sum log diag L_p
+                      + tr E_0 + tau(E_0) - tr E_p + tau(E_p) ]
+
+with equality at exact inverses. The factors are constants of the gradient, whose error there is zero.
+"""
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.errors import NonFiniteError
+from agp.linalg import InverseFactor, diagonal, identity, inverse_factor, report_repair
+from agp.posteriors._base import InverseFactored
+
+__all__ = ["DualInverseFree", "DualInverses"]
+
+LARGEST = 1.0
+"""The bound needs residuals |E|_F below this."""
+STALE = 0.1
+"""The residual above which predictions bring the factors up to date first."""
+FITTED = 0.7
+"""The residual of factors that fit, in roots of the unit of rounding: 1e-8 in float64."""
+
+
+class DualInverses(NamedTuple):
+    """What `DualInverseFree.factorise` gives."""
+
+    Kuu: Array
+    E0: Array
+    """I - L_0^T Kuu L_0 [M, M]."""
+    E: Array
+    """I - L_p^T R_p L_p [P, M, M]."""
+
+
+@tree.model
+class DualInverseFree(InverseFactored):
+    """The dual parameterisation by products alone: `Dual` with ``tied="kernel"``, with its inverses followed.
+
+    `agp.updates.SiteStep` moves the sites and brings the inverse factors up to date; `agp.updates.InverseUpdate` does
+    the latter after each step on the hyperparameters. A bound at factors whose residual |E|_F is 1 or more is refused.
+
+    Parameters
+    ----------
+    shift
+        l [M, P]. Auxiliary.
+    precision
+        L2 [P, M, M], symmetric, positive semidefinite. Auxiliary.
+    prior_factor
+        L_0 [M, M], lower with positive diagonal. Auxiliary.
+    site_factor
+        L_p [P, M, M], likewise. Auxiliary.
+
+    Source: the dual parameterisation of Adam, Chang, Khan & Solin, NeurIPS 2021; the inverse-free bound is this
+    library's own.
+    """
+
+    shift: Array = tree.auxiliary()
+    precision: Array = tree.auxiliary()
+    prior_factor: Array = tree.auxiliary()
+    site_factor: Array = tree.auxiliary()
+
+    inverse_factors: ClassVar[tuple[str, ...]] = ("prior_factor", "site_factor")
+
+    @property
+    def outputs(self) -> int:
+        return self.shift.shape[1]
+
+    def factorise(self, Kuu: Array, /) -> tuple[DualInverses, Pullback]:
+        L0, L = self.prior_factor, self.site_factor
+        eye = identity(Kuu)
+        E0 = eye - L0.mT @ Kuu @ L0
+        E = eye - L.mT @ (Kuu + self.precision) @ L
+
+        def pullback(factor_bar):
+            xp = backend_of(Kuu).xp
+            through = -(L0 @ factor_bar.E0 @ L0.mT) - xp.sum(L @ factor_bar.E @ L.mT, axis=0)
+            return None, tree.add(through, factor_bar.Kuu)
+
+        return DualInverses(Kuu, E0, E), pullback
+
+    def _weights(self, factor: DualInverses) -> tuple[Array, Pullback]:
+        # a_p = L_p (I + E_p) L_p^T l_p [M, P], and a_bar -> E_bar
+        L = self.site_factor
+        b = L.mT @ self.shift.mT[:, :, None]
+        a = (L @ (b + factor.E @ b))[:, :, 0].mT
+
+        def pullback(a_bar):
+            outer = (L.mT @ a_bar.mT[:, :, None]) @ b.mT
+            return 0.5 * (outer + outer.mT)
+
+        return a, pullback
+
+    def project(self, factor: DualInverses, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # mu = Kuf^T a;  var_p = kff - colsum(V0 * (I + E0) V0) + colsum(V_p * (I + E_p) V_p), V = L^T Kuf
+        xp = backend_of(Kuf).xp
+        L0, L = self.prior_factor, self.site_factor
+        a, pull_weights = self._weights(factor)
+        V0, V = L0.mT @ Kuf, L.mT @ Kuf
+        J0, J = V0 + factor.E0 @ V0, V + factor.E @ V
+        conditional = kff - xp.sum(V0 * J0, axis=0)
+        positive = conditional > 0.0
+        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        var = residual[:, None] + xp.sum(V * J, axis=-2).mT
+
+        def pullback(mu_bar, var_bar):
+            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            rows = var_bar.mT[:, None, :]
+            Kuf_bar = a @ mu_bar.mT - 2.0 * L0 @ (J0 * kff_bar) + 2.0 * xp.sum(L @ (J * rows), axis=0)
+            E_bar = (V * rows) @ V.mT + pull_weights(Kuf @ mu_bar)
+            return None, DualInverses(None, -((V0 * kff_bar) @ V0.mT), E_bar), Kuf_bar, kff_bar  # type: ignore[arg-type]
+
+        return (Kuf.mT @ a, var), pullback
+
+    def kl_divergence(self, factor: DualInverses, /) -> tuple[Array, Pullback]:
+        """The upper bound of the KL divergence, 0-d, and its pullback.
+
+        Raises
+        ------
+        agp.errors.NonFiniteError
+            If a residual is 1 or more; inside a compiled function the value is NaN instead.
+        """
+        Kuu, E0, E = factor
+        xp = backend_of(Kuu).xp
+        L0, L = self.prior_factor, self.site_factor
+        M, P = self.shift.shape
+        eye = identity(Kuu)
+        self._check(factor)
+        a, pull_weights = self._weights(factor)
+        Kuu_a = Kuu @ a
+        B0 = L.mT @ Kuu @ L
+        (tail0, pull_tail0), (tail, pull_tail) = _tail(E0), _tail(E)
+        # -tr(P_0 Kuu) = |E_0|^2 - M, tr(P_p Kuu) = tr((I + E_p) L_p^T Kuu L_p)
+        prior = xp.sum(E0 * E0) - M + 2.0 * xp.sum(xp.log(diagonal(L0))) + xp.sum(E0 * eye) + tail0
+        sites = xp.sum((E + eye) * B0) - 2.0 * xp.sum(xp.log(diagonal(L))) - xp.sum(E * eye) + xp.sum(tail)
+        kl = 0.5 * (P * prior + sites + xp.sum(a * Kuu_a))
+
+        def pullback(bar):
+            half = 0.5 * bar
+            E0_bar = P * half * (2.0 * E0 + eye + pull_tail0())
+            E_bar = half * (B0 - eye + pull_tail()) + pull_weights(bar * Kuu_a)
+            Kuu_bar = half * (xp.sum(L @ (E + eye) @ L.mT, axis=0) + a @ a.mT)
+            return None, DualInverses(Kuu_bar, E0_bar, E_bar)
+
+        return kl, pullback
+
+    def _check(self, factor: DualInverses) -> None:
+        worst = _largest(factor)
+        if backend_of(worst).is_concrete(worst) and not bool(worst < LARGEST):
+            msg = (
+                f"the inverse factors do not fit the parameters (residual {float(worst):.3g}, not below 1), so "
+                "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "
+                "max_steps if it is there already, or more jitter."
+            )
+            raise NonFiniteError(msg)
+
+    def project_mean(self, factor: DualInverses, Kuf: Array, /) -> Array:
+        return Kuf.mT @ self._weights(factor)[0]
+
+    def project_covariance(self, factor: DualInverses, Kuf: Array, Kff: Array, /) -> Array:
+        V0, V = self.prior_factor.mT @ Kuf, self.site_factor.mT @ Kuf
+        return Kff - V0.mT @ (V0 + factor.E0 @ V0) + V.mT @ (V + factor.E @ V)
+
+    # -- the inverse factors ----------------------------------------------------------------------------------------
+
+    def inverse_target(self, Kuu: Array, name: str = "prior_factor", /) -> Array:
+        """Kuu [M, M] for the prior's factor, R [P, M, M] for those of the sites."""
+        return Kuu if name == "prior_factor" else Kuu + self.precision
+
+    def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
+        if name == "prior_factor":
+            return super().inverted(Kuu, name, **settings)
+        xp = backend_of(Kuu).xp
+        targets = self.inverse_target(Kuu, name)
+        found = [inverse_factor(targets[p, ...], self.site_factor[p, ...], **settings) for p in range(self.outputs)]
+        all_of = InverseFactor(*(xp.stack(list(column), axis=0) for column in zip(*found, strict=True)))
+        return InverseFactor(
+            factor=all_of.factor,
+            residual=xp.max(all_of.residual),
+            steps=xp.sum(all_of.steps),
+            restarts=xp.sum(all_of.restarts),
+            vector=found[-1].vector,
+            gap=xp.max(all_of.gap),
+        )
+
+    def followed(self, Kuu: Array, /) -> tuple[Self, Array, Array]:
+        """The posterior whose factors fit Kuu [M, M] and the sites to working precision, warm-started.
+
+        With the largest residual |E|_F and the steps taken, both 0-d.
+        """
+        xp = backend_of(Kuu).xp
+        M = Kuu.shape[0]
+        tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
+        found = {name: self.inverted(Kuu, name, tolerance=tolerance) for name in self.inverse_factors}
+        residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
+        steps = xp.sum(xp.stack([one.steps for one in found.values()]))
+        return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
+
+    def refreshed(self, Kuu: Array, /) -> Self:
+        worst = _largest(self.factorise(Kuu)[0])
+        if not backend_of(worst).is_concrete(worst) or bool(worst <= STALE):
+            return self
+        better, residual, _ = self.followed(Kuu)
+        report_repair(
+            f"the inverse factors did not fit the parameters (residual {float(worst):.2g}); for predictions they were "
+            f"brought up to date (residual {float(residual):.2g}). Train with InverseUpdate to keep them so."
+        )
+        return better
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        xp = backend_of(Kuu).xp
+        M = Kuu.shape[0]
+        L0 = inverse_factor(Kuu, tolerance=1e-8 / M**0.5).factor
+        zeros = xp.zeros((outputs, M, M), **like(Kuu))
+        return cls(xp.zeros((M, outputs), **like(Kuu)), zeros, L0, L0 + zeros)
+
+
+def _norm(E: Array) -> Array:
+    """|E|_F [...], for E [..., M, M], with a slope of zero at zero."""
+    xp = backend_of(E).xp
+    square = xp.sum(E * E, axis=(-2, -1))
+    positive = square > 0.0
+    return xp.where(positive, xp.sqrt(xp.where(positive, square, xp.ones_like(square))), xp.zeros_like(square))
+
+
+def _largest(factor: DualInverses) -> Array:
+    xp = backend_of(factor.E0).xp
+    return xp.maximum(_norm(factor.E0), xp.max(_norm(factor.E)))
+
+
+def _tail(E: Array) -> tuple[Array, Pullback]:
+    """tau(E) [...] for E [..., M, M], NaN where |E|_F >= 1, and a function that gives its gradient."""
+    xp = backend_of(E).xp
+    n = _norm(E)
+    safe = xp.where(n < LARGEST, n, xp.full_like(n, float("nan")))
+    value = 0.5 * safe**2 + safe**3 / (3.0 * (1.0 - safe))
+
+    def gradient():
+        # E tau'(n) / n = E (1 + n (3 - 2 n) / (3 (1 - n)^2))
+        return E * (1.0 + safe * (3.0 - 2.0 * safe) / (3.0 * (1.0 - safe) ** 2))[..., None, None]
+
+    return value, gradient

@@ -1,0 +1,310 @@
+"""SOLVE-GP without factorisations: R-SVGP on two groups of inducing variables, in two forms.
+
+The covariance Kvv - Kvu Kuu^-1 Kuv of the second group of SOLVE-GP holds an inverse, and no bound survives its
+approximation. But u and w = v - J u are as good a pair of inducing variables as u and v, for any matrix J, and all their
+covariances are products. With G = [[I, 0], [-J, I]] they are G K G^T, and G Kuf with the inputs.
+
+`RelaxedOrthogonal` takes the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal inverse factor.
+`RelaxedUnion` keeps (u, v), and makes up its inverse factor from those of the two groups. Either is a `Relaxed` on the
+M + M2 inducing variables, which does all the rest: a lower bound for every value of the auxiliary leaves.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.constraints import POSITIVE
+from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
+from agp.posteriors._base import InverseFactored
+from agp.posteriors._relaxed import Relaxed, RelaxedFactor, initial_site
+
+__all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
+
+
+class RelaxedGroupsFactor(NamedTuple):
+    """J [M2, M], the `Relaxed` that does the work, and its factor."""
+
+    J: Array
+    inner: Relaxed
+    factor: RelaxedFactor
+
+
+class RelaxedGroups(InverseFactored):
+    """What the two forms share: a `Relaxed` on other inducing variables, and the way to them and back."""
+
+    mean: Array
+    site: Array
+    sizes: tuple[int, int]
+    preconditioned: bool
+
+    @abstractmethod
+    def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
+        """Covariances [M + M2, N] of the other inducing variables with f, and ``bar -> (J_bar, Kuf_bar)``."""
+
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
+    @property
+    def unit_powers(self) -> Mapping[str, int]:
+        return {"mean": 1 if self.preconditioned else -1}
+
+    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        features, pull_features = self._features(factor.J, Kuf)
+        moments, pull = factor.inner.project(factor.factor, features, kff)
+
+        def pullback(mu_bar, var_bar):
+            inner_bar, factor_bar, features_bar, kff_bar = pull(mu_bar, var_bar)
+            J_bar, Kuf_bar = pull_features(features_bar)
+            return None, RelaxedGroupsFactor(J_bar, inner_bar, factor_bar), Kuf_bar, kff_bar
+
+        return moments, pullback
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        kl, pull = factor.inner.kl_divergence(factor.factor)
+        return kl, lambda bar: (None, RelaxedGroupsFactor(None, *pull(bar)))  # type: ignore[arg-type]
+
+    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+        return factor.inner.project_mean(factor.factor, self._features(factor.J, Kuf)[0])
+
+    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
+        return factor.inner.project_covariance(factor.factor, self._features(factor.J, Kuf)[0], Kff)
+
+    @classmethod
+    def from_prior(
+        cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: bool = True
+    ) -> Self:
+        """The start of `Relaxed` for Kuu [M + M2, M + M2], in two groups of the given sizes (halves by default).
+
+        Raises
+        ------
+        ValueError
+            If there are not two groups that make up the inducing inputs.
+        """
+        M = Kuu.shape[0]
+        sizes = sizes or (M - M // 2, M // 2)
+        if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != M:
+            msg = (
+                f"{cls.__name__} needs two groups that make up the {M} inducing inputs, not the sizes {sizes}; "
+                "for one group use Relaxed."
+            )
+            raise ValueError(msg)
+        leaves = {
+            "mean": backend_of(Kuu).xp.zeros((M, outputs), **like(Kuu)),
+            "site": initial_site(Kuu),
+            "sizes": tuple(sizes),
+            "preconditioned": preconditioned,
+        }
+        start = cls(**leaves, **dict.fromkeys(cls.inverse_factors))
+        for name in cls.inverse_factors:
+            start = tree.with_leaves(start, {name: start.inverted(Kuu, name).factor})
+        return start
+
+    def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:
+        """The covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""
+        M = self.sizes[0]
+        return Kuu[:M, :M], Kuu[M:, :M], Kuu[M:, M:]
+
+
+@tree.model
+class RelaxedOrthogonal(RelaxedGroups):
+    """Inverse-free SOLVE-GP: diagonal noise for u and for w = v - J u, and products only.
+
+    A lower bound on the log evidence for all values of its leaves. At exact inverse factors it is SOLVE-GP with
+    q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu), and likewise for w, and has its gradients. Away from them there is
+    no order between the two: J is one more variational parameter.
+
+    Parameters
+    ----------
+    mean
+        m [M + M2, P]: the mean of (u, w) is K' mh with mh = PR m (preconditioned) or mh = m, K' their covariance.
+    site
+        s [M + M2], positive: the variances of pseudo-observations of u and w, shared by the outputs.
+    prior_inverse
+        L0 [M, M], lower with positive diagonal, L0 L0^T ~ Kuu^-1. Auxiliary. It sees the conditioning of Kuu itself.
+        J = Kvu (2 T0 - T0 Kuu T0) with T0 = L0 L0^T, whose error is of second order in that of T0; the gradient follows
+        J, not T0.
+    first_inverse, second_inverse
+        Lu [M, M] and Lw [M2, M2], alike, for the covariances of u and w plus their s. Auxiliary.
+    sizes
+        (M, M2).
+    preconditioned
+        Whether mh = PR m (the default; it trains much faster).
+    """
+
+    mean: Array = tree.param()
+    site: Array = tree.param(POSITIVE)
+    prior_inverse: Array = tree.auxiliary()
+    first_inverse: Array = tree.auxiliary()
+    second_inverse: Array = tree.auxiliary()
+    sizes: tuple[int, int] = (0, 0)
+    preconditioned: bool = True
+
+    inverse_factors: ClassVar[tuple[str, ...]] = ("prior_inverse", "first_inverse", "second_inverse")
+
+    def inverse_target(self, Kuu: Array, name: str = "prior_inverse", /) -> Array:
+        if name == "prior_inverse":
+            return self._blocks(Kuu)[0]
+        M = self.sizes[0]
+        if name == "first_inverse":
+            return _with_diagonal(self._blocks(Kuu)[0], self.site[:M])
+        return _with_diagonal(self._changed(Kuu, self._regression(Kuu)[0])[1], self.site[M:])
+
+    def _regression(self, Kuu: Array) -> tuple[Array, Pullback]:
+        # J = Kvu P0, P0 = 2 T0 - T0 Kuu T0, and J_bar -> (Kvu_bar, Kuu_bar), the latter symmetric
+        K, Kvu, _ = self._blocks(Kuu)
+        V = self._prior_inverse_times(Kvu)
+
+        def polished(X: Array, XT: Array) -> Array:
+            return 2.0 * XT - self._prior_inverse_times(XT @ K)
+
+        def pullback(J_bar):
+            J_bar_T = self._prior_inverse_times(J_bar)
+            outer = V.mT @ J_bar_T
+            return polished(J_bar, J_bar_T), -0.5 * (outer + outer.mT)
+
+        return polished(Kvu, V), pullback
+
+    def _prior_inverse_times(self, X: Array) -> Array:
+        # X T0 for X [M2, M]
+        return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
+
+    def _changed(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
+        """The covariances of w with u [M2, M], small if J is exact, and of w [M2, M2]."""
+        K, Kvu, Kvv = self._blocks(Kuu)
+        Kwu = Kvu - J @ K
+        return Kwu, symmetric_from_lower(Kvv - J @ Kvu.mT - Kwu @ J.mT)
+
+    def factorise(self, Kuu: Array, /) -> tuple[RelaxedGroupsFactor, Pullback]:
+        M = self.sizes[0]
+        K = self._blocks(Kuu)[0]
+        J, pull_J = self._regression(Kuu)
+        Kwu, Kww = self._changed(Kuu, J)
+        joint = _joined(K, Kwu, Kww)
+        L = block_diagonal([self.first_inverse, self.second_inverse], self.sizes)
+        assert L is not None
+        inner = Relaxed(self.mean, self.site, L, self.preconditioned)
+        factor, pull_factor = inner.factorise(joint)
+
+        def pullback(bar):
+            inner_bar, joint_bar = pull_factor(bar.factor)
+            inner_bar = tree.add(inner_bar, bar.inner)
+            # dKwu = dKvu - dJ Kuu - J dKuu; dKww = dKvv - sym-parts of 2 (J dKuv + Kwu dJ^T) + J dKuu J^T
+            Kvv_bar = joint_bar[M:, M:]
+            Kwu_bar = 2.0 * joint_bar[M:, :M]
+            twice = 2.0 * Kvv_bar
+            J_bar = tree.add(bar.J, -(twice @ Kwu + Kwu_bar @ K))
+            Kvu_bar, K_bar = pull_J(J_bar)
+            cross = J.mT @ Kwu_bar
+            K_bar = K_bar + joint_bar[:M, :M] + J.mT @ Kvv_bar @ J - 0.5 * (cross + cross.mT)
+            Kvu_bar = Kvu_bar + Kwu_bar - twice @ J
+            own = tree.cotangent(self, mean=inner_bar.mean, site=inner_bar.site)
+            return own, _joined(K_bar, 0.5 * Kvu_bar, Kvv_bar)
+
+        return RelaxedGroupsFactor(J, inner, factor), pullback
+
+    def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
+        xp = backend_of(Kuf).xp
+        M = self.sizes[0]
+        first = Kuf[:M, :]
+
+        def pullback(bar):
+            second_bar = bar[M:, :]
+            return -second_bar @ first.mT, xp.concat([bar[:M, :] - J.mT @ second_bar, second_bar], axis=0)
+
+        return xp.concat([first, Kuf[M:, :] - J @ first], axis=0), pullback
+
+
+@tree.model
+class RelaxedUnion(RelaxedGroups):
+    """R-SVGP on two groups of inducing inputs, whose inverse factor is made up from one for each group.
+
+    With T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1, J = Kvu T_u and T_w ~ (C + diag s_v)^-1, the inverse of the joint
+    K + diag(s) is approximated by G^T blkdiag(T_u, T_w) G. A lower bound on the log evidence for all values of its
+    leaves, never above that of L-SVGP with all M + M2 inducing inputs, which it is at exact factors. So q(u, v) is not
+    that of SOLVE-GP; it is the cheaper inversion and the good conditioning (nothing is inverted without its s) that it
+    takes from it.
+
+    Parameters
+    ----------
+    mean
+        m [M + M2, P]: the mean of (u, v) is K mh with mh = PR m (preconditioned) or mh = m.
+    site
+        s [M + M2], positive: the variances of pseudo-observations of u and v, shared by the outputs.
+    first_inverse, second_inverse
+        Lu [M, M] and Lw [M2, M2], lower with positive diagonal. Auxiliary.
+    sizes
+        (M, M2).
+    preconditioned
+        Whether mh = PR m (the default; it trains much faster).
+    """
+
+    mean: Array = tree.param()
+    site: Array = tree.param(POSITIVE)
+    first_inverse: Array = tree.auxiliary()
+    second_inverse: Array = tree.auxiliary()
+    sizes: tuple[int, int] = (0, 0)
+    preconditioned: bool = True
+
+    inverse_factors: ClassVar[tuple[str, ...]] = ("first_inverse", "second_inverse")
+
+    def inverse_target(self, Kuu: Array, name: str = "first_inverse", /) -> Array:
+        M = self.sizes[0]
+        K, Kvu, Kvv = self._blocks(Kuu)
+        Kt = _with_diagonal(K, self.site[:M])
+        if name == "first_inverse":
+            return Kt
+        # the covariance of v - J u, with the noise of both
+        J = self._regression(Kvu)
+        Ct = _with_diagonal(Kvv, self.site[M:]) - J @ Kvu.mT - (Kvu - J @ Kt) @ J.mT
+        return symmetric_from_lower(Ct)
+
+    def _regression(self, Kvu: Array) -> Array:
+        # J = Kvu Lu Lu^T, a constant like Lu
+        J = lower_times(self.first_inverse, times_lower(Kvu, self.first_inverse).mT).mT
+        return backend_of(J).stop_gradient(J)
+
+    def factorise(self, Kuu: Array, /) -> tuple[RelaxedGroupsFactor, Pullback]:
+        # with v before u the factor G^T blkdiag(Lu, Lw) is lower triangular: [[Lw, 0], [-J^T Lw, Lu]]
+        xp = backend_of(Kuu).xp
+        K, Kvu, Kvv = self._blocks(Kuu)
+        Lu, Lw = self.first_inverse, self.second_inverse
+        J = self._regression(Kvu)
+        below = xp.concat([-times_lower(J.mT, Lw), Lu], axis=1)
+        L = xp.concat([xp.concat([Lw, xp.zeros_like(Kvu)], axis=1), below], axis=0)
+        inner = Relaxed(self._swapped(self.mean), self._swapped(self.site), L, self.preconditioned)
+        factor, pull_factor = inner.factorise(_joined(Kvv, Kvu.mT, K))
+
+        def pullback(bar):
+            inner_bar, K_bar = pull_factor(bar.factor)
+            inner_bar = tree.add(inner_bar, bar.inner)
+            own = {"mean": self._restored(inner_bar.mean), "site": self._restored(inner_bar.site)}
+            rows = self._restored(K_bar)
+            return tree.cotangent(self, **own), self._restored(rows.mT).mT
+
+        return RelaxedGroupsFactor(J, inner, factor), pullback
+
+    def _swapped(self, x: Array) -> Array:
+        """The rows of x [M + M2, ...], those of the second group first."""
+        M = self.sizes[0]
+        return backend_of(x).xp.concat([x[M:, ...], x[:M, ...]], axis=0)
+
+    def _restored(self, x: Array) -> Array:
+        M2 = self.sizes[1]
+        return backend_of(x).xp.concat([x[M2:, ...], x[:M2, ...]], axis=0)
+
+    def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
+        return self._swapped(Kuf), lambda bar: (None, self._restored(bar))
+
+
+def _with_diagonal(K: Array, s: Array) -> Array:
+    return K + s * identity(K)
+
+
+def _joined(first: Array, cross: Array, second: Array) -> Array:
+    """[[first, cross^T], [cross, second]]."""
+    xp = backend_of(first).xp
+    top, bottom = xp.concat([first, cross.mT], axis=1), xp.concat([cross, second], axis=1)
+    return xp.concat([top, bottom], axis=0)

@@ -1,0 +1,23 @@
+"""Priors on parameters: training maximises the bound plus their log density, which makes it a MAP estimate.
+
+The density is that of the constrained value, such as the lengthscale itself, without the Jacobian of the map from the
+raw leaf: the mode that training finds does not depend on how a parameter is constrained.
+"""
+
+from agp.priors._base import Prior
+from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
+from agp.priors._model import Priors, as_priors, check_priors, log_prior
+
+__all__ = [
+    "Gamma",
+    "HalfCauchy",
+    "HalfNormal",
+    "InverseGamma",
+    "LogNormal",
+    "Normal",
+    "Prior",
+    "Priors",
+    "as_priors",
+    "check_priors",
+    "log_prior",
+]

@@ -1,0 +1,122 @@
+"""The densities. Their constants are computed on the host, once a call."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agp.backend import Array, backend_of
+from agp.priors._base import Prior
+
+__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+LOG_2_OVER_PI = math.log(2.0 / math.pi)
+
+Entries = tuple[Array, Callable[[], Array]]
+
+
+@dataclass(frozen=True)
+class Normal(Prior):
+    """A normal density.
+
+    On a positive parameter it lacks the constant of a truncated density, which no estimate depends on.
+
+    Parameters
+    ----------
+    mean
+        Any number.
+    deviation
+        The standard deviation.
+    """
+
+    mean: float = 0.0
+    deviation: float = 1.0
+    positive: ClassVar[bool] = False
+    real_arguments: ClassVar[tuple[str, ...]] = ("mean",)
+
+    def _entries(self, x: Array) -> Entries:
+        z = (x - self.mean) / self.deviation
+        return -0.5 * z * z - (math.log(self.deviation) + 0.5 * LOG_2PI), lambda: -z / self.deviation
+
+
+@dataclass(frozen=True)
+class LogNormal(Prior):
+    """The density of x whose logarithm is normal; its median is exp(mean), its mode exp(mean - deviation^2).
+
+    Parameters
+    ----------
+    mean, deviation
+        Of log x; the mean may be any number.
+    """
+
+    mean: float = 0.0
+    deviation: float = 1.0
+    real_arguments: ClassVar[tuple[str, ...]] = ("mean",)
+
+    def _entries(self, x: Array) -> Entries:
+        log_x = backend_of(x).xp.log(x)
+        z = (log_x - self.mean) / self.deviation
+        constant = math.log(self.deviation) + 0.5 * LOG_2PI
+        return -0.5 * z * z - log_x - constant, lambda: -(1.0 + z / self.deviation) / x
+
+
+@dataclass(frozen=True)
+class Gamma(Prior):
+    """x^(concentration - 1) exp(-rate x), normalised; its mean is concentration / rate."""
+
+    concentration: float
+    rate: float
+
+    def _entries(self, x: Array) -> Entries:
+        a, b = self.concentration, self.rate
+        constant = a * math.log(b) - math.lgamma(a)
+        return (a - 1.0) * backend_of(x).xp.log(x) - b * x + constant, lambda: (a - 1.0) / x - b
+
+
+@dataclass(frozen=True)
+class InverseGamma(Prior):
+    """x^(-concentration - 1) exp(-scale / x), normalised: hardly any density near 0; its mode is scale / (a + 1)."""
+
+    concentration: float
+    scale: float
+
+    def _entries(self, x: Array) -> Entries:
+        a, b = self.concentration, self.scale
+        constant = a * math.log(b) - math.lgamma(a)
+        return constant - (a + 1.0) * backend_of(x).xp.log(x) - b / x, lambda: (b / x - (a + 1.0)) / x
+
+
+@dataclass(frozen=True)
+class HalfNormal(Prior):
+    """The density of |x| for normal x with mean zero.
+
+    Parameters
+    ----------
+    scale
+        The standard deviation of x.
+    """
+
+    scale: float = 1.0
+
+    def _entries(self, x: Array) -> Entries:
+        z = x / self.scale
+        return 0.5 * LOG_2_OVER_PI - math.log(self.scale) - 0.5 * z * z, lambda: -z / self.scale
+
+
+@dataclass(frozen=True)
+class HalfCauchy(Prior):
+    """The density of |x| for x with a Cauchy density around zero: heavy-tailed.
+
+    Parameters
+    ----------
+    scale
+        The median of |x|.
+    """
+
+    scale: float = 1.0
+
+    def _entries(self, x: Array) -> Entries:
+        z = x / self.scale
+        value = LOG_2_OVER_PI - math.log(self.scale) - backend_of(x).xp.log1p(z * z)
+        return value, lambda: -2.0 * z / (1.0 + z * z) / self.scale

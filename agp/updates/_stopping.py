@@ -1,0 +1,86 @@
+"""When the inversion of a training step is done. A cap on the steps and a plateau end it under every rule."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from agp.backend import Array, backend_of
+from agp.batch import Batch
+from agp.likelihoods import Gaussian
+from agp.linalg import Gap, lower_times, lower_transposed_times
+from agp.posteriors import Relaxed
+
+__all__ = ["Residual", "Stopping", "VarianceGap"]
+
+
+class Stopping(Protocol):
+    """A frozen object that says what must fall below the tolerance of an `InverseUpdate`."""
+
+    name: ClassVar[str]
+    """What the number is called where it is logged."""
+
+    def check(self, model: Any, /) -> None:
+        """Raise unless the rule applies to the model."""
+        ...
+
+    def gap(self, model: Any, batch: Batch, /) -> Gap | None:
+        """What to measure with the parameters of the model and these rows; None for the residual."""
+        ...
+
+
+@dataclass(frozen=True)
+class Residual:
+    """|L^T A L - I|_F / sqrt(M): free, and the same for every likelihood."""
+
+    name: ClassVar[str] = "residual"
+
+    def check(self, model: Any, /) -> None:
+        """The rule applies to every model."""
+
+    def gap(self, model: Any, batch: Batch, /) -> Gap | None:
+        """The residual."""
+        return None
+
+
+@dataclass(frozen=True)
+class VarianceGap:
+    """What an inexact inverse can cost the expected log-likelihood, in nats, for a Gaussian likelihood and R-SVGP.
+
+    With T = L L^T the excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i, so the likelihood
+    part of the bound of all N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows.
+    Small s make the rule strict: G_n has their smallest in the denominator. Each test costs 4 M^2 B operations besides
+    the kernel's covariances of the batch, for which [M, B] must fit into memory.
+
+    Parameters
+    ----------
+    per_datum
+        Divide by N: the tolerance is then the loss of an average datum.
+
+    Source: the criterion by predictive variance of Cortinovis et al., "Inverse-free sparse variational Gaussian
+    processes", who take the mean over the batch.
+    """
+
+    per_datum: bool = False
+    name: ClassVar[str] = "variance_gap"
+
+    def check(self, model: Any, /) -> None:
+        """TypeError unless the likelihood is Gaussian and the posterior that of R-SVGP."""
+        if not isinstance(model.likelihood, Gaussian) or not isinstance(model.posterior, Relaxed):
+            msg = (
+                "VarianceGap needs a Gaussian likelihood and a Relaxed posterior, but the model has "
+                f"{type(model.likelihood).__name__} and {type(model.posterior).__name__}; use Residual()."
+            )
+            raise TypeError(msg)
+
+    def gap(self, model: Any, batch: Batch, /) -> Gap:
+        """The loss, 0-d."""
+        xp = backend_of(batch.X).xp
+        Kuf = model.kernel(model.Z, batch.X)[0]
+        weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
+        smallest = xp.min(model.posterior.site)
+        factor = 0.5 * model.posterior.outputs * weight / (smallest * model.likelihood.noise_variance)
+
+        def measured(A: Array, L: Array, _gram: Array) -> Array:
+            missing = Kuf - A @ lower_times(L, lower_transposed_times(L, Kuf))
+            return factor * xp.sum(missing * missing)
+
+        return measured

@@ -1,0 +1,47 @@
+"""Train agp's W-SVGP (NumPy, closed form) on a run that `dump_training.py` wrote."""
+
+import json
+
+import numpy as np
+from training import Training, arguments, scores
+
+import agp
+from agp.training import Batches, recipe, train
+
+
+def main() -> None:
+    """The command."""
+    a = arguments(__doc__)
+    t = Training.read(a.training)
+    steps, size = t.batches.shape
+    kernel = agp.RBF(t.variance, t.lengthscale)
+    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.Whitened, kernel=kernel, likelihood=agp.Gaussian(t.noise), Z=t.Z)
+    last = steps - 1
+    expected = Batches(t.X, t.y[:, None], size, t.seed).indices(last) if size < len(t.X) else t.batches[last]
+    if not np.array_equal(expected, t.batches[last]):
+        msg = "the minibatches of the run are not those of its seed."
+        raise SystemExit(msg)
+    result = train(
+        model, t.X, t.y, steps=steps, batch_size=size, seed=t.seed, updates=recipe(model, steps, rate=t.rate)
+    )
+    prediction = result.model.predict(t.X_test, observed=True)
+    kernel, likelihood = result.model.kernel, result.model.likelihood
+    facts = {
+        "library": f"agp {agp.__version__}",
+        **scores(prediction.mean[:, 0], prediction.variance[:, 0], t.y_test),
+        "ms_per_step": 1e3 * result.seconds / steps,
+        "steps": steps,
+        "bounds": result.trace["bound"][:: max(1, steps // 50)],
+        "lengthscale": kernel.lengthscale.tolist(),
+        "variance": float(kernel.variance),
+        "noise": float(likelihood.noise_variance),
+        "repairs": len(result.repairs),
+    }
+    text = json.dumps(facts)
+    print(text)
+    if a.out:
+        a.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Write the training run that both sides of `learning.py` share, as `agp compare` would start it."""
+
+import argparse
+
+import numpy as np
+from training import Training
+
+import agp
+from agp.data import load
+from agp.training import Batches, recipe
+from agp.updates import Adam, delayed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What describes a run."""
+    parser.add_argument("--data", default="diabetes", help="as for `agp compare`: a bundled name, .csv or .npz")
+    parser.add_argument("--split", type=int, default=0, metavar="S", help="column of test_masks in an .npz file")
+    parser.add_argument("--num-inducing", type=int, default=500, metavar="M")
+    parser.add_argument("--batch-size", type=int, default=1000, metavar="B")
+    parser.add_argument("--iterations", type=int, default=5000, metavar="T")
+    parser.add_argument("--rate", type=float, default=0.01)
+    parser.add_argument("--seed", type=int, default=0, help="of inducing inputs and minibatches")
+
+
+def training_of(a: argparse.Namespace) -> Training:
+    """The run: the same k-means, starting values, batches and recipe as `agp compare --method wsvgp`."""
+    data = load(a.data, split=a.split, seed=a.seed)
+    size, M = min(a.batch_size, len(data.X)), min(a.num_inducing, len(data.X))
+    X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
+    model = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=M, seed=a.seed)
+    batches = Batches(X, y, size, a.seed)
+    adam = recipe(model, a.iterations, rate=a.rate)[0]
+    assert isinstance(adam, Adam)
+    group = adam.groups["Z"]
+    assert isinstance(group.rate, delayed)
+    rows = np.arange(size)[None] if size == len(X) else np.stack([batches.indices(t) for t in range(a.iterations)])
+    return Training(
+        X, y[:, 0], data.X_test, data.y_test[:, 0], model.Z, model.kernel.lengthscale, float(model.kernel.variance),
+        float(model.likelihood.noise_variance), rows.astype(np.int32), a.rate, group.rate.start, group.rate.rate,
+        group.beta1, adam.epsilon, a.seed,
+    )  # fmt: skip
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--out", required=True, metavar="FILE", help="the .npz file")
+    a = parser.parse_args()
+    training_of(a).write(a.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What the commands and the workers share, whatever interpreter they run in: one problem, one protocol, NumPy alone."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A batch, the model that both sides start from, and Adam's rate."""
+
+    X: Any
+    """[B, D]"""
+    y: Any
+    """[B]"""
+    Z: Any
+    """[M, D]"""
+    lengthscale: Any
+    """[D]"""
+    variance: float
+    noise: float
+    jitter: float
+    rows: int
+    """N, of which the batch is a part."""
+    rate: float
+
+    def write(self, path: str | Path) -> None:
+        """As an .npz file."""
+        np.savez(path, allow_pickle=False, **vars(self))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """From such a file."""
+        with np.load(path) as file:
+            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
+
+
+def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> None:
+    """Answer requests ``NAME COUNT`` on standard input: repeat that work, reply with its values and seconds."""
+    print(json.dumps(versions), flush=True)
+    for line in sys.stdin:
+        name, count = line.split()
+        values, seconds = [], []
+        for _ in range(int(count)):
+            began = time.perf_counter()
+            values.append(work[name]())
+            seconds.append(time.perf_counter() - began)
+        print(json.dumps({"values": values, "seconds": seconds}), flush=True)
+
+
+class Worker:
+    """A running worker of one side, with one thread; a context manager."""
+
+    def __init__(self, python: str, script: str, problem: str | Path) -> None:
+        command = [python, str(Path(__file__).parent / script), str(problem)]
+        environment = os.environ | ONE_THREAD
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.versions: dict[str, str] = self._reply()
+
+    def _reply(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            msg = f"{' '.join(map(str, self.process.args))} ended without an answer; its message stands above."
+            raise SystemExit(msg)
+        return json.loads(line)
+
+    def ask(self, name: str, count: int) -> tuple[list[float], list[float]]:
+        """The values and seconds of `count` repetitions of the named work."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{name} {count}\n")
+        self.process.stdin.flush()
+        answer = self._reply()
+        return answer["values"], answer["seconds"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()

@@ -1,0 +1,41 @@
+"""The peer: GPyTorch's whitened SVGP with an RBF-ARD kernel and Gaussian noise, in float64."""
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.constraints import Positive
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+
+
+class WhitenedSVGP(gpytorch.models.ApproximateGP):
+    """q(u) starts at the prior; positive parameters are softplus of raw ones, as in agp.
+
+    Parameters
+    ----------
+    Z
+        Inducing inputs [M, D], trained, as NumPy.
+    lengthscale, variance, noise
+        Starting values: [D] and two numbers.
+    jitter
+        Added to the diagonal of Kuu; None for the library's default, 1e-6 in float64.
+    """
+
+    def __init__(self, Z: Any, lengthscale: Any, variance: float, noise: float, *, jitter: float | None) -> None:
+        M, D = Z.shape
+        q = CholeskyVariationalDistribution(M, mean_init_std=0.0)
+        super().__init__(VariationalStrategy(self, torch.from_numpy(Z.copy()), q, True, jitter_val=jitter))
+        q.variational_mean.data.zero_()
+        q.chol_variational_covar.data.copy_(torch.eye(M))
+        self.variational_strategy.variational_params_initialized.fill_(1)
+        self.mean_module = gpytorch.means.ZeroMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D))
+        self.covar_module.base_kernel.lengthscale = torch.from_numpy(lengthscale)
+        self.covar_module.outputscale = variance
+        # the default keeps the noise above 1e-4
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=Positive())
+        self.likelihood.noise = noise
+
+    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
+        """The prior at x."""
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

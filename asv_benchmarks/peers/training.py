@@ -1,0 +1,61 @@
+"""What both sides of `learning.py` train on: data, starting values, minibatches and rates, written by agp's side."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training run of the whitened SVGP: RBF with a lengthscale for each column, Gaussian noise, float64, Adam."""
+
+    X: Any
+    """[N, D], standardised, as all data here."""
+    y: Any
+    """[N]"""
+    X_test: Any
+    y_test: Any
+    Z: Any
+    """[M, D]"""
+    lengthscale: Any
+    """[D]"""
+    variance: float
+    noise: float
+    batches: Any
+    """The rows [steps, B] of every step."""
+    rate: float
+    frozen: int
+    """Steps for which Z stays where it starts."""
+    Z_rate: float
+    Z_beta1: float
+    epsilon: float
+    """Adam's."""
+    seed: int
+
+    def write(self, path: str | Path) -> None:
+        """As an .npz file."""
+        np.savez(path, allow_pickle=False, **vars(self))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """From such a file."""
+        with np.load(path) as file:
+            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
+
+
+def scores(mean: Any, variance: Any, y: Any) -> dict[str, float]:
+    """Test NLPD (nats for each datum) and RMSE of Gaussian predictions of y [N], the noise in the variance."""
+    residual = y - mean
+    density = -0.5 * (np.log(2.0 * np.pi * variance) + residual**2 / variance)
+    return {"nlpd": float(-density.mean()), "rmse": float(np.sqrt(np.mean(residual**2)))}
+
+
+def arguments(doc: str | None) -> argparse.Namespace:
+    """The command line of a side."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("training", help="an .npz file that dump_training.py wrote")
+    parser.add_argument("--out", type=Path, help="a .json file for the results, which are printed, too")
+    return parser.parse_args()

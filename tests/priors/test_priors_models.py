@@ -1,0 +1,297 @@
+"""Priors on the parameters of models: what training maximises, in both gradient modes, on every backend."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+from helpers import (
+    EXACT,
+    assert_close,
+    assert_closed_form_is_autograd,
+    assert_closed_form_is_slope,
+    relative_error,
+    toy_data,
+)
+
+from agp import GPR, RBF, SGPR, SVGP, Relaxed, Whitened, fit_lbfgs, get_backend, train, tree, value_and_gradient
+from agp.backend import backend_of
+from agp.constraints import POSITIVE
+from agp.kernels import Linear
+from agp.priors import Gamma, InverseGamma, LogNormal, Normal, Priors, as_priors, check_priors, log_prior
+from agp.updates import Adam
+
+
+@tree.model
+class MapGPR(GPR):
+    priors: Priors = ()
+
+
+@tree.model
+class MapSGPR(SGPR):
+    priors: Priors = ()
+
+
+@tree.model
+class MapSVGP(SVGP):
+    priors: Priors = ()
+
+
+CLASSES = {GPR: MapGPR, SGPR: MapSGPR, SVGP: MapSVGP}
+PRIORS = {
+    "kernel.lengthscale": LogNormal(0.5, 0.3),
+    "likelihood.*": InverseGamma(3.0, 0.4),
+    "kernel.*": Gamma(2.0, 1.5),
+}
+BUILDERS = {
+    "gpr": lambda X, y: GPR.from_data(X, y),
+    "sgpr": lambda X, y: SGPR.from_data(X, y, num_inducing=6),
+    "whitened": lambda X, y: SVGP.from_data(X, y, posterior=Whitened, num_inducing=6),
+    "relaxed": lambda X, y: SVGP.from_data(X, y, posterior=Relaxed, num_inducing=6),
+}
+
+
+def with_priors(model, priors):
+    values = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return CLASSES[type(model)](**(values | {"priors": as_priors(priors)}))
+
+
+def problem(kind, priors, rows=20):
+    X, y = toy_data(rows)
+    return with_priors(BUILDERS[kind](X, y), priors), X, y
+
+
+def scipy_log_prior(model):
+    """By SciPy, for PRIORS."""
+    return (
+        np.sum(scipy.stats.lognorm(0.3, scale=np.exp(0.5)).logpdf(model.kernel.lengthscale))
+        + scipy.stats.gamma(2.0, scale=1.0 / 1.5).logpdf(model.kernel.variance)
+        + scipy.stats.invgamma(3.0, scale=0.4).logpdf(model.likelihood.noise_variance)
+    )
+
+
+# -- the log prior ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_the_log_prior_is_the_sum_over_parameters_by_first_pattern(kind, backend):
+    model, _, _ = problem(kind, PRIORS)
+    value, pullback = log_prior(backend.move(model))
+    assert float(backend.numpy(value)) == pytest.approx(scipy_log_prior(model), rel=1e-12)
+    bar = pullback(2.0)
+    assert type(bar) is type(model)
+    expected = PRIORS["kernel.lengthscale"].log_density(model.kernel.lengthscale)[1](2.0)
+    assert_close(backend.numpy(bar.kernel.lengthscale), expected, 1e-12)
+    assert tree.leaves(bar).keys() == {"kernel.lengthscale", "kernel.variance", "likelihood.noise_variance"}
+
+
+def test_a_model_without_priors_has_a_log_prior_of_zero(backend):
+    X, y = toy_data(20)
+    for model in (GPR.from_data(X, y), problem("gpr", {})[0]):
+        value, pullback = log_prior(backend.move(model))
+        assert float(backend.numpy(value)) == 0.0
+        assert value.shape == ()
+        assert tree.leaves(pullback()) == {}
+
+
+def stage_of(model):
+    def stage(leaves):
+        B = backend_of(leaves["kernel.variance"])
+        others = {k: B.from_numpy(v) for k, v in tree.leaves(model).items() if k not in leaves}
+        value, pullback = log_prior(tree.with_leaves(model, others | dict(leaves)))
+        return (value,), lambda bar: tree.leaves(pullback(bar))
+
+    return stage
+
+
+def test_the_pullback_of_the_log_prior_is_its_gradient(torch_place):
+    model, _, _ = problem("sgpr", PRIORS | {"Z": Normal(0.3, 2.0)})
+    parameters = tree.leaves(model, "parameter")
+    assert_closed_form_is_autograd(stage_of(model), parameters)
+    assert_closed_form_is_slope(stage_of(model), parameters)
+
+
+# -- what is maximised ------------------------------------------------------------------------------------------------
+
+
+def assert_sum_is_maximised(kind, place):
+    host, X, y = problem(kind, PRIORS)
+    model, X, y = place.move(host), place.array(X), place.array(y)
+    value, gradient = value_and_gradient(model, X, y)
+    bound, pullback = model.bound(X, y)
+    assert float(value) == pytest.approx(float(bound) + scipy_log_prior(host), rel=1e-12)
+    without = tree.pull_raw(model, pullback(1.0)[0])
+    assert gradient.keys() == without.keys()
+    assert relative_error(place.numpy(gradient["kernel.variance"]), place.numpy(without["kernel.variance"])) > 1e-3
+    if "autodiff" in get_backend(place.name).gradients:
+        again, automatic = value_and_gradient(model, X, y, mode="autodiff")
+        assert float(again) == pytest.approx(float(value), rel=1e-12)
+        for name, expected in automatic.items():
+            assert_close(place.numpy(gradient[name]), place.numpy(expected), EXACT, name)
+
+
+def test_both_modes_maximise_bound_plus_log_prior(backend):
+    assert_sum_is_maximised("relaxed", backend)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BUILDERS if kind != "relaxed"])
+def test_both_modes_agree_for_every_model(kind, torch_place):
+    assert_sum_is_maximised(kind, torch_place)
+
+
+def test_there_is_no_jacobian():
+    # d/draw log p(v(raw)) = p'(v) / p(v) dv/draw and nothing else
+    model, X, y = problem("gpr", PRIORS)
+    plain = GPR.from_data(X, y)
+    added = (
+        value_and_gradient(model, X, y)[1]["kernel.variance"] - value_and_gradient(plain, X, y)[1]["kernel.variance"]
+    )
+    slope = (2.0 - 1.0) / model.kernel.variance - 1.5
+    assert float(added) == pytest.approx(float(POSITIVE.pull(model.kernel.variance, slope)), rel=1e-10)
+
+
+def test_the_bound_stays_the_bound_and_the_prior_counts_once():
+    model, X, y = problem("whitened", PRIORS)
+    plain = SVGP.from_data(X, y, posterior=Whitened, num_inducing=6)
+    assert model.bound(X, y)[0] == plain.bound(X, y)[0]
+    differences = [
+        value_and_gradient(model, X, y, scale=scale)[0] - value_and_gradient(plain, X, y, scale=scale)[0]
+        for scale in (1.0, 7.0)
+    ]
+    np.testing.assert_allclose(differences, scipy_log_prior(model), rtol=1e-10)
+
+
+def test_a_compiled_value_and_gradient():
+    jax = pytest.importorskip("jax")
+    model, X, y = problem("gpr", PRIORS)
+    expected, gradient = value_and_gradient(model, X, y)
+    here = [tree.to_backend(x, "jax") for x in (model, X, y)]
+    value, found = jax.jit(value_and_gradient)(*here)
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+    for name, leaf in gradient.items():
+        assert_close(np.asarray(found[name]), leaf, 1e-10, name)
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_trace_of_training_shows_what_is_maximised(backend):
+    host, X, y = problem("relaxed", PRIORS)
+    model, X, y = backend.move(host), backend.array(X), backend.array(y)
+    result = train(model, X, y, steps=3, updates=[Adam(0.05)])
+    first = float(model.bound(X, y)[0]) + float(log_prior(model)[0])
+    assert result.trace["bound"][0] == pytest.approx(first, rel=1e-12)
+    assert result.trace["bound"][-1] > first
+    assert result.model.priors == model.priors
+
+
+def test_lbfgs_maximises_the_sum(backend):
+    host, X, y = problem("gpr", PRIORS)
+    model, Xb, yb = backend.move(host), backend.array(X), backend.array(y)
+    result = fit_lbfgs(model, Xb, yb, max_iterations=5)
+    value = float(result.model.bound(Xb, yb)[0]) + float(log_prior(result.model)[0])
+    assert result.trace["bound"][-1] == pytest.approx(value, rel=1e-12)
+    assert result.bounds == [pytest.approx(value, rel=1e-12)]
+    expected = fit_lbfgs(host, X, y, max_iterations=5)
+    np.testing.assert_allclose(result.trace["bound"], expected.trace["bound"], rtol=1e-7)
+
+
+@pytest.mark.parametrize("target", [0.5, 6.0])
+def test_the_map_lies_between_the_maximum_of_the_likelihood_and_the_prior(target):
+    X, y = toy_data(40)
+    plain = GPR.from_data(X, y, kernel=RBF(1.0, 1.5))
+    alone = float(fit_lbfgs(plain, X, y).model.kernel.lengthscale)
+    distances = [abs(np.log(alone / target))]
+    for deviation in (0.5, 0.1, 0.01, 1e-4):
+        model = with_priors(plain, {"kernel.lengthscale": LogNormal(np.log(target), deviation)})
+        found = fit_lbfgs(model, X, y)
+        lengthscale = float(found.model.kernel.lengthscale)
+        distances.append(abs(np.log(lengthscale / target)))
+        assert min(alone, target) * (1.0 - 1e-6) < lengthscale < max(alone, target) * (1.0 + 1e-6)
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 1e-3
+
+
+def test_the_map_is_stationary():
+    model, X, y = problem("gpr", PRIORS)
+    found = fit_lbfgs(model, X, y, tolerance=1e-8).model
+    at = tree.unconstrain(found)
+
+    def height(name, step):
+        moved = tree.constrain(found, at | {name: at[name] + step})
+        return float(moved.bound(X, y)[0]) + scipy_log_prior(moved)
+
+    for name in at:
+        step = 1e-2 * np.ones_like(at[name])
+        assert height(name, step) < height(name, 0.0) > height(name, -step)
+
+
+def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
+    model, X, y = problem("gpr", PRIORS)
+    path = tmp_path / "run.npz"
+    expected = train(model, X, y, steps=4, updates=[Adam(0.1)])
+    train(model, X, y, steps=2, updates=[Adam(0.1)], checkpoint=path)
+    other = with_priors(GPR.from_data(X, y), PRIORS | {"kernel.*": Gamma(2.0, 1.6)})
+    with pytest.raises(ValueError, match=r"run\.npz was written by a run with model="):
+        train(other, X, y, steps=4, updates=[Adam(0.1)], checkpoint=path)
+    assert train(model, X, y, steps=4, updates=[Adam(0.1)], checkpoint=path).trace == expected.trace
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("priors", "message"),
+    [
+        (
+            {"kernel.lengthscales": Gamma(1.0, 1.0)},
+            "no parameter matches 'kernel.lengthscales', .*the parameters are kern",
+        ),
+        ({"kernel.*": Gamma(1.0, 1.0), "X": Normal()}, "no parameter matches 'X'"),
+        ({"posterior.mean": Normal()}, "'posterior.mean' matches posterior.mean, a part of q"),
+        ({"*": Normal()}, "matches posterior.mean, a part of q"),
+        ({"Z": Gamma(1.0, 1.0)}, r"Gamma\(.*\) is a density of positive numbers, but Z, which 'Z' matches, is real"),
+    ],
+    ids=["name", "second", "posterior", "star", "support"],
+)
+@pytest.mark.parametrize("use", [check_priors, log_prior, Adam().init], ids=["check", "log_prior", "adam"])
+def test_priors_that_do_not_fit_the_model_are_refused(priors, message, use):
+    model, _, _ = problem("whitened", priors)
+    with pytest.raises(ValueError, match=message):
+        use(model)
+
+
+def test_training_refuses_them_before_the_first_step():
+    model, X, y = problem("gpr", {"kernel.nothing": Normal()})
+    with pytest.raises(ValueError, match="no parameter matches 'kernel.nothing'"):
+        train(model, X, y, steps=3)
+    with pytest.raises(ValueError, match="no parameter matches 'kernel.nothing'"):
+        fit_lbfgs(model, X, y)
+
+
+def test_a_real_density_fits_every_parameter():
+    model, _, _ = problem("sgpr", {"kernel.*": Normal(), "Z": Normal()})
+    check_priors(model)
+    X, y = toy_data(20)
+    check_priors(with_priors(GPR.from_data(X, y, kernel=Linear()), {"kernel.variance": Gamma(2.0, 1.0)}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kernel.*": 2.0}, r"the prior of 'kernel.\*' is 2.0, but must be an instance of agp.priors.Prior"),
+        ({"kernel.*": Gamma}, r"write Gamma\(...\)"),
+        ({3: Normal()}, "needs names and priors"),
+        (["kernel.*"], "priors has 'kernel.*', but needs names and priors"),
+        ([("kernel.*", Normal(), 1)], "needs names and priors"),
+    ],
+)
+def test_what_is_no_mapping_of_priors_is_refused(given, message):
+    with pytest.raises(TypeError, match=message):
+        as_priors(given)
+
+
+def test_mappings_and_pairs_are_taken_in_their_order():
+    assert as_priors(None) == ()
+    assert as_priors(PRIORS) == tuple(PRIORS.items())
+    assert as_priors(as_priors(PRIORS)) == as_priors(PRIORS)

@@ -1,0 +1,131 @@
+"""A plug-in of somebody else: an array library that agp has never heard of, announced by an entry point alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import toy_data
+
+from agp import SVGP, Relaxed, Whitened, train
+
+strict = pytest.importorskip("array_api_strict", reason="array_api_strict is not installed: not executed")
+
+PLUGIN = '''
+"""The plug-in: a subclass of Backend with what the standard lacks."""
+
+import numpy as np
+import scipy.special
+import toyarrays as xp
+
+from agp.backend import Backend
+
+
+class ToyBackend(Backend):
+    name = "toyarrays"
+    xp = xp
+    array_types = (type(xp.zeros(())),)
+
+    def from_numpy(self, x, /, *, dtype=None, device=None):
+        return xp.asarray(np.array(x, dtype=dtype))
+
+    def to_numpy(self, x, /):
+        return np.asarray(x)
+
+    def cholesky(self, A, /):
+        try:
+            return xp.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            return xp.full_like(A, xp.nan)
+
+    def solve_triangular(self, L, B, /, *, transpose=False):
+        return xp.linalg.solve(L.mT if transpose else L, B)
+
+    def special(self, name, x, /):
+        return xp.asarray(getattr(scipy.special, name)(np.asarray(x)))
+'''
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import agp
+
+data = np.load(sys.argv[1])
+X, y = (agp.to_backend(data[name], "toyarrays") for name in ("X", "y"))
+found = {}
+for posterior in (agp.Whitened, agp.Relaxed):
+    model = agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=6)
+    result = agp.train(model, X, y, steps=4, batch_size=10)
+    mean, variance = result.model.predict(X)
+    assert type(mean).__module__.startswith("toyarrays")
+    numbers = {"mean": agp.to_numpy(mean).tolist(), "variance": agp.to_numpy(variance).tolist()}
+    found[posterior.__name__] = numbers | {"bound": result.trace["bound"]}
+assert "toyarrays_agp" in sys.modules
+assert "array_api_strict" not in sys.modules
+print(json.dumps(found))
+"""
+
+
+def _announce(folder: Path, distribution: str, entry_points: str = "") -> None:
+    info = folder / f"{distribution}-0.7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 0.7\n")
+    (info / "entry_points.txt").write_text(entry_points)
+
+
+@pytest.fixture
+def environment(tmp_path) -> dict[str, str]:
+    """A process sees a library `toyarrays`, whose arrays are a type of their own, and its plug-in."""
+    (tmp_path / "toyarrays").mkdir()
+    for source in Path(strict.__file__).parent.glob("*.py"):
+        (tmp_path / "toyarrays" / source.name).write_text(source.read_text().replace("array_api_strict", "toyarrays"))
+    _announce(tmp_path, "toyarrays")
+    (tmp_path / "toyarrays_agp.py").write_text(PLUGIN)
+    _announce(tmp_path, "toyarrays_agp", "[agp.backends]\ntoyarrays = toyarrays_agp:ToyBackend\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    return dict(os.environ, PYTHONPATH=path, COLUMNS="200")
+
+
+def _python(environment: dict[str, str], *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_new_library_is_listed(environment):
+    lines = _python(environment, "-m", "agp.cli", "backends").splitlines()
+    (line,) = [line for line in lines if "toyarrays" in line]
+    for word in ("yes", "0.7", "closed-form", "cpu"):
+        assert word in line
+    assert any("numpy" in line for line in lines)
+
+
+def test_a_new_library_trains_and_predicts_with_the_numbers_of_numpy(environment, tmp_path):
+    X, y = toy_data(outputs=2)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    found = json.loads(_python(environment, "-c", PROGRAM, str(tmp_path / "data.npz")))
+    for posterior in (Whitened, Relaxed):
+        result = train(SVGP.from_data(X, y, posterior=posterior, num_inducing=6), X, y, steps=4, batch_size=10)
+        mean, variance = result.model.predict(X)
+        numbers = found[posterior.__name__]
+        np.testing.assert_allclose(numbers["bound"], result.trace["bound"], rtol=1e-9)
+        np.testing.assert_allclose(numbers["mean"], mean, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(numbers["variance"], variance, rtol=1e-8, atol=1e-10)
+
+
+def test_without_the_entry_point_nobody_knows_it(environment, tmp_path):
+    shutil.rmtree(tmp_path / "toyarrays_agp-0.7.dist-info")
+    program = """
+import agp
+try:
+    agp.get_backend("toyarrays")
+except agp.BackendError as error:
+    print(error)
+"""
+    assert "unknown backend 'toyarrays'; known are" in _python(environment, "-c", program)
