@@ -111,18 +111,12 @@ def test_bounds_gradients_and_predictions_are_sound(scenario, method, dtype, bac
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_training_is_sound_or_says_what_is_not_finite(scenario, method, dtype, name):
+def test_training_is_sound(scenario, method, dtype, name):
     pytest.importorskip(name, reason=f"{name} is not installed: not executed")
     case = SCENARIOS[scenario]
     X, y = (Place(name).array(x, dtype) for x in data(case))
     noise = None if case.noise is None else case.noise * case.targets**2
     model = build(method, X, y, case.lengthscale, noise)
-    if (method, dtype, case.targets) == ("M", "float32", 1e-12):
-        # its scale has units: the gradient is 1e12, and float32 cannot hold the moments of such numbers
-        with pytest.raises(NonFiniteError, match="became NaN or infinite in step") as caught:
-            train(model, X, y, steps=3)
-        assert_sound(caught.value.result.model, X, y)
-        return
     result = train(model, X, y, steps=3)
     assert np.isfinite(result.trace["bound"]).all()
     assert_sound_predictions(result.model, X, y)
@@ -295,7 +289,7 @@ def test_a_covariance_that_is_not_finite_is_an_error_with_a_cause(method, backen
         broken.predict(X)
 
 
-@pytest.mark.parametrize("method", ["W", "A"])
+@pytest.mark.parametrize("method", ["W", "R", "A"])
 def test_training_that_diverges_is_an_error_with_the_last_finite_model(method, backend):
     X, y = (backend.array(x) for x in data(Hostile()))
     model = build(method, X, y)
@@ -304,5 +298,18 @@ def test_training_that_diverges_is_an_error_with_the_last_finite_model(method, b
         with pytest.raises(NonFiniteError, match=r"became|failed") as caught:
             train(model, X, y, steps=60, updates=recipe(model, 60, rate=1e30))
     last = caught.value.result.model
+    assert not any(bool(leaf.constraint.violated(leaf.value)) for leaf in tree.describe(last))
     assert all(np.isfinite(to_numpy(x)).all() for x in tree.leaves(last).values())
     assert backend_of(last.Z) is get_backend(backend.name)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero encountered in log:RuntimeWarning")  # what NumPy says before
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_a_variance_that_underflows_to_zero_is_an_error(name):
+    # a step far too long: softplus gives exactly 0, the bound stays finite, and no gradient leads back
+    pytest.importorskip(name, reason=f"{name} is not installed: not executed")
+    X, y = (Place(name).array(x) for x in data(Hostile()))
+    model = build("R", X, y)
+    with pytest.raises(NonFiniteError, match=r"kernel\.variance became 0, but must be positive in step 10") as caught:
+        train(model, X, y, steps=20, updates=recipe(model, 20, rate=1e4))
+    assert float(caught.value.result.model.kernel.variance) > 0.0

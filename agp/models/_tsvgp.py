@@ -1,20 +1,23 @@
 """t-SVGP with a site for each datum."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_data
+from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, cholesky_pullback, diagonal, identity, lower_of
 from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, rows_within
 from agp.models._sites import SiteModel, SiteView
-from agp.models._start import checked_jitter, chosen_inducing, constant_data, detached, started
+from agp.models._start import checked_jitter, chosen_inducing, constant_data, started, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
+from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["TSVGP"]
 
@@ -44,6 +47,8 @@ class TSVGP(SiteModel):
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
     mean_function
         The prior mean h of f; sites and q(u) are those of f - h.
+    priors
+        As `SVGP`.
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -56,6 +61,7 @@ class TSVGP(SiteModel):
     site_precision: Array = tree.auxiliary()
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    priors: Priors = ()
 
     stochastic: ClassVar[bool] = True
 
@@ -71,6 +77,8 @@ class TSVGP(SiteModel):
         mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
+        inducing: How = "kmeans",
+        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
@@ -78,11 +86,12 @@ class TSVGP(SiteModel):
         X, y = constant_data(X, y)
         y = check_data(X, y)
         kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
-        Z = chosen_inducing(X, Z, kernel, num_inducing, seed=seed)
+        Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
         data = xp.asarray(X, copy=True)
-        return detached(cls(kernel, likelihood, Z, data, none, none + 0.0, checked_jitter(jitter), mean_function))
+        settings = checked_jitter(jitter), mean_function, as_priors(priors)
+        return started_model(cls(kernel, likelihood, Z, data, none, none + 0.0, *settings))
 
     # -- q(u) -------------------------------------------------------------------------------------------------------
 
@@ -113,7 +122,7 @@ class TSVGP(SiteModel):
         return state, lambda state_bar: pull_sites(*pull_state(state_bar))
 
     def _sparse(self, posterior: Any) -> SVGP:
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function)
+        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

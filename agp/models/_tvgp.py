@@ -1,5 +1,6 @@
 """t-VGP: variational GPs without inducing inputs, in the dual parameterisation."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Self
 
 from agp import tree
@@ -12,7 +13,8 @@ from agp.linalg import cholesky, diagonal, identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned
 from agp.models._sites import SiteModel, SiteView
-from agp.models._start import constant_data, detached, started
+from agp.models._start import constant_data, started, started_model
+from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["TVGP"]
 
@@ -39,6 +41,8 @@ class TVGP(SiteModel):
         lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
     mean_function
         The prior mean h of f; sites and q(f) are those of f - h.
+    priors
+        As `SVGP`.
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -49,6 +53,7 @@ class TVGP(SiteModel):
     site_shift: Array = tree.auxiliary()
     site_precision: Array = tree.auxiliary()
     mean_function: Mean = ZeroMean()
+    priors: Priors = ()
 
     stochastic: ClassVar[bool] = False
 
@@ -62,6 +67,7 @@ class TVGP(SiteModel):
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
         mean_function: Mean | None = None,
+        priors: Mapping[str, Prior] | None = None,
     ) -> Self:
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
         X, y = constant_data(X, y)
@@ -70,7 +76,7 @@ class TVGP(SiteModel):
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
         data = xp.asarray(X, copy=True)
-        return detached(cls(kernel, likelihood, data, none, none + 0.0, mean_function))
+        return started_model(cls(kernel, likelihood, data, none, none + 0.0, mean_function, as_priors(priors)))
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

@@ -99,8 +99,8 @@ class Posterior(ABC):
 class InverseFactored(Posterior):
     """A posterior with auxiliary leaves L [M, M], lower triangular, that follow inverses by matrix products alone.
 
-    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(Kuu, name)` during training, for each
-    leaf named in `inverse_factors`, in that order: a later target may depend on an earlier factor.
+    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(Kuu, name)` during training, for
+    each leaf named in `inverse_factors`, in that order: a later target may depend on an earlier factor.
     """
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
@@ -125,7 +125,8 @@ class InverseFactored(Posterior):
             return self
         found = self.inverted(Kuu, name)
         report_repair(
-            f"the {name.replace('_', ' ')} did not fit the parameters (residual {float(residual):.2g}); for predictions "
-            f"it was brought up to date (residual {float(found.residual):.2g}). Train with InverseUpdate to keep it so."
+            f"the {name.replace('_', ' ')} did not fit the parameters (residual {float(residual):.2g}); for "
+            f"predictions it was brought up to date (residual {float(found.residual):.2g}). Train with InverseUpdate "
+            "to keep it so."
         )
         return tree.with_leaves(self, {name: found.factor})

@@ -1,10 +1,10 @@
 """SOLVE-GP without factorisations: R-SVGP on two groups of inducing variables, in two forms.
 
 The covariance Kvv - Kvu Kuu^-1 Kuv of the second group of SOLVE-GP holds an inverse, and no bound survives its
-approximation. But u and w = v - J u are as good a pair of inducing variables as u and v, for any matrix J, and all their
-covariances are products. With G = [[I, 0], [-J, I]] they are G K G^T, and G Kuf with the inputs.
+approximation. But u and w = v - J u are as good a pair of inducing variables as u and v, for any matrix J, and all
+their covariances are products. With G = [[I, 0], [-J, I]] they are G K G^T, and G Kuf with the inputs.
 
-`RelaxedOrthogonal` takes the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal inverse factor.
+`RelaxedOrthogonal` takes the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
 `RelaxedUnion` keeps (u, v), and makes up its inverse factor from those of the two groups. Either is a `Relaxed` on the
 M + M2 inducing variables, which does all the rest: a lower bound for every value of the auxiliary leaves.
 """
@@ -157,15 +157,16 @@ class RelaxedOrthogonal(RelaxedGroups):
         K, Kvu, _ = self._blocks(Kuu)
         V = self._prior_inverse_times(Kvu)
 
-        def polished(X: Array, XT: Array) -> Array:
+        def polished(XT: Array) -> Array:
+            # X P0 from X T0
             return 2.0 * XT - self._prior_inverse_times(XT @ K)
 
         def pullback(J_bar):
             J_bar_T = self._prior_inverse_times(J_bar)
             outer = V.mT @ J_bar_T
-            return polished(J_bar, J_bar_T), -0.5 * (outer + outer.mT)
+            return polished(J_bar_T), -0.5 * (outer + outer.mT)
 
-        return polished(Kvu, V), pullback
+        return polished(V), pullback
 
     def _prior_inverse_times(self, X: Array) -> Array:
         # X T0 for X [M2, M]

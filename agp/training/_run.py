@@ -124,6 +124,9 @@ class Run:
                     self._refuse(f"{name} became {number}", first + offset, last)
         if broken := self._broken_leaves():
             self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
+        if outside := [leaf.name for leaf in tree.describe(self.model) if bool(leaf.constraint.violated(leaf.value))]:
+            # softplus underflows to zero, from where no gradient leads back
+            self._refuse(f"{', '.join(outside)} became 0, but must be positive", self.step, [])
         for info in numbers:
             for name, number in info.items():
                 self.trace.setdefault(name, []).append(number)

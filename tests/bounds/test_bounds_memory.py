@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from agp import SVGP, Relaxed, Whitened, tree
+from agp import SGPR, SVGP, InverseFree, Relaxed, Whitened, tree
 from agp.bounds import blocked_elbo, elbo
 
 ROWS, COLUMNS, INDUCING = 20_000, 2, 32
@@ -62,3 +62,17 @@ def test_autodiff_keeps_no_block(posterior):
 
     assert kept_by(lambda m: blocked_elbo(m, X, y, block_rows=500)[0]) < 2 * WHOLE
     assert kept_by(lambda m: elbo(m, X, y)[0]) > 4 * WHOLE
+
+
+@pytest.mark.parametrize("method", [SGPR, Whitened, Relaxed, InverseFree])
+def test_predictions_hold_what_the_budget_allows(method):
+    X, y = problem()
+    few, options = X[:200], {"Z": X[:INDUCING]}
+    if method is SGPR:
+        model = SGPR.from_data(few, y[:200], **options)
+    else:
+        model = SVGP.from_data(few, y[:200], posterior=method, **options)
+    results = 4 * ROWS * 8 / 2**20  # means and variances, in parts and joined
+    for predict in (model.predict, model.predict_mean, lambda X, memory: model.log_density(X, y, memory=memory)):
+        assert peak(lambda predict=predict: predict(X, memory=0.5)) < 0.75 + results
+    assert peak(lambda: model.predict(X, memory=1000.0)) > 2 * WHOLE  # so the limit above means something
