@@ -259,7 +259,7 @@ def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
         "--iterations",
     ]  # fmt: skip
     child = subprocess.Popen(
-        [*command, "3000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "10000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     first = out / "wsvgp-numpy-cpu-closed-form-float64.json"
     deadline = time.monotonic() + 120
