@@ -21,7 +21,7 @@ from agp.host import gauss_hermite
 from agp.inducing import kmeans
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.models import GPR, SVGP
-from agp.posteriors import InverseFree, Relaxed, Whitened
+from agp.posteriors import DualInverseFree, InverseFree, Relaxed, Whitened
 from agp.training import train
 
 PACKAGE = Path(agp.__file__).parent
@@ -313,7 +313,7 @@ def no_solvers(monkeypatch):
         monkeypatch.setattr(cls, "solve_triangular", _forbidden)
 
 
-INVERSE_FREE = {"relaxed": Relaxed, "inverse-free": InverseFree}
+INVERSE_FREE = {"relaxed": Relaxed, "inverse-free": InverseFree, "dual": DualInverseFree}
 ANY_LIKELIHOOD = {
     "student-t": (StudentT(), lambda y: y),
     "poisson": (Poisson(), lambda y: np.rint(np.exp(y))),

@@ -46,6 +46,16 @@ def _torch(x):
     return tree.to_backend(x, "torch")
 
 
+def test_a_step_is_compiled_once(caplog):
+    # plain arrays are bound to no device, a compiled step's results are: the second step must not compile anew
+    jnp = jax.numpy
+    X, y = jnp.linspace(0.0, 1.0, 12)[:, None], jnp.ones((12, 1))
+    with jax.log_compiles():
+        train(SVGP.from_data(X, y, num_inducing=3), X, y, steps=3)
+    steps = [r for r in caplog.records if "XLA compilation" in r.getMessage() and "_apply_updates" in r.getMessage()]
+    assert len(steps) == 1
+
+
 @pytest.mark.parametrize("kind", [Relaxed, InverseFree])
 def test_whole_steps_run_on_the_device_and_agree_with_numpy(kind):
     # Adam and the inversion, whose loop must be a device loop inside the compiled step

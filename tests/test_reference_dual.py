@@ -7,6 +7,7 @@ import pytest
 from helpers import NUMPY, Case, assert_close, autograd, bound_stage, kernel_of, likelihood_of
 
 from agp import tree
+from agp.backend import backend_of
 from agp.batch import Batch
 from agp.kernels import White
 from agp.likelihoods import Poisson
@@ -58,12 +59,14 @@ def _batch(case):
 def _iterated(case, model, names, steps):
     """The model after so many steps, with its bounds and the named leaves along the way."""
     batch, update = _batch(case), SiteStep(float(case.host("lr")), clip=True)
+    step = backend_of(batch.X).compile(update)
+    bound = backend_of(batch.X).compile(lambda model: model.objective(batch)[0])
     state = update.init(model)
-    bounds, leaves = [float(model.objective(batch)[0])], [[case.place.numpy(tree.leaves(model)[n]) for n in names]]
+    bounds, leaves = [float(bound(model))], [[case.place.numpy(tree.leaves(model)[n]) for n in names]]
     for _ in range(steps):
-        model, state, info = update(model, batch, state)
+        model, state, info = step(model, batch, state)
         assert float(info["halvings"]) == 0.0
-        bounds.append(float(model.objective(batch)[0]))
+        bounds.append(float(bound(model)))
         leaves.append([case.place.numpy(tree.leaves(model)[n]) for n in names])
     return model, np.asarray(bounds), [np.stack(column) for column in zip(*leaves, strict=True)]
 
@@ -114,15 +117,16 @@ def _grids(case, model, batch):
     held = model.posterior.to_marginal(inducing_covariance(model)[0])
     shape = lengths.size, variances.size
     found, slopes, fixed = np.empty(shape), np.empty(shape), np.empty(shape)
-    for i, j in np.ndindex(shape):
-        new = {
-            "kernel.lengthscale": model.kernel.lengthscale * float(lengths[i]),
-            "kernel.variance": model.kernel.variance * float(variances[j]),
-        }
-        here = tree.with_leaves(model, new)
+
+    def at(lengthscale, variance):
+        here = tree.with_leaves(model, {"kernel.lengthscale": lengthscale, "kernel.variance": variance})
         value, pullback = here.objective(batch)
-        found[i, j], slopes[i, j] = float(value), float(pullback(1.0)[0].kernel.variance)
-        fixed[i, j] = float(dataclasses.replace(here, posterior=held).objective(batch)[0])
+        return value, pullback(1.0)[0].kernel.variance, dataclasses.replace(here, posterior=held).objective(batch)[0]
+
+    compiled = backend_of(batch.X).compile(at)
+    for i, j in np.ndindex(shape):
+        numbers = compiled(model.kernel.lengthscale * float(lengths[i]), model.kernel.variance * float(variances[j]))
+        found[i, j], slopes[i, j], fixed[i, j] = (float(x) for x in numbers)
     assert isinstance(held, Marginal)
     case.value("mstep_grid", case.place.array(found))
     case.gradient("mstep_grid_grad_variance", case.place.array(slopes))

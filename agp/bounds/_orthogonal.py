@@ -100,8 +100,9 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
         gram_bar = xp.concat([xp.concat([bar.gram, cross], axis=1), xp.concat([cross.mT, corner], axis=1)], axis=0)
         projected_bar = xp.concat([bar.projected, -2.0 * bar.square * m], axis=0)
         mean_bar = -Guv.mT @ bar.projected + 2.0 * bar.square * (Gm - Dy)
-        leaves = {"mean": mean_bar} if C is None else {"mean": mean_bar, "scale": (2.0 * bar.residual / P) * GC}
-        return Statistics(gram_bar, projected_bar, bar.residual, bar.square), tree.cotangent(state, **leaves)
+        spread = {} if C is None else {"scale": (2.0 * bar.residual / P) * xp.tril(GC)}
+        state_bar = tree.cotangent(state, mean=mean_bar, **spread)
+        return Statistics(gram_bar, projected_bar, bar.residual, bar.square), state_bar
 
     return rest, pullback
 

@@ -56,7 +56,7 @@ def _by_expansion(xs: Array, zs: Array | None) -> Array:
         products = xs @ xs.mT
         r2 = x_squares[:, None] + x_squares[None, :] - (products + products.mT)  # exactly symmetric
         del products
-        away = ~xp.eye(xs.shape[0], dtype=xp.bool, device=xs.device)
+        away = ~xp.eye(xs.shape[0], **(like(xs) | {"dtype": xp.bool}))  # a tracer has no device
         return xp.where(away & (r2 > 0.0), r2, xp.zeros((), **like(r2)))
     r2 = x_squares[:, None] + xp.sum(zs * zs, axis=-1)[None, :] + (-2.0 * xs) @ zs.mT
     return xp.where(r2 > 0.0, r2, xp.zeros((), **like(r2)))

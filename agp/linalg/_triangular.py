@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 BLOCK = 128
-"""Blocks of this size or smaller are multiplied densely."""
+"""Blocks of this size or smaller are multiplied densely; of twice the size where only one factor is triangular."""
 
 JOINED = 512
 """So are they where only one triangle of a result is wanted: putting blocks together costs passes over memory."""
@@ -60,7 +60,7 @@ def lower_of(X: Array, Y: Array) -> Array:
 
 def times_lower(A: Array, L: Array) -> Array:
     """A L, for A [N, M] and lower L [M, M]."""
-    if L.shape[-1] <= BLOCK:
+    if L.shape[-1] <= 2 * BLOCK:
         return A @ L
     A1, A2 = _columns(A)
     L11, L21, L22 = _blocks(L)
@@ -69,7 +69,7 @@ def times_lower(A: Array, L: Array) -> Array:
 
 def lower_times(L: Array, C: Array) -> Array:
     """L C, for lower L [M, M] and C [M, N]."""
-    if L.shape[-1] <= BLOCK:
+    if L.shape[-1] <= 2 * BLOCK:
         return L @ C
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
@@ -78,7 +78,7 @@ def lower_times(L: Array, C: Array) -> Array:
 
 def lower_transposed_times(L: Array, C: Array) -> Array:
     """L^T C, for lower L [M, M] and C [M, N]."""
-    if L.shape[-1] <= BLOCK:
+    if L.shape[-1] <= 2 * BLOCK:
         return L.mT @ C
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_like
 from agp.kernels import Kernel
@@ -112,7 +112,7 @@ def scattered(old: Array, rows: Array, new: Array) -> Array:
     xp = backend_of(old).xp
     order = xp.argsort(rows)
     placed = xp.take(rows, order)
-    every = xp.arange(old.shape[0], dtype=rows.dtype, device=rows.device)
+    every = xp.arange(old.shape[0], **like(rows))
     at = xp.searchsorted(placed, every)
     at = xp.where(at < rows.shape[0], at, xp.zeros_like(at))
     hit = xp.take(placed, at) == every

@@ -78,7 +78,7 @@ class WhitePosterior(Posterior):
             state_bar, A_bar = pull(mu_bar, var_bar)
             A_bar = A_bar - A * (2.0 * kff_bar)
             # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-            factor_bar = WhiteFactor(lower_of(-A_bar, A.mT), state_bar)
+            factor_bar = WhiteFactor(-lower_of(A_bar, A.mT), state_bar)
             return None, factor_bar, B.solve_triangular(factor.Lu, A_bar, transpose=True), kff_bar
 
         return (mu, residual[:, None] + spread), pullback

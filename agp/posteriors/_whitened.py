@@ -43,9 +43,9 @@ class Whitened(WhitePosterior, WhiteState):
         D = lower_transposed_times(self.scale, A)
 
         def pullback(mu_bar, var_bar):
-            rows = 2.0 * var_bar.mT[:, None, :]
-            A_bar = self.mean @ mu_bar.mT + xp.sum(lower_times(self.scale, D * rows), axis=0)
-            return tree.cotangent(self, mean=A @ mu_bar, scale=lower_of(A * rows, D.mT)), A_bar
+            D_bar = D * (2.0 * var_bar.mT[:, None, :])
+            A_bar = self.mean @ mu_bar.mT + xp.sum(lower_times(self.scale, D_bar), axis=0)
+            return tree.cotangent(self, mean=A @ mu_bar, scale=lower_of(A, D_bar.mT)), A_bar
 
         return (A.mT @ self.mean, xp.sum(D * D, axis=-2).mT), pullback
 

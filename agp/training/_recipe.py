@@ -5,19 +5,22 @@ from typing import Any
 from agp.backend import backend_of
 from agp.gradient import GradientMode
 from agp.posteriors import InverseFactored, Posterior
-from agp.updates import Adam, Group, InverseUpdate, Update, delayed
+from agp.updates import Adam, Group, InverseUpdate, SiteStep, Update, delayed
 
 __all__ = ["recipe"]
 
 FROZEN_SHARE = 0.05
 """The share of the steps for which inducing inputs stay where they start."""
+SITE_RATE = 0.1
+"""The rate of site steps: small enough for minibatches, and soon there with all data."""
 
 
 def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientMode = "closed-form") -> list[Update]:
     """The updates that train a model in a number of steps.
 
     Adam on all parameters; inducing inputs stay frozen for the first 5 % of the steps, then move at a fifth of the rate
-    with a longer memory (beta1 = 0.99). Inverse factors follow after each step.
+    with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites of the dual parameterisation move
+    before it.
 
     Parameters
     ----------
@@ -37,7 +40,8 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
     updates: list[Update] = [Adam(rate, groups=groups, gradient=gradient)]
     if isinstance(getattr(model, "posterior", None), InverseFactored):
         updates.append(InverseUpdate())
-    return updates
+    sites = SiteStep(SITE_RATE)
+    return [sites, *updates] if sites.applies(model) else updates
 
 
 def _in_units_of_f(model: Any, rate: float) -> dict[str, Group]:

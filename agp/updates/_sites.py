@@ -59,11 +59,19 @@ class SiteStep:
     def __post_init__(self) -> None:
         check_step(self.rate, "a site")
 
+    def applies(self, model: Any, /) -> bool:
+        """Whether the model has sites to move."""
+        posterior = getattr(model, "posterior", None)
+        return (
+            isinstance(model, SiteModel)
+            or isinstance(posterior, DualInverseFree)
+            or bool(list(_groups(posterior, self.groups)))
+        )
+
     def init(self, model: Any, /) -> State:
         """The count of steps. TypeError if the model has no sites."""
-        posterior = getattr(model, "posterior", None)
-        known = isinstance(model, SiteModel) or isinstance(posterior, DualInverseFree)
-        if not known and not list(_groups(posterior, self.groups)):
+        if not self.applies(model):
+            posterior = getattr(model, "posterior", None)
             name = type(model if posterior is None else posterior).__name__
             msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {name} has no sites."
             raise TypeError(msg)

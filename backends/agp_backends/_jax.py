@@ -103,7 +103,9 @@ class JaxBackend(Backend):
         return jax.checkpoint(f)
 
     def compile(self, f: Callable, /) -> Callable:
-        return jax.jit(f)
+        # what a compiled step returns is bound to its device; had its arguments not been, the next would compile anew
+        compiled = jax.jit(f)
+        return lambda *args: compiled(*jax.tree.map(_bound, args))
 
     # -- gradients --------------------------------------------------------------------------------------------------
 
@@ -116,6 +118,11 @@ class JaxBackend(Backend):
 
 def _name(device: Any) -> str:
     return "cpu" if device.platform == "cpu" and device.id == 0 else f"{device.platform}:{device.id}"
+
+
+def _bound(x: Any) -> Any:
+    """An array, bound to the device on which it lies; anything else as it is."""
+    return x if getattr(x, "committed", True) else jax.device_put(x, x.device)
 
 
 @cache  # registering a class twice is an error

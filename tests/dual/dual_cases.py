@@ -58,7 +58,7 @@ def blank(
     if storage == "full":
         return TVGP.from_data(X, y, **given)
     Z = X[:inducing] + 0.3 * np.cos(np.arange(inducing))[:, None]
-    given |= {"Z": Z, "jitter": JITTER}
+    given = {"Z": Z, "jitter": JITTER} | given
     if storage == "datum":
         return TSVGP.from_data(X, y, **given)
     return SVGP.from_data(X, y, posterior=start_of(storage), **given)
