@@ -15,7 +15,8 @@ def main() -> None:
     t = Training.read(a.training)
     steps, size = t.batches.shape
     kernel = agp.RBF(t.variance, t.lengthscale)
-    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.Whitened, kernel=kernel, likelihood=agp.Gaussian(t.noise), Z=t.Z)
+    likelihood = agp.Bernoulli() if t.binary else agp.Gaussian(t.noise)
+    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.Whitened, kernel=kernel, likelihood=likelihood, Z=t.Z)
     last = steps - 1
     expected = Batches(t.X, t.y[:, None], size, t.seed).indices(last) if size < len(t.X) else t.batches[last]
     if not np.array_equal(expected, t.batches[last]):
@@ -28,13 +29,13 @@ def main() -> None:
     kernel, likelihood = result.model.kernel, result.model.likelihood
     facts = {
         "library": f"agp {agp.__version__}",
-        **scores(prediction.mean[:, 0], prediction.variance[:, 0], t.y_test),
+        **scores(prediction.mean[:, 0], prediction.variance[:, 0], t.y_test, binary=t.binary),
         "ms_per_step": 1e3 * result.seconds / steps,
         "steps": steps,
         "bounds": result.trace["bound"][:: max(1, steps // 50)],
         "lengthscale": kernel.lengthscale.tolist(),
         "variance": float(kernel.variance),
-        "noise": float(likelihood.noise_variance),
+        "noise": None if t.binary else float(likelihood.noise_variance),
         "repairs": len(result.repairs),
     }
     text = json.dumps(facts)

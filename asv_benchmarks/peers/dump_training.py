@@ -27,7 +27,9 @@ def training_of(a: argparse.Namespace) -> Training:
     data = load(a.data, split=a.split, seed=a.seed)
     size, M = min(a.batch_size, len(data.X)), min(a.num_inducing, len(data.X))
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
-    model = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=M, seed=a.seed)
+    likelihood = agp.Bernoulli() if data.binary else agp.Gaussian()
+    model = agp.SVGP.from_data(X, y, posterior=agp.Whitened, likelihood=likelihood, num_inducing=M, seed=a.seed)
+    noise = 0.0 if data.binary else float(model.likelihood.noise_variance)
     batches = Batches(X, y, size, a.seed)
     adam = recipe(model, a.iterations, rate=a.rate)[0]
     assert isinstance(adam, Adam)
@@ -36,7 +38,7 @@ def training_of(a: argparse.Namespace) -> Training:
     rows = np.arange(size)[None] if size == len(X) else np.stack([batches.indices(t) for t in range(a.iterations)])
     return Training(
         X, y[:, 0], data.X_test, data.y_test[:, 0], model.Z, model.kernel.lengthscale, float(model.kernel.variance),
-        float(model.likelihood.noise_variance), rows.astype(np.int32), a.rate, group.rate.start, group.rate.rate,
+        noise, data.binary, rows.astype(np.int32), a.rate, group.rate.start, group.rate.rate,
         group.beta1, adam.epsilon, a.seed,
     )  # fmt: skip
 

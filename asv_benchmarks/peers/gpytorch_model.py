@@ -1,4 +1,4 @@
-"""The peer: GPyTorch's whitened SVGP with an RBF-ARD kernel and Gaussian noise, in float64."""
+"""The peer: GPyTorch's whitened SVGP with an RBF-ARD kernel and Gaussian noise or a probit, in float64."""
 
 from typing import Any
 
@@ -17,11 +17,15 @@ class WhitenedSVGP(gpytorch.models.ApproximateGP):
         Inducing inputs [M, D], trained, as NumPy.
     lengthscale, variance, noise
         Starting values: [D] and two numbers.
+    binary
+        Whether the likelihood is Bernoulli, not Gaussian.
     jitter
         Added to the diagonal of Kuu; None for the library's default, 1e-6 in float64.
     """
 
-    def __init__(self, Z: Any, lengthscale: Any, variance: float, noise: float, *, jitter: float | None) -> None:
+    def __init__(
+        self, Z: Any, lengthscale: Any, variance: float, noise: float, *, jitter: float | None, binary: bool = False
+    ) -> None:
         M, D = Z.shape
         q = CholeskyVariationalDistribution(M, mean_init_std=0.0)
         super().__init__(VariationalStrategy(self, torch.from_numpy(Z.copy()), q, True, jitter_val=jitter))
@@ -32,6 +36,9 @@ class WhitenedSVGP(gpytorch.models.ApproximateGP):
         self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D))
         self.covar_module.base_kernel.lengthscale = torch.from_numpy(lengthscale)
         self.covar_module.outputscale = variance
+        if binary:
+            self.likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+            return
         # the default keeps the noise above 1e-4
         self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=Positive())
         self.likelihood.noise = noise

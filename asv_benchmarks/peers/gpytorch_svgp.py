@@ -44,8 +44,11 @@ def predict(t: Training, model: WhitenedSVGP) -> dict[str, float]:
     for X in torch.split(torch.from_numpy(t.X_test), TEST_ROWS):
         f = model(X)
         means.append(f.mean)
-        variances.append(f.variance + model.likelihood.noise)
-    return scores(torch.cat(means).numpy(), torch.cat(variances).numpy(), t.y_test)
+        variances.append(f.variance if t.binary else f.variance + model.likelihood.noise)
+    mean, variance = torch.cat(means), torch.cat(variances)
+    if t.binary:
+        mean = torch.special.ndtr(mean / torch.sqrt(1.0 + variance))
+    return scores(mean.numpy(), variance.numpy(), t.y_test, binary=t.binary)
 
 
 def main() -> None:
@@ -54,7 +57,7 @@ def main() -> None:
     t = Training.read(a.training)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    model = WhitenedSVGP(t.Z, t.lengthscale, t.variance, t.noise, jitter=None)
+    model = WhitenedSVGP(t.Z, t.lengthscale, t.variance, t.noise, jitter=None, binary=t.binary)
     fitted = fit(t, model)
     kernel = model.covar_module
     facts = {
@@ -65,7 +68,7 @@ def main() -> None:
         "bounds": fitted["bounds"][:: max(1, len(t.batches) // 50)],
         "lengthscale": kernel.base_kernel.lengthscale.detach().ravel().tolist(),
         "variance": float(kernel.outputscale.detach()),
-        "noise": float(model.likelihood.noise.detach()),
+        "noise": None if t.binary else float(model.likelihood.noise.detach()),
     }
     text = json.dumps(facts)
     print(text)

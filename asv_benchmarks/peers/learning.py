@@ -31,7 +31,10 @@ def run(python: str, script: str, training: Path) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """The scores side by side."""
     lines = [f"{'':16}" + "".join(f"{name:>14}" for name in COLUMNS)]
-    lines += [f"{r['library']:16}" + "".join(f"{r[name]:14.6g}" for name in COLUMNS) for r in results]
+    lines += [
+        f"{r['library']:16}" + "".join(f"{r[name]:14.6g}" if r[name] is not None else f"{'':14}" for name in COLUMNS)
+        for r in results
+    ]
     ours, peer = (r["bounds"] for r in results)
     gaps = [abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, peer, strict=True)]
     half = gaps[len(gaps) // 2]

@@ -10,12 +10,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Training:
-    """A training run of the whitened SVGP: RBF with a lengthscale for each column, Gaussian noise, float64, Adam."""
+    """A training run of the whitened SVGP: RBF with a lengthscale for each column, float64, Adam."""
 
     X: Any
     """[N, D], standardised, as all data here."""
     y: Any
-    """[N]"""
+    """[N], standardised, or 0 and 1 of two classes."""
     X_test: Any
     y_test: Any
     Z: Any
@@ -24,6 +24,9 @@ class Training:
     """[D]"""
     variance: float
     noise: float
+    """Not used for classes."""
+    binary: bool
+    """Whether the likelihood is Bernoulli (probit), not Gaussian."""
     batches: Any
     """The rows [steps, B] of every step."""
     rate: float
@@ -46,9 +49,12 @@ class Training:
             return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
 
 
-def scores(mean: Any, variance: Any, y: Any) -> dict[str, float]:
-    """Test NLPD (nats for each datum) and RMSE of Gaussian predictions of y [N], the noise in the variance."""
+def scores(mean: Any, variance: Any, y: Any, *, binary: bool) -> dict[str, float]:
+    """Test NLPD (nats for each datum) and RMSE of predictions of y [N]: Gaussian, or `mean` the probability of 1."""
     residual = y - mean
+    if binary:
+        density = np.log(np.where(y > 0.5, mean, 1.0 - mean))
+        return {"nlpd": float(-density.mean()), "rmse": float(np.sqrt(np.mean(residual**2)))}
     density = -0.5 * (np.log(2.0 * np.pi * variance) + residual**2 / variance)
     return {"nlpd": float(-density.mean()), "rmse": float(np.sqrt(np.mean(residual**2)))}
 
