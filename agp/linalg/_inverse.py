@@ -127,6 +127,7 @@ def inverse_factor(
     start: Array | None = None,
     *,
     tolerance: float = 5e-3,
+    least_steps: int = 0,
     max_steps: int = 100,
     step: StepRule = safe_step,
     patience: int = 5,
@@ -147,6 +148,8 @@ def inverse_factor(
         given one is not finite or too far off (an eigenvalue of L^T A L above 100).
     tolerance
         The residual at which to stop, tested before each step: a factor that is good already costs no step.
+    least_steps
+        Steps at least, whatever the residual.
     max_steps
         Steps at most.
     step
@@ -176,7 +179,8 @@ def inverse_factor(
 
     def unfinished(*carry: Array) -> Array:
         c = _Carry(*carry)
-        return (c.gap >= tolerance) & (c.count < max_steps) & (c.stale < patience)
+        wanted = (c.gap >= tolerance) | (c.count < least_steps)
+        return wanted & (c.count < max_steps) & (c.stale < patience)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
         return _advance(A, step, gap, _Carry(*carry))

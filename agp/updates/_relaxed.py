@@ -26,6 +26,10 @@ class InverseUpdate:
     tolerance
         Where to stop, in the unit of `stopping`. For the residual |L^T A L - I|_F / sqrt(M), 5e-3 suits single
         layers, 1e-9 deep models.
+    least_steps
+        Steps at least in one call. The gradient takes L for a constant, so it pulls the parameters back to where L fits:
+        a factor that stays where it is as long as the tolerance allows holds them up. One step removes the
+        pull to second order.
     max_steps
         Steps at most in one call.
     patience
@@ -37,6 +41,7 @@ class InverseUpdate:
     """
 
     tolerance: float = 5e-3
+    least_steps: int = 1
     max_steps: int = 100
     patience: int = 5
     step: StepRule = safe_step
@@ -71,6 +76,7 @@ class InverseUpdate:
                 Kuu,
                 name,
                 tolerance=self.tolerance,
+                least_steps=self.least_steps,
                 max_steps=self.max_steps,
                 patience=self.patience,
                 step=self.step,

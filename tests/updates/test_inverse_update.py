@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train, tree
+from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train, tree, value_and_gradient
 from agp.backend import get_backend
 from agp.linalg import constant_step, doubling_step, log_linear_step
 from agp.posteriors import InverseFree, inducing_covariance, marginals
@@ -46,9 +46,10 @@ def test_a_model_starts_with_a_good_factor():
     assert residual(problem()[0]) < 5e-3
 
 
-def test_a_good_factor_costs_no_step():
+def test_a_good_factor_costs_no_step_unless_one_is_asked_for():
     model, batch = problem()
-    same, _, info = apply(model, batch)
+    assert apply(model, batch)[2]["inverse_steps"] == 1
+    same, _, info = apply(model, batch, InverseUpdate(least_steps=0))
     assert info["inverse_steps"] == 0
     np.testing.assert_array_equal(same.posterior.inverse_factor, model.posterior.inverse_factor)
 
@@ -220,3 +221,21 @@ def test_training_logs_the_variance_gap():
     trace = train(model, batch.X, batch.y, steps=20, updates=updates, batch_size=10).trace
     assert max(trace["variance_gap"]) < 1e-3
     assert len(trace["residual"]) == 20
+
+
+def test_one_step_removes_the_pull_back_to_where_the_factor_fitted():
+    # the gradient takes L for a constant: its error is of first order in the residual, after a step of second order
+    model, batch = problem()
+    site = 0.3 + model.posterior.site
+    fitting = apply(tree.with_leaves(model, {"posterior.site": site}), batch, InverseUpdate(tolerance=1e-12))[0]
+    moved = tree.with_leaves(fitting, {"posterior.site": 1.005 * site})
+
+    def gradient(**settings):
+        followed, _, info = apply(moved, batch, InverseUpdate(**settings))
+        return info["inverse_steps"], value_and_gradient(followed, batch.X, batch.y)[1]["posterior.site"]
+
+    (_, exact), (none, lazy), (one, usual) = (gradient(**s) for s in ({"tolerance": 1e-12}, {"least_steps": 0}, {}))
+    assert (none, one) == (0, 1)
+    behind, followed = (np.linalg.norm(x - exact) / np.linalg.norm(exact) for x in (lazy, usual))
+    assert behind > 1e-3
+    assert followed < 1e-2 * behind
