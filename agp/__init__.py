@@ -5,6 +5,7 @@ forms everywhere, or from automatic differentiation where the library has it.
 """
 
 from agp import (
+    actions,
     bounds,
     inducing,
     kernels,
@@ -19,13 +20,14 @@ from agp import (
     tree,
     updates,
 )
+from agp.actions import BlockActions, DenseActions, FixedActions
 from agp.backend import backend_of, get_backend, known_backends, to_numpy
 from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import value_and_gradient
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP
+from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     Dual,
     DualInverseFree,
@@ -55,10 +57,14 @@ __all__ = [
     "TVGP",
     "BackendError",
     "Bernoulli",
+    "BlockActions",
+    "CaGP",
     "Constant",
     "ConstantMean",
+    "DenseActions",
     "Dual",
     "DualInverseFree",
+    "FixedActions",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
@@ -87,6 +93,7 @@ __all__ = [
     "White",
     "Whitened",
     "ZeroMean",
+    "actions",
     "backend_of",
     "bounds",
     "fit_lbfgs",

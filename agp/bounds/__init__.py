@@ -1,19 +1,24 @@
 """The objectives: lower bounds on the log evidence, and the log evidence itself, to be maximised."""
 
 from agp.bounds._collapsed import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
+from agp.bounds._computation_aware import Loss, computation_aware_bound, projection_of, support_moments
 from agp.bounds._elbo import blocked_elbo, blocks_of, elbo
 from agp.bounds._evidence import log_evidence
 from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
 
 __all__ = [
     "Collapsed",
+    "Loss",
     "blocked_elbo",
     "blocks_of",
     "collapsed_bound",
     "collapsed_posterior",
+    "computation_aware_bound",
     "elbo",
     "evidence_upper_bound",
     "free_collapsed_bound",
     "log_evidence",
+    "projection_of",
+    "support_moments",
     "tight_bound",
 ]

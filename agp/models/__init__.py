@@ -1,6 +1,7 @@
 """What a user constructs: parameters and prediction; training is in `agp.training`."""
 
 from agp.models._base import Conditioned, Model
+from agp.models._computation_aware import CaGP
 from agp.models._gpr import GPR
 from agp.models._sgpr import SGPR
 from agp.models._sites import SiteModel, SiteView
@@ -19,6 +20,7 @@ __all__ = [
     "SVGP",
     "TSVGP",
     "TVGP",
+    "CaGP",
     "Conditioned",
     "Model",
     "SiteModel",

@@ -1,6 +1,6 @@
 """Stage (b): from covariances to marginals and KL divergences, one file for each parameterisation of q(u)."""
 
-from agp.posteriors._base import InverseFactored, Posterior
+from agp.posteriors._base import FollowsInverse, InverseFactored, Posterior
 from agp.posteriors._dual import Dual, Tied
 from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._inverse_free import InverseFree
@@ -17,6 +17,7 @@ from agp.posteriors._process import (
     project_covariance,
     project_mean,
 )
+from agp.posteriors._projected import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
 from agp.posteriors._whitened import Whitened
@@ -24,6 +25,7 @@ from agp.posteriors._whitened import Whitened
 __all__ = [
     "Dual",
     "DualInverseFree",
+    "FollowsInverse",
     "InverseFactored",
     "InverseFree",
     "LikelihoodForm",
@@ -32,6 +34,10 @@ __all__ = [
     "Orthogonal",
     "Posterior",
     "PriorSpread",
+    "Projected",
+    "ProjectedCholesky",
+    "ProjectedInverse",
+    "ProjectedInverseFree",
     "Relaxed",
     "RelaxedOrthogonal",
     "RelaxedUnion",

@@ -8,7 +8,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import InverseFactor, inverse_factor, inverse_residual, report_repair
 
-__all__ = ["Draws", "InverseFactored", "Posterior"]
+__all__ = ["Draws", "FollowsInverse", "InverseFactored", "Posterior"]
 
 Draws: TypeAlias = Mapping[str, Array] | None
 """Noise and probes by name, as a batch brings them."""
@@ -96,24 +96,26 @@ class Posterior(ABC):
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
 
 
-class InverseFactored(Posterior):
-    """A posterior with auxiliary leaves L [M, M], lower triangular, that follow inverses by matrix products alone.
+class FollowsInverse(ABC):
+    """Auxiliary leaves L [M, M], lower triangular, that follow inverses by matrix products alone.
 
-    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(Kuu, name)` during training, for
-    each leaf named in `inverse_factors`, in that order: a later target may depend on an earlier factor.
+    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(K, name)` during training, for each
+    leaf named in `inverse_factors`, in that order: a later target may depend on an earlier factor. K is the matrix of
+    the model, usually its Kuu.
     """
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
 
     @abstractmethod
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
-        """The matrix whose inverse the named factor (by default the first) gives, for a prior covariance Kuu [M, M]."""
+        """The matrix whose inverse the named factor (by default the first) gives, for the model's matrix [M, M]."""
 
     def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
         """`agp.linalg.inverse_factor` of the named target, from the present factor on, with these settings."""
         return inverse_factor(self.inverse_target(Kuu, name), getattr(self, name), **settings)
 
     def refreshed(self, Kuu: Array, /) -> Self:
+        """The same with factors that fit the model's matrix [M, M], as far as predictions need it."""
         current = self
         for name in self.inverse_factors:
             current = current._one_refreshed(Kuu, name)
@@ -130,3 +132,7 @@ class InverseFactored(Posterior):
             "to keep it so."
         )
         return tree.with_leaves(self, {name: found.factor})
+
+
+class InverseFactored(FollowsInverse, Posterior):
+    """A posterior over u = f(Z) with such factors, for targets that depend on Kuu [M, M]."""

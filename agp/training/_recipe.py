@@ -4,7 +4,7 @@ from typing import Any
 
 from agp.backend import backend_of
 from agp.gradient import GradientMode
-from agp.posteriors import InverseFactored, Posterior
+from agp.posteriors import FollowsInverse, Posterior
 from agp.updates import Adam, Group, InverseUpdate, SiteStep, Update, delayed
 
 __all__ = ["recipe"]
@@ -38,7 +38,7 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
         groups["Z"] = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
     groups |= _in_units_of_f(model, rate)
     updates: list[Update] = [Adam(rate, groups=groups, gradient=gradient)]
-    if isinstance(getattr(model, "posterior", None), InverseFactored):
+    if isinstance(getattr(model, "posterior", None), FollowsInverse):
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE)
     return [sites, *updates] if sites.applies(model) else updates

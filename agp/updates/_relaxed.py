@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.backend import backend_of
+from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.linalg import StepRule, safe_step, starting_vector
-from agp.posteriors import InverseFactored, inducing_covariance
+from agp.posteriors import FollowsInverse, inducing_covariance
 from agp.updates._base import Info, State
 from agp.updates._stopping import Residual, Stopping
 
@@ -27,9 +27,9 @@ class InverseUpdate:
         Where to stop, in the unit of `stopping`. For the residual |L^T A L - I|_F / sqrt(M), 5e-3 suits single
         layers, 1e-9 deep models.
     least_steps
-        Steps at least in one call. The gradient takes L for a constant, so it pulls the parameters back to where L fits:
-        a factor that stays where it is as long as the tolerance allows holds them up. One step removes the
-        pull to second order.
+        Steps at least in one call. The gradient takes L for a constant, so it pulls the parameters back to where L
+        fits: a factor that stays where it is as long as the tolerance allows holds them up. One step removes the pull
+        to second order.
     max_steps
         Steps at most in one call.
     patience
@@ -57,7 +57,7 @@ class InverseUpdate:
         """
         self.stopping.check(model)
         posterior = model.posterior
-        if not isinstance(posterior, InverseFactored):
+        if not isinstance(posterior, FollowsInverse):
             msg = f"{type(posterior).__name__} has no inverse factors to update; leave InverseUpdate out."
             raise TypeError(msg)
         return {name: starting_vector(getattr(posterior, name)) for name in posterior.inverse_factors}
@@ -68,7 +68,7 @@ class InverseUpdate:
         The info is the largest residual, the steps taken, the restarts and the largest of what the rule for stopping
         has measured.
         """
-        Kuu = inducing_covariance(model)[0]
+        Kuu = _matrix_of(model)
         gap = self.stopping.gap(model, batch)
         found = {}
         for name in model.posterior.inverse_factors:
@@ -89,3 +89,9 @@ class InverseUpdate:
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         info |= {"restarts": xp.sum(all_of["restarts"]), self.stopping.name: xp.max(all_of["gap"])}
         return model, {name: one.vector for name, one in found.items()}, info
+
+
+def _matrix_of(model: Any) -> Array:
+    """The matrix that the targets of a model depend on: its own, or Kuu."""
+    own = getattr(model, "projected_covariance", None)
+    return inducing_covariance(model)[0] if own is None else own()

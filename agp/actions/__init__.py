@@ -1,0 +1,7 @@
+"""Actions: the directions in the data on which computation-aware GPs spend their computation."""
+
+from agp.actions._base import Actions
+from agp.actions._blocks import BlockActions
+from agp.actions._dense import DenseActions, FixedActions
+
+__all__ = ["Actions", "BlockActions", "DenseActions", "FixedActions"]

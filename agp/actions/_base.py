@@ -1,0 +1,45 @@
+"""What every choice of actions offers: the columns of S, on which a computation-aware GP projects its data."""
+
+from abc import ABC, abstractmethod
+
+from agp.backend import Array, Pullback
+
+__all__ = ["Actions"]
+
+
+class Actions(ABC):
+    """The matrix S [m, i] of i actions over m rows of the data, by what it does to other arrays.
+
+    Its pullbacks give cotangents of the class of the actions, like those of any model.
+    """
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of actions i."""
+
+    @property
+    @abstractmethod
+    def support(self) -> int:
+        """The number of rows m."""
+
+    @abstractmethod
+    def times(self, K: Array, /) -> tuple[Array, Pullback]:
+        """K S [n, i] for K [n, m], and ``bar -> (actions_bar, K_bar)``."""
+
+    @abstractmethod
+    def project(self, r: Array, /) -> tuple[Array, Pullback]:
+        """S^T r [i, P] for r [m, P], and ``bar -> (actions_bar, r_bar)``."""
+
+    @abstractmethod
+    def rows(self, at: Array, /) -> tuple[Array, Pullback]:
+        """The rows S[at] [b, i] for whole numbers `at` [b], and ``bar -> actions_bar``."""
+
+    @abstractmethod
+    def gram(self) -> tuple[tuple[Array, Array], Pullback]:
+        """S^T S [i, i] and its log determinant in float64, and ``(gram_bar, log_det_bar) -> actions_bar``."""
+
+    @property
+    def floats_per_row(self) -> int:
+        """Numbers that `times` holds for each row of K."""
+        return self.support + self.count

@@ -1,0 +1,124 @@
+"""Sparse actions: each row of the data belongs to one action."""
+
+from typing import NamedTuple, Self
+
+from agp import tree
+from agp.actions._base import Actions
+from agp.backend import Array, Pullback, backend_of
+
+__all__ = ["BlockActions"]
+
+
+class _Part(NamedTuple):
+    """Consecutive actions with the same number of rows."""
+
+    start: int
+    """The first row."""
+    actions: int
+    rows: int
+    """Rows of each action."""
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.actions * self.rows
+
+
+@tree.model
+class BlockActions(Actions):
+    """Action j is zero but on the j-th of i consecutive blocks of the m rows, as even as m / i allows.
+
+    The first m mod i blocks have one row more than the others. Nothing of the size m i is held, and S^T S is
+    diagonal. Multiplying an action by a number changes neither a posterior nor a bound.
+
+    Parameters
+    ----------
+    values
+        The m entries, in the order of the rows.
+    count
+        The number of actions i.
+
+    Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
+    2024.
+    """
+
+    values: Array = tree.param()
+    count: int = 1  # type: ignore[assignment]
+
+    @property
+    def support(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def _parts(self) -> list[_Part]:
+        base, extra = divmod(self.support, self.count)
+        parts = _Part(0, extra, base + 1), _Part(extra * (base + 1), self.count - extra, base)
+        return [part for part in parts if part.actions]
+
+    def _summed(self, x: Array) -> Array:
+        # [..., m] -> [..., i], the sum over each block
+        xp = backend_of(x).xp
+        parts = self._parts
+        sums = [
+            xp.sum(xp.reshape(x[..., p.start : p.stop], (*x.shape[:-1], p.actions, p.rows)), axis=-1) for p in parts
+        ]
+        return xp.concat(sums, axis=-1)
+
+    def _spread(self, x: Array) -> Array:
+        # [..., i] -> [..., m], the adjoint of _summed
+        xp = backend_of(x).xp
+        spread, first = [], 0
+        for p in self._parts:
+            piece = x[..., first : first + p.actions, None]
+            piece = xp.broadcast_to(piece, (*x.shape[:-1], p.actions, p.rows))
+            spread.append(xp.reshape(piece, (*x.shape[:-1], p.actions * p.rows)))
+            first += p.actions
+        return xp.concat(spread, axis=-1)
+
+    def times(self, K: Array, /) -> tuple[Array, Pullback]:
+        def pullback(bar):
+            spread = self._spread(bar)
+            values_bar = backend_of(K).xp.sum(K * spread, axis=0)
+            return tree.cotangent(self, values=values_bar), spread * self.values
+
+        return self._summed(K * self.values), pullback
+
+    def project(self, r: Array, /) -> tuple[Array, Pullback]:
+        def pullback(bar):
+            spread = self._spread(bar.mT).mT
+            values_bar = backend_of(r).xp.sum(r * spread, axis=1)
+            return tree.cotangent(self, values=values_bar), spread * self.values[:, None]
+
+        return self._summed(r.mT * self.values).mT, pullback
+
+    def rows(self, at: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(self.values).xp
+        every = xp.arange(self.count, dtype=at.dtype, device=self.values.device)
+        base, extra = divmod(self.support, self.count)
+        edge = extra * (base + 1)
+        owner = xp.where(at < edge, at // (base + 1), extra + (at - edge) // base)
+        owned = xp.astype(owner[:, None] == every[None, :], self.values.dtype)
+
+        def pullback(bar):
+            own = xp.sum(bar * owned, axis=1)
+            rows = xp.arange(self.support, dtype=at.dtype, device=self.values.device)
+            hit = xp.astype(rows[:, None] == at[None, :], own.dtype)
+            return tree.cotangent(self, values=hit @ own)
+
+        return owned * xp.take(self.values, at)[:, None], pullback
+
+    def gram(self) -> tuple[tuple[Array, Array], Pullback]:
+        xp = backend_of(self.values).xp
+        s = xp.astype(self.values, xp.float64)
+        squares = self._summed(s * s)
+        eye = xp.eye(self.count, dtype=xp.float64, device=s.device)
+
+        def pullback(gram_bar, log_det_bar):
+            squares_bar = xp.sum(gram_bar * eye, axis=1) + log_det_bar / squares
+            return tree.cotangent(self, values=xp.astype(2.0 * s * self._spread(squares_bar), self.values.dtype))
+
+        return (squares * eye, xp.sum(xp.log(squares))), pullback
+
+    def normalised(self) -> Self:
+        """The same actions with unit norms."""
+        norms = backend_of(self.values).xp.sqrt(self._summed(self.values * self.values))
+        return tree.with_leaves(self, {"values": self.values / self._spread(norms)})

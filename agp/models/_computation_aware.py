@@ -1,0 +1,264 @@
+"""Computation-aware GPs: exact inference for i projections of the data, whose price shows in the variance."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from agp import tree
+from agp.actions import Actions, BlockActions
+from agp.backend import Array, Pullback, backend_of
+from agp.batch import Batch
+from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.checks import check_data, check_whole
+from agp.host import generator
+from agp.kernels import Kernel, White
+from agp.likelihoods import Gaussian, Likelihood
+from agp.means import Mean, ZeroMean
+from agp.models._base import MEMORY, Conditioned, Model, rows_within
+from agp.models._start import constant_data, gaussian_only, started, started_model
+from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
+from agp.priors import Prior, Priors, as_priors
+
+__all__ = ["CaGP"]
+
+NUM_ACTIONS = 128
+"""Actions where the user does not say how many."""
+
+
+@tree.model
+class CaGP(Model):
+    """A computation-aware GP: regression with Gaussian noise that accounts for the computation that it leaves out.
+
+    The posterior of an exact GP for the i observations S^T y. Its variance is never below that of the exact GP with
+    the same hyperparameters, and falls with every action. Nothing of the size N x N, N x m or N x i is held:
+    covariances are evaluated in tiles of a memory budget, and again in the pullback.
+
+    With full support (every row belongs to an action) a bound with its gradient costs about 2 N^2 evaluations of the
+    kernel. With capped support, m rows, it costs about 2 (N + m) m, linear in N, and minibatches of B rows cost
+    2 (B + m) m: the bound still scores every row, but the mean follows the targets of the support alone.
+
+    Parameters
+    ----------
+    kernel, likelihood
+        The prior covariance of f, and `Gaussian` noise. White noise belongs into the likelihood.
+    actions
+        S [m, i] over the rows of the support.
+    X, y
+        The support [m, D] and [m, P]: the rows of the data on which the actions are not zero.
+    posterior
+        `ProjectedCholesky`, or `ProjectedInverseFree`, which trains and predicts by matrix products alone.
+    mean_function, priors
+        As `SVGP`.
+    loss
+        "elbo", a lower bound on the log evidence; or "projected", the log density of S^T y, which is none and is known
+        to overestimate the noise.
+    capped
+        Whether there are data beyond the support. The bound of a minibatch is then an unbiased estimate.
+
+    Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
+    2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
+    """
+
+    kernel: Kernel
+    likelihood: Gaussian  # type: ignore[assignment]
+    actions: Actions
+    X: Array = tree.constant()
+    y: Array = tree.constant()
+    posterior: Projected = ProjectedCholesky()
+    mean_function: Mean = ZeroMean()
+    priors: Priors = ()
+    loss: Loss = "elbo"
+    capped: bool = False
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        kernel: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
+        num_actions: int | None = None,
+        support: int | None = None,
+        actions: Actions | None = None,
+        inverse_free: bool = False,
+        loss: Loss = "elbo",
+        priors: Mapping[str, Prior] | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """A model ready to be trained, by default with learned sparse actions on all data (CaGP-Opt).
+
+        Parameters
+        ----------
+        X, y
+            Inputs [N, D] and targets [N] or [N, P].
+        kernel, likelihood, mean_function, priors
+            As for `SVGP.from_data`.
+        num_actions
+            i; by default 128, or N if that is less.
+        support
+            How many rows, drawn at random, the sparse actions cover; all by default.
+        actions
+            Actions over all N rows in their order, instead of sparse ones.
+        inverse_free
+            Whether to use `ProjectedInverseFree`.
+        loss
+            "elbo" or "projected".
+        seed
+            Of the rows' order and the actions' starting values.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `SVGP.from_data`; if the likelihood is not Gaussian; if there are more actions than rows in their
+            support, or a support beyond the data; if the kernel has a `White` part.
+        """
+        X, y = constant_data(X, y)
+        y = check_data(X, y)
+        if loss not in ("elbo", "projected"):
+            msg = f"unknown loss {loss!r}; known are 'elbo' and 'projected'."
+            raise ValueError(msg)
+        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
+        _check_without_white(kernel)
+        xp, N = backend_of(X).xp, X.shape[0]
+        rows = _support(N, support, seed) if actions is None else None
+        if rows is not None:
+            at = backend_of(X).from_numpy(rows, device=backend_of(X).device_name(X))
+            X, y = xp.take(X, at, axis=0), xp.take(y, at, axis=0)
+            actions = _blocks(X, num_actions, seed)
+        assert actions is not None
+        _check_actions(actions, X.shape[0])
+        copies = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
+        settings = {"mean_function": mean_function, "priors": as_priors(priors), "loss": loss}
+        start = cls(kernel, likelihood, actions, *copies, **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
+        if inverse_free:
+            posterior = ProjectedInverseFree.for_covariance(start.projected_covariance())
+            start = dataclasses.replace(start, posterior=posterior)
+        return started_model(start)
+
+    @property
+    def stochastic(self) -> bool:  # type: ignore[override]
+        """Whether minibatches of the data will do: with capped support."""
+        return self.capped and self.loss == "elbo"
+
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[1]
+
+    # -- bound ------------------------------------------------------------------------------------------------------
+
+    def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
+        _check_without_white(self.kernel)
+        if not self.capped and X.shape != self.X.shape:
+            msg = (
+                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, the data have {X.shape[0]}; train "
+                "it on the data that it was built with, or build it with support=."
+            )
+            raise ValueError(msg)
+
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        rows = self._block_rows(memory)
+        shared = not self.capped
+        X, y = (self.X, self.y) if shared else (batch.X, batch.y)
+        return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
+
+    def projected_covariance(self, *, memory: float = MEMORY) -> Array:
+        """G = S^T (K + sigma^2 I) S [i, i], which `agp.updates.InverseUpdate` inverts."""
+        moments, _ = support_moments(self, self._block_rows(memory))
+        return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
+
+    def _block_rows(self, memory: float) -> int:
+        needed = self._floats_per_row * (backend_of(self.X).xp.finfo(self.X.dtype).bits // 8) / 2**20
+        if memory < needed:
+            msg = (
+                f"memory is {memory!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
+                f"takes {needed:.3g} MiB; allow that, or give the actions less support."
+            )
+            raise ValueError(msg)
+        return rows_within(memory, self._floats_per_row, self.X)
+
+    @property
+    def _floats_per_row(self) -> int:
+        return self.X.shape[0] * (self.kernel.floats_per_entry + 3) + 6 * self.actions.count
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def conditioned(self) -> Conditioned:
+        xp = backend_of(self.X).xp
+        dtype = self.X.dtype
+        moments, _ = support_moments(self, self._block_rows(MEMORY))
+        (G, b), _, _ = projection_of(self, moments.A)
+        posterior = self.posterior
+        if isinstance(posterior, FollowsInverse):
+            posterior = posterior.refreshed(xp.astype(G, dtype))
+        inverse = posterior.inverted_covariance(G).P  # type: ignore[attr-defined]
+        weights = inverse @ b
+        P = self.outputs
+
+        def features(X: Array) -> Array:
+            return xp.astype(self.actions.times(self.kernel(X, self.X)[0])[0], xp.float64)
+
+        def mean(X: Array) -> Array:
+            return self.mean_function(X)[0] + xp.astype(features(X) @ weights, dtype)
+
+        def moments_at(X: Array) -> tuple[Array, Array]:
+            W = features(X)
+            kff = xp.astype(self.kernel.diag(X)[0], xp.float64)
+            var = kff - xp.sum((W @ inverse) * W, axis=1)
+            var = xp.astype(xp.maximum(var, xp.zeros_like(var)), dtype)
+            mu = self.mean_function(X)[0] + xp.astype(W @ weights, dtype)
+            return mu, xp.broadcast_to(var[:, None], (X.shape[0], P))
+
+        def covariance(X: Array) -> Array:
+            W = features(X)
+            full = xp.astype(xp.astype(self.kernel(X)[0], xp.float64) - W @ inverse @ W.mT, dtype)
+            return xp.broadcast_to(full, (P, *full.shape))
+
+        return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)
+
+    def _reference(self) -> tuple[str, Array]:
+        return "the support", self.X
+
+
+def _support(N: int, support: int | None, seed: int) -> Any:
+    """The rows of the support in random order."""
+    m = N if support is None else check_whole("support", support)
+    if m > N:
+        msg = f"support is {m}, but there are {N} data; cover at most all of them."
+        raise ValueError(msg)
+    return generator(check_whole("seed", seed, least=0), 7).permutation(N)[:m]
+
+
+def _blocks(X: Array, num_actions: int | None, seed: int) -> BlockActions:
+    """Sparse actions with normal entries and unit norms over the rows of X [m, D]."""
+    m = X.shape[0]
+    count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
+    if count > m:
+        msg = f"num_actions is {count}, but there are {m} rows to share out among them; use at most as many."
+        raise ValueError(msg)
+    B = backend_of(X)
+    values = generator(seed, 8).standard_normal(m)
+    dtype = str(B.to_numpy(X[:1, :]).dtype)
+    return BlockActions(B.from_numpy(values, dtype=dtype, device=B.device_name(X)), count).normalised()
+
+
+def _check_actions(actions: Any, m: int) -> None:
+    if not isinstance(actions, Actions):
+        msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
+        raise TypeError(msg)
+    if actions.support != m:
+        msg = f"the actions have {actions.support} rows, the data {m}; give one row for each datum."
+        raise ValueError(msg)
+    if not 1 <= actions.count <= m:
+        msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
+        raise ValueError(msg)
+
+
+def _check_without_white(kernel: Any) -> None:
+    parts = [kernel, *getattr(kernel, "parts", ()), getattr(kernel, "kernel", None)]
+    if any(isinstance(part, White) for part in parts):
+        msg = "a computation-aware GP takes white noise as the noise of its likelihood; leave White out of the kernel."
+        raise ValueError(msg)

@@ -1,0 +1,78 @@
+"""What a computation-aware GP knows of its projected observations, whose covariance is G = S^T (K + sigma^2 I) S.
+
+Either by a Cholesky factor of G, or by products alone from an auxiliary L with T = L L^T ~ G^-1. Then
+P = 2 T - T G T <= G^-1 takes the place of G^-1, and tr(G T) - i - log|T| >= log|G| that of the log determinant; at
+T = G^-1 both are exact, and value and gradients are those of the Cholesky form.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, backend_of
+from agp.linalg import cholesky, congruence, diagonal, gram, identity, inverse_factor, symmetric_from_lower
+from agp.posteriors._base import FollowsInverse
+
+__all__ = ["Projected", "ProjectedCholesky", "ProjectedInverse", "ProjectedInverseFree"]
+
+
+class ProjectedInverse(NamedTuple):
+    """Stand-ins for G^-1 [i, i] and log|G|. With exact ones T = P = G^-1."""
+
+    T: Array
+    """What derivatives hold on to."""
+    P: Array
+    """What values and predictions use."""
+    log_det: Array
+    """0-d."""
+
+
+class Projected(ABC):
+    """How G is inverted."""
+
+    @abstractmethod
+    def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
+        """The stand-ins for a symmetric positive definite G [i, i]."""
+
+
+@tree.model
+class ProjectedCholesky(Projected):
+    """By a Cholesky factorisation of G, O(i^3): the computation-aware posterior itself."""
+
+    def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
+        B = backend_of(G)
+        L = cholesky(G)
+        half = B.solve_triangular(L, identity(G))
+        inverse = half.mT @ half
+        return ProjectedInverse(inverse, inverse, 2.0 * B.xp.sum(B.xp.log(diagonal(L))))
+
+
+@tree.model
+class ProjectedInverseFree(Projected, FollowsInverse):
+    """By products alone: a lower bound and larger variances for every L, the same ones at L L^T = G^-1.
+
+    Parameters
+    ----------
+    inverse_factor
+        L [i, i], lower with positive diagonal, L L^T ~ G^-1. Auxiliary; `agp.updates.InverseUpdate` keeps it close.
+    """
+
+    inverse_factor: Array = tree.auxiliary()
+
+    def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
+        """G itself."""
+        return Kuu
+
+    def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
+        # P = L (2 I - L^T G L) L^T = L (I - E) L^T, E = L^T G L - I
+        xp = backend_of(G).xp
+        L = xp.astype(self.inverse_factor, G.dtype)
+        E = symmetric_from_lower(gram(G, L)) - identity(G)
+        T, change = congruence(L, identity(G)), congruence(L, E)
+        log_det = xp.sum(diagonal(E)) - 2.0 * xp.sum(xp.log(diagonal(L)))
+        return ProjectedInverse(T, T - change, log_det)
+
+    @classmethod
+    def for_covariance(cls, G: Array, /) -> Self:
+        """The start for a symmetric positive definite G [i, i]."""
+        return cls(inverse_factor(G).factor)
