@@ -118,6 +118,10 @@ class BlockActions(Actions):
 
         return (squares * eye, xp.sum(xp.log(squares))), pullback
 
+    def empty(self) -> Array:
+        """Whether the action that a row belongs to is zero, Boolean [m]."""
+        return self._spread(self._summed(self.values * self.values)) == 0.0
+
     def normalised(self) -> Self:
         """The same actions with unit norms."""
         norms = backend_of(self.values).xp.sqrt(self._summed(self.values * self.values))

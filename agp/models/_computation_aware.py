@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from agp import tree
-from agp.actions import Actions, BlockActions
+from agp.actions import Actions, Init, Layout, arranged, column_spread, started_blocks
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
@@ -82,6 +82,8 @@ class CaGP(Model):
         mean_function: Mean | None = None,
         num_actions: int | None = None,
         support: int | None = None,
+        layout: Layout = "tree",
+        init: Init = "constant",
         actions: Actions | None = None,
         inverse_free: bool = False,
         loss: Loss = "elbo",
@@ -100,6 +102,10 @@ class CaGP(Model):
             i; by default 128, or N if that is less.
         support
             How many rows, drawn at random, the sparse actions cover; all by default.
+        layout
+            Which rows share a sparse action: neighbours in input space ("tree"), or chance ("random", as in the paper).
+        init
+            Where its entries start: "constant", "normal" (as in the paper), or the "residual" y - h.
         actions
             Actions over all N rows in their order, instead of sparse ones.
         inverse_free
@@ -117,9 +123,8 @@ class CaGP(Model):
         """
         X, y = constant_data(X, y)
         y = check_data(X, y)
-        if loss not in ("elbo", "projected"):
-            msg = f"unknown loss {loss!r}; known are 'elbo' and 'projected'."
-            raise ValueError(msg)
+        for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
+            _check_known(name, value, get_args(known))
         kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
         _check_without_white(kernel)
         xp, N = backend_of(X).xp, X.shape[0]
@@ -127,7 +132,11 @@ class CaGP(Model):
         if rows is not None:
             at = backend_of(X).from_numpy(rows, device=backend_of(X).device_name(X))
             X, y = xp.take(X, at, axis=0), xp.take(y, at, axis=0)
-            actions = _blocks(X, num_actions, seed)
+            count = _count(num_actions, X.shape[0])
+            if layout == "tree":
+                order = arranged(X / column_spread(X), count)
+                X, y = xp.take(X, order, axis=0), xp.take(y, order, axis=0)
+            actions = started_blocks(y - mean_function(X)[0], count, init, seed)
         assert actions is not None
         _check_actions(actions, X.shape[0])
         copies = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
@@ -232,17 +241,19 @@ def _support(N: int, support: int | None, seed: int) -> Any:
     return generator(check_whole("seed", seed, least=0), 7).permutation(N)[:m]
 
 
-def _blocks(X: Array, num_actions: int | None, seed: int) -> BlockActions:
-    """Sparse actions with normal entries and unit norms over the rows of X [m, D]."""
-    m = X.shape[0]
+def _count(num_actions: int | None, m: int) -> int:
+    """The number of sparse actions over m rows."""
     count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
     if count > m:
         msg = f"num_actions is {count}, but there are {m} rows to share out among them; use at most as many."
         raise ValueError(msg)
-    B = backend_of(X)
-    values = generator(seed, 8).standard_normal(m)
-    dtype = str(B.to_numpy(X[:1, :]).dtype)
-    return BlockActions(B.from_numpy(values, dtype=dtype, device=B.device_name(X)), count).normalised()
+    return count
+
+
+def _check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        msg = f"unknown {name} {value!r}; known are {', '.join(known)}."
+        raise ValueError(msg)
 
 
 def _check_actions(actions: Any, m: int) -> None:
