@@ -20,17 +20,17 @@ from agp.gradient import GradientMode, value_and_gradient
 from agp.host import gauss_hermite
 from agp.inducing import kmeans
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
-from agp.models import GPR, SVGP
-from agp.posteriors import DualInverseFree, InverseFree, Relaxed, Whitened
+from agp.models import GPR, SOLVEGP, SVGP
+from agp.posteriors import DualInverseFree, InverseFree, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened
 from agp.training import train
 
 PACKAGE = Path(agp.__file__).parent
-ROOMS = ("kernels", "likelihoods", "posteriors", "bounds", "updates", "linalg", "models")
+ROOMS = ("actions", "kernels", "likelihoods", "posteriors", "bounds", "updates", "linalg", "models")
 ORDER = (
     ("errors", "constraints", "backend", "batch"),
     ("tree", "host"),
     ("checks", "gradient", "linalg", "priors"),
-    ("kernels", "likelihoods", "means"),
+    ("actions", "kernels", "likelihoods", "means"),
     ("posteriors",),
     ("bounds", "inducing", "metrics", "io"),
     ("updates", "models"),
@@ -180,6 +180,8 @@ MODELS = {
     "whitened": lambda X, y: SVGP.from_data(X, y, posterior=Whitened, num_inducing=8),
     "bernoulli": lambda X, y: SVGP.from_data(X, 1.0 * _sign(y), likelihood=Bernoulli(), num_inducing=8),
     "exact": lambda X, y: GPR.from_data(X, y),
+    "solve": lambda X, y: SOLVEGP.from_data(X, y, num_inducing=5, num_orthogonal=3),
+    "solve-relaxed": lambda X, y: SOLVEGP.from_data(X, y, posterior=RelaxedOrthogonal, num_inducing=5),
 }
 
 
@@ -313,7 +315,13 @@ def no_solvers(monkeypatch):
         monkeypatch.setattr(cls, "solve_triangular", _forbidden)
 
 
-INVERSE_FREE = {"relaxed": Relaxed, "inverse-free": InverseFree, "dual": DualInverseFree}
+INVERSE_FREE = {
+    "relaxed": Relaxed,
+    "inverse-free": InverseFree,
+    "dual": DualInverseFree,
+    "relaxed-orthogonal": RelaxedOrthogonal,
+    "relaxed-union": RelaxedUnion,
+}
 ANY_LIKELIHOOD = {
     "student-t": (StudentT(), lambda y: y),
     "poisson": (Poisson(), lambda y: np.rint(np.exp(y))),

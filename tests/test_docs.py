@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "methods").glob("*.md"))]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+SHORT = {"dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"]}
+"""Arguments with which an example is done in seconds."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLUGIN = "import arrlib\n"
 
@@ -62,7 +64,9 @@ def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
-def test_an_example_runs(example):
+def test_an_example_runs(example, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", [str(example), *SHORT.get(example.name, [])])
+    monkeypatch.chdir(tmp_path)
     with contextlib.redirect_stdout(io.StringIO()):
         runpy.run_path(str(example), run_name="__main__")
 

@@ -2,9 +2,15 @@
 
 from abc import ABC, abstractmethod
 
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of, like
 
-__all__ = ["Actions"]
+__all__ = ["Actions", "whole_numbers"]
+
+
+def whole_numbers(count: int, x: Array, /) -> Array:
+    """The whole numbers from zero to count - 1, where x is."""
+    xp = backend_of(x).xp
+    return xp.arange(count, **{**like(x), "dtype": xp.int64})
 
 
 class Actions(ABC):
@@ -38,6 +44,10 @@ class Actions(ABC):
     @abstractmethod
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
         """S^T S [i, i] and its log determinant in float64, and ``(gram_bar, log_det_bar) -> actions_bar``."""
+
+    @abstractmethod
+    def dependent(self) -> list[int]:
+        """Which actions are zero, or lie in the span of those before them to working precision; for concrete arrays."""
 
     @property
     def floats_per_row(self) -> int:

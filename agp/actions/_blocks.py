@@ -3,8 +3,8 @@
 from typing import NamedTuple, Self
 
 from agp import tree
-from agp.actions._base import Actions
-from agp.backend import Array, Pullback, backend_of
+from agp.actions._base import Actions, whole_numbers
+from agp.backend import Array, Pullback, backend_of, like
 
 __all__ = ["BlockActions"]
 
@@ -92,7 +92,7 @@ class BlockActions(Actions):
 
     def rows(self, at: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(self.values).xp
-        every = xp.arange(self.count, dtype=at.dtype, device=self.values.device)
+        every = whole_numbers(self.count, self.values)
         base, extra = divmod(self.support, self.count)
         edge = extra * (base + 1)
         owner = xp.where(at < edge, at // (base + 1), extra + (at - edge) // base)
@@ -100,7 +100,7 @@ class BlockActions(Actions):
 
         def pullback(bar):
             own = xp.sum(bar * owned, axis=1)
-            rows = xp.arange(self.support, dtype=at.dtype, device=self.values.device)
+            rows = whole_numbers(self.support, self.values)
             hit = xp.astype(rows[:, None] == at[None, :], own.dtype)
             return tree.cotangent(self, values=hit @ own)
 
@@ -110,13 +110,17 @@ class BlockActions(Actions):
         xp = backend_of(self.values).xp
         s = xp.astype(self.values, xp.float64)
         squares = self._summed(s * s)
-        eye = xp.eye(self.count, dtype=xp.float64, device=s.device)
+        eye = xp.eye(self.count, **like(s))
 
         def pullback(gram_bar, log_det_bar):
             squares_bar = xp.sum(gram_bar * eye, axis=1) + log_det_bar / squares
             return tree.cotangent(self, values=xp.astype(2.0 * s * self._spread(squares_bar), self.values.dtype))
 
         return (squares * eye, xp.sum(xp.log(squares))), pullback
+
+    def dependent(self) -> list[int]:
+        squares = self._summed(self.values * self.values)
+        return [j for j in range(self.count) if not bool(squares[j] > 0.0)]
 
     def empty(self) -> Array:
         """Whether the action that a row belongs to is zero, Boolean [m]."""

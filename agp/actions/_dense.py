@@ -1,13 +1,26 @@
 """Actions without structure."""
 
+import warnings
 from collections.abc import Callable
+from typing import Self
 
 from agp import tree
-from agp.actions._base import Actions
-from agp.backend import Array, Pullback, backend_of
+from agp.actions._base import Actions, whole_numbers
+from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import cholesky, diagonal, identity
 
 __all__ = ["DenseActions", "FixedActions"]
+
+
+def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
+    """Orthonormal columns with the span of S [m, i], and the columns of S of which at most a share is new."""
+    B = backend_of(S)
+    xp = B.xp
+    Q, R = xp.linalg.qr(S, mode="reduced")
+    if not B.is_concrete(S):
+        return Q, []
+    dependent = xp.abs(diagonal(R)) <= share * xp.sqrt(xp.sum(S * S, axis=0))
+    return Q, [j for j in range(S.shape[1]) if bool(dependent[j])]
 
 
 @tree.model
@@ -30,6 +43,10 @@ class DenseActions(Actions):
     def support(self) -> int:
         return self.values.shape[0]
 
+    def dependent(self) -> list[int]:
+        xp = backend_of(self.values).xp
+        return _factors(self.values, float(xp.finfo(self.values.dtype).eps) ** 0.5)[1]
+
     def _bar(self, values_bar: Callable[[], Array]) -> "DenseActions | None":
         return tree.cotangent(self, values=values_bar())
 
@@ -43,7 +60,7 @@ class DenseActions(Actions):
         xp = backend_of(self.values).xp
 
         def pullback(bar):
-            every = xp.arange(self.support, dtype=at.dtype, device=bar.device)
+            every = whole_numbers(self.support, bar)
             return self._bar(lambda: xp.astype(every[:, None] == at[None, :], bar.dtype) @ bar)
 
         return xp.take(self.values, at, axis=0), pullback
@@ -74,6 +91,25 @@ class FixedActions(DenseActions):
     """
 
     values: Array = tree.auxiliary()
+
+    @classmethod
+    def spanning(cls, S: Array, /) -> Self:
+        """Orthonormal actions with the span of S [m, i]; a posterior depends on nothing else.
+
+        Columns that are zero or lie in the span of those before them are left out, and a warning says which. Where
+        nothing can be inspected, inside a compiled function, arbitrary orthogonal directions take their place.
+        """
+        xp = backend_of(S).xp
+        Q, dependent = _factors(S, 8.0 * S.shape[0] * float(xp.finfo(S.dtype).eps))
+        if len(dependent) == S.shape[1]:
+            msg = "every action is zero; give at least one that is not."
+            raise ValueError(msg)
+        if dependent:
+            msg = f"actions {dependent} are zero or lie in the span of those before them; they are left out."
+            warnings.warn(msg, UserWarning, stacklevel=2)
+            kept = [j for j in range(S.shape[1]) if j not in dependent]
+            Q = _factors(xp.take(S, xp.asarray(kept, **{**like(S), "dtype": xp.int64}), axis=1), 0.0)[0]
+        return cls(Q)
 
     def _bar(self, values_bar: Callable[[], Array]) -> None:  # noqa: ARG002
         return None

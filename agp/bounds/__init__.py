@@ -4,10 +4,12 @@ from agp.bounds._collapsed import Collapsed, collapsed_bound, collapsed_posterio
 from agp.bounds._computation_aware import Loss, computation_aware_bound, projection_of, support_moments
 from agp.bounds._elbo import blocked_elbo, blocks_of, elbo
 from agp.bounds._evidence import log_evidence
+from agp.bounds._iterative import CovarianceSystem, estimated_evidence
 from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
 
 __all__ = [
     "Collapsed",
+    "CovarianceSystem",
     "Loss",
     "blocked_elbo",
     "blocks_of",
@@ -15,6 +17,7 @@ __all__ = [
     "collapsed_posterior",
     "computation_aware_bound",
     "elbo",
+    "estimated_evidence",
     "evidence_upper_bound",
     "free_collapsed_bound",
     "log_evidence",

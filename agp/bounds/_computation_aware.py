@@ -10,6 +10,7 @@ import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agp import tree
+from agp.actions import whole_numbers
 from agp.backend import Array, Pullback, backend_of
 
 __all__ = ["Loss", "Moments", "Projection", "computation_aware_bound", "projection_of", "support_moments"]
@@ -123,7 +124,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
     """A = S^T K S by blocks of the support, with the other sums over the same rows if these are all the data."""
-    at = backend_of(model.X).xp.arange(model.X.shape[0], device=model.X.device)
+    at = whole_numbers(model.X.shape[0], model.X)
     moments, pull = _summed(model, _blocks(model.X, model.y if data else None, at, rows))
     assert moments.A is not None
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull

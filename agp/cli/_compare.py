@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import get_backend, known_backends
+from agp.cli._fit import check_fit, chosen_groups, chosen_storage
 from agp.cli._likelihoods import LIKELIHOODS, chosen_likelihood, chosen_task, takes_counts
-from agp.cli._methods import GAUSSIAN_METHODS, KERNELS, METHODS, kernel_named
+from agp.cli._methods import FULL_METHODS, KERNELS, METHODS, STORAGES, kernel_named
 from agp.cli._plan import Settings, Task
 from agp.cli._report import Report
 from agp.cli._tables import console
 from agp.data import BUNDLED, Dataset, load
 
 __all__ = ["add_parser"]
-
-EXACT_MEMORY = 6
-"""Arrays of N x N numbers that an exact GP holds at once."""
 
 
 def add_parser(commands: Any) -> None:
@@ -46,6 +44,9 @@ def add_parser(commands: Any) -> None:
     likelihoods = f"{', '.join(LIKELIHOODS)} (default: gaussian; bernoulli for two classes, softmax for more)"
     parser.add_argument("--likelihood", metavar="NAME", help=likelihoods)
     parser.add_argument("--num-inducing", type=int, default=128, metavar="M", help="inducing inputs (default: 128)")
+    second = "inducing inputs of the second group of solve, odvgp, solve-collapsed, solve-relaxed (default: M)"
+    parser.add_argument("--num-orthogonal", type=int, metavar="M2", help=second)
+    parser.add_argument("--storage", metavar="NAME", help=f"sites of tsvgp: {', '.join(STORAGES)} (default: datum)")
     parser.add_argument("--batch-size", type=int, default=512, metavar="B", help="rows in a step (default: 512)")
     parser.add_argument("--iterations", type=int, default=500, metavar="T", help="steps (default: 500)")
     parser.add_argument("--rate", type=float, default=0.03, help="learning rate of Adam (default: 0.03)")
@@ -65,13 +66,15 @@ def _run(arguments: argparse.Namespace) -> int:
     kernel_named(a.kernel)
     task = chosen_task(a.task, a.likelihood)
     tasks, left_out = _tasks(a)
+    methods = list(dict.fromkeys(row.method for row in tasks))
+    groups, storage = chosen_groups(a.num_orthogonal, a.num_inducing, methods), chosen_storage(a.storage, methods)
     counts = takes_counts(a.likelihood)
     data = load(a.data, target=a.target, split=a.split, seed=a.seed, task=task, counts=counts)
     settings = Settings(
         a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,
-        a.iterations, a.rate, a.seed, a.device,
+        a.iterations, a.rate, a.seed, a.device, groups, storage,
     )  # fmt: skip
-    _check_fit(data, tasks, settings)
+    check_fit(data, methods, settings)
     a.out.mkdir(parents=True, exist_ok=True)
     report = Report(a.out, data, settings)
     out = console()
@@ -106,7 +109,11 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
         f"kernel {s.kernel}, likelihood {s.likelihood}, M = {s.num_inducing}, {s.iterations} steps of "
         f"{min(s.batch_size, len(data.X))} rows, rate {s.rate:g}, seed {s.seed}",
     ]
-    if full := [name for name in GAUSSIAN_METHODS if any(task.method == name for task in tasks)]:
+    if s.num_orthogonal is not None:
+        lines.append(f"a second group of M2 = {s.num_orthogonal} inducing inputs, where a method has one")
+    if s.storage is not None:
+        lines.append(f"sites of tsvgp: {s.storage}")
+    if full := [name for name in FULL_METHODS if any(task.method == name for task in tasks)]:
         lines.append(f"every step of {' and '.join(full)} takes all rows")
     return lines
 
@@ -158,28 +165,6 @@ def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
     for name in given:
         get_backend(name)
     return list(dict.fromkeys(given)), []
-
-
-def _check_fit(data: Dataset, tasks: list[Task], settings: Settings) -> None:
-    """ValueError where the methods cannot take the data or the likelihood."""
-    N, M = len(data.X), settings.num_inducing
-    methods = {task.method for task in tasks}
-    exact = [name for name in GAUSSIAN_METHODS if name in methods]
-    if exact and settings.likelihood != "gaussian":
-        others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)
-        what = f"{data.name} is a {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
-        msg = f"{' and '.join(exact)} can only have the gaussian likelihood, but {what}; use --method {others}."
-        raise ValueError(msg)
-    if methods - {"gpr"} and M > N:
-        msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
-        raise ValueError(msg)
-    needed, there = EXACT_MEMORY * 8 * N**2, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if "gpr" in methods and needed > there:
-        msg = (
-            f"gpr needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, this machine has "
-            f"{there / 2**30:.0f} GiB; leave --method gpr out, or name smaller data."
-        )
-        raise ValueError(msg)
 
 
 def _spawn(task: Task, settings: Settings, report: Report, threads: int) -> str | None:

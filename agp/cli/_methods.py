@@ -1,16 +1,42 @@
 """The methods and kernels that the command line knows, by name."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agp.backend import Array
+from agp.gradient import GradientMode
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Likelihood
-from agp.models import GPR, SGPR, SVGP
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP
+from agp.posteriors import (
+    Dual,
+    DualInverseFree,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    PriorSpread,
+    Relaxed,
+    RelaxedOrthogonal,
+    Whitened,
+)
+from agp.training import recipe
+from agp.training._recipe import SITE_RATE
+from agp.updates import NaturalGradient, Update
 
-__all__ = ["GAUSSIAN_METHODS", "KERNELS", "METHODS", "build", "kernel_named"]
+__all__ = [
+    "DENSE_METHODS",
+    "FULL_METHODS",
+    "GAUSSIAN_METHODS",
+    "GROUP_METHODS",
+    "KERNELS",
+    "METHODS",
+    "STORAGES",
+    "build",
+    "kernel_named",
+    "updates_of",
+]
 
 KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
@@ -30,6 +56,29 @@ def _exact(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_in
     return GPR.from_data(X, y, kernel=kernel, likelihood=likelihood)
 
 
+def _full(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> TVGP:  # noqa: ARG001
+    """The variational GP without inducing inputs."""
+    return TVGP.from_data(X, y, kernel=kernel, likelihood=likelihood)
+
+
+def _tied(tied: Any) -> Callable[..., Any]:
+    return partial(SVGP.from_data, posterior=partial(Dual.from_prior, tied=tied))
+
+
+STORAGES: dict[str, Callable[..., Any]] = {
+    "datum": TSVGP.from_data,
+    "natural": _tied("natural"),
+    "kernel": _tied("kernel"),
+    "white": _tied("white"),
+    "inverse-free": partial(SVGP.from_data, posterior=DualInverseFree),
+}
+"""How t-SVGP keeps its sites: one for each datum, or tied in some coordinates; constructors as those of methods."""
+
+
+def _dual(X: Array, y: Array, *, storage: str, **parts: Any) -> Any:
+    return STORAGES[storage](X, y, **parts)
+
+
 METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "gpr": ("exact GP", _exact),
     "sgpr": ("collapsed sparse GP", SGPR.from_data),
@@ -38,11 +87,27 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "lsvgp": ("L-SVGP, likelihood parameterisation", partial(SVGP.from_data, posterior=LikelihoodForm)),
     "rsvgp": ("R-SVGP, inverse-free", partial(SVGP.from_data, posterior=Relaxed)),
     "asvgp": ("A-SVGP, inverse-free whitened", partial(SVGP.from_data, posterior=InverseFree)),
+    "qsvgp": ("W-SVGP with natural gradients of q(u)", partial(SVGP.from_data, posterior=Whitened)),
+    "tsvgp": ("t-SVGP, dual", _dual),
+    "tvgp": ("t-VGP, dual without inducing inputs", _full),
+    "solve": ("SOLVE-GP, orthogonal groups", partial(SOLVEGP.from_data, posterior=Whitened)),
+    "odvgp": ("orthogonally decoupled GP", partial(SOLVEGP.from_data, posterior=Whitened, second=PriorSpread)),
+    "solve-collapsed": ("SOLVE-GP, collapsed", SOLVEGPR.from_data),
+    "solve-relaxed": ("SOLVE-GP, inverse-free", partial(SOLVEGP.from_data, posterior=RelaxedOrthogonal)),
 }
-"""Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed."""
+"""Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed.
 
-GAUSSIAN_METHODS = ("gpr", "sgpr")
-"""Methods for the Gaussian likelihood alone, whose every step takes all rows."""
+Those of `GROUP_METHODS` also take num_orthogonal, and t-SVGP takes storage.
+"""
+
+GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed")
+"""Methods for the Gaussian likelihood alone."""
+FULL_METHODS = (*GAUSSIAN_METHODS, "tvgp")
+"""Methods whose every step takes all rows."""
+DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
+"""Methods without inducing inputs: arrays of N x N numbers at once, and as many more for each latent function."""
+GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed")
+"""Methods with a second group of inducing inputs."""
 
 
 def kernel_named(name: str) -> Kernel:
@@ -66,7 +131,33 @@ def _single_kernel(part: str, name: str) -> Kernel:
     return KERNELS[part]()
 
 
-def build(method: str, X: Array, y: Array, *, likelihood: Likelihood, kernel: str, num_inducing: int, seed: int) -> Any:
+def build(
+    method: str,
+    X: Array,
+    y: Array,
+    *,
+    likelihood: Likelihood,
+    kernel: str,
+    num_inducing: int,
+    seed: int,
+    num_orthogonal: int | None = None,
+    storage: str = "datum",
+) -> Any:
     """The model of a method, ready to be trained."""
-    construct = METHODS[method][1]
-    return construct(X, y, kernel=kernel_named(kernel), likelihood=likelihood, num_inducing=num_inducing, seed=seed)
+    parts: dict[str, Any] = {"kernel": kernel_named(kernel), "likelihood": likelihood}
+    parts |= {"num_inducing": num_inducing, "seed": seed}
+    if method in GROUP_METHODS:
+        parts["num_orthogonal"] = num_orthogonal
+    if method == "tsvgp":
+        parts["storage"] = storage
+    return METHODS[method][1](X, y, **parts)
+
+
+def updates_of(method: str, model: Any, steps: int, *, rate: float, gradient: GradientMode) -> list[Update]:
+    """The project's recipe; q-SVGP has natural gradients for q(u), at the rate of site steps, and Adam for the rest."""
+    updates = recipe(model, steps, rate=rate, gradient=gradient)
+    if method != "qsvgp":
+        return updates
+    (adam,) = updates
+    rest: Any = dataclasses.replace(adam, frozen=("posterior.*",))  # type: ignore[type-var]
+    return [NaturalGradient(SITE_RATE), rest]

@@ -25,6 +25,8 @@ class Settings:
     rate: float
     seed: int
     device: str
+    num_orthogonal: int | None = None
+    storage: str | None = None
 
     def json(self) -> dict[str, Any]:
         """For `results.json`."""

@@ -19,15 +19,15 @@ import numpy.typing as npt
 from agp import metrics, tree
 from agp.backend import Array, Backend, get_backend
 from agp.cli._likelihoods import likelihood_named
-from agp.cli._methods import build
+from agp.cli._methods import build, updates_of
 from agp.cli._plan import Settings, Task
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
 from agp.linalg import default_jitter, identity
-from agp.models import GPR, SGPR
+from agp.models import GPR, SGPR, SOLVEGPR, TVGP
 from agp.posteriors import InverseFactored, inducing_covariance
-from agp.training import Batches, Progress, Result, recipe, train
+from agp.training import Batches, Progress, Result, train
 
 __all__ = ["main"]
 
@@ -72,7 +72,7 @@ class Row:
         likelihood = likelihood_named(s.likelihood, self.data.classes)
         model = build(
             self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
-            seed=s.seed,
+            seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum",
         )  # fmt: skip
         began = time.perf_counter()
         result = self.train(model)
@@ -104,9 +104,10 @@ class Row:
                 density = self.B.to_numpy(progress.model.log_density(X, y))
                 self.curve.append((progress.seconds, metrics.nlpd(density)))
 
+        mode: Any = self.task.gradient
         return train(
             model, self.X, self.y, steps=s.iterations, seed=s.seed, callbacks=[follow], progress=True,
-            updates=recipe(model, s.iterations, rate=s.rate, gradient=self.task.gradient),  # type: ignore[arg-type]
+            updates=updates_of(self.task.method, model, s.iterations, rate=s.rate, gradient=mode),
             batch_size=min(s.batch_size, len(self.X)) if model.stochastic else None,
         )  # fmt: skip
 
@@ -133,11 +134,11 @@ class Row:
         return facts | self.evidence(model, facts["bound"]) | {"peak_mib": self.B.peak_memory()}
 
     def evidence(self, model: Any, bound: float) -> dict[str, float]:
-        """What is known about the log evidence of the exact GP at the parameters of the model, for GPR and SGPR."""
+        """What is known about the log evidence of the exact GP at the parameters of the model, where a method tells."""
         N = len(self.data.X)
         if isinstance(model, GPR):
             return {"log_evidence_per_datum": bound / N}
-        if isinstance(model, SGPR):
+        if isinstance(model, (SGPR, SOLVEGPR)):
             upper = float(model.upper_bound(self.X, self.y))
             return {"upper_bound": upper, "gap_per_datum": (upper - bound) / N}
         return {}
@@ -160,7 +161,7 @@ class Row:
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
         matrix = self.B.to_numpy(inverted_matrix(model))
         jitter = 0.0 if not hasattr(model, "jitter") else float(default_jitter(model.kernel(model.Z)[0]))
-        return leaves | {"condition": np.asarray(np.linalg.cond(matrix)), "jitter": np.asarray(jitter)}
+        return leaves | {"condition": np.max(np.linalg.cond(matrix)), "jitter": np.asarray(jitter)}
 
     def inherited(self, model: Any, reference: str) -> Any:
         """The reference row's model in this row's precision: its leaves and its very jitter."""
@@ -183,10 +184,14 @@ class Row:
 
 
 def inverted_matrix(model: Any) -> Array:
-    """The matrix whose inverse the method needs: Kff + sigma^2 I, Kuu, or Kuu + diag(s)."""
+    """The matrix whose inverse the method needs: Kff + sigma^2 I, W = I + s s^T * Kff, Kuu, or Kuu + diag(s)."""
     if isinstance(model, GPR):
         K = model.kernel(model.X)[0]
         return K + model.likelihood.noise_variance * identity(K)
+    if isinstance(model, TVGP):
+        K, precision = model.kernel(model.X)[0], model.site_precision.mT
+        root = precision[:, :, None] ** 0.5
+        return K * root * root.mT + identity(K)
     Kuu = inducing_covariance(model)[0]
     posterior = getattr(model, "posterior", None)
     return posterior.inverse_target(Kuu) if isinstance(posterior, InverseFactored) else Kuu

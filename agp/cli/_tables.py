@@ -5,7 +5,7 @@ from typing import Any
 
 __all__ = ["console", "print_table"]
 
-WIDTH = 140
+WIDTH = 150
 """Columns of a table that goes to a file or pipe."""
 
 

@@ -2,6 +2,7 @@
 
 from agp.linalg._blocks import block_diagonal, groups_of
 from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs, report_repair
+from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
     InverseFactor,
@@ -13,6 +14,7 @@ from agp.linalg._inverse import (
     starting_vector,
 )
 from agp.linalg._jitter import add_jitter, default_jitter, diagonal, identity
+from agp.linalg._pivoted_cholesky import LowRank, Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
     congruence,
@@ -30,12 +32,16 @@ from agp.linalg._triangular import (
 __all__ = [
     "Gap",
     "InverseFactor",
+    "LowRank",
+    "Preconditioner",
+    "Solution",
     "StepRule",
     "add_jitter",
     "block_diagonal",
     "cholesky",
     "cholesky_pullback",
     "congruence",
+    "conjugate_gradients",
     "constant_step",
     "default_jitter",
     "diagonal",
@@ -47,6 +53,7 @@ __all__ = [
     "inverse_residual",
     "largest_eigenvalue",
     "log_linear_step",
+    "log_quadrature",
     "lower_of",
     "lower_product",
     "lower_times",
@@ -55,6 +62,8 @@ __all__ = [
     "lower_transposed_times",
     "natural_step",
     "phi",
+    "pivoted_cholesky",
+    "preconditioner",
     "recorded_repairs",
     "report_repair",
     "safe_step",

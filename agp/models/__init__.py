@@ -1,7 +1,8 @@
 """What a user constructs: parameters and prediction; training is in `agp.training`."""
 
 from agp.models._base import Conditioned, Model
-from agp.models._computation_aware import CaGP
+from agp.models._cggp import CGGP
+from agp.models._computation_aware import CaGP, Uncertainty
 from agp.models._gpr import GPR
 from agp.models._sgpr import SGPR
 from agp.models._sites import SiteModel, SiteView
@@ -13,6 +14,7 @@ from agp.models._tsvgp import TSVGP
 from agp.models._tvgp import TVGP
 
 __all__ = [
+    "CGGP",
     "GPR",
     "SGPR",
     "SOLVEGP",
@@ -25,6 +27,7 @@ __all__ = [
     "Model",
     "SiteModel",
     "SiteView",
+    "Uncertainty",
     "constant_data",
     "detached",
     "placed",

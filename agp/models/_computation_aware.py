@@ -2,27 +2,47 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self, get_args
+from typing import NamedTuple, Self, get_args
 
 from agp import tree
-from agp.actions import Actions, Init, Layout, arranged, column_spread, started_blocks
+from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, started_blocks
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
-from agp.checks import check_data, check_whole
-from agp.host import generator
-from agp.kernels import Kernel, White
+from agp.checks import check_data
+from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
+from agp.models._actions import (
+    check_actions,
+    check_known,
+    check_one_choice,
+    check_without_white,
+    checked_count,
+    random_rows,
+    taken,
+)
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
+from agp.models._gpr import GPR
 from agp.models._start import constant_data, gaussian_only, started, started_model
 from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
 
-__all__ = ["CaGP"]
+__all__ = ["CaGP", "Uncertainty"]
 
-NUM_ACTIONS = 128
-"""Actions where the user does not say how many."""
+EXACT_MEMORY = 1024.0
+"""The most that an exact posterior may take where it is only compared with, in MiB."""
+
+
+class Uncertainty(NamedTuple):
+    """Variances [N, P] of the latent functions, and what they consist of."""
+
+    combined: Array
+    """What the computation-aware posterior says."""
+    mathematical: Array
+    """The exact posterior's, with the same hyperparameters: what the data leave open."""
+    computational: Array
+    """The rest, not negative: what was not computed."""
 
 
 @tree.model
@@ -85,6 +105,7 @@ class CaGP(Model):
         layout: Layout = "tree",
         init: Init = "constant",
         actions: Actions | None = None,
+        policy: Policy | None = None,
         inverse_free: bool = False,
         loss: Loss = "elbo",
         priors: Mapping[str, Prior] | None = None,
@@ -101,13 +122,16 @@ class CaGP(Model):
         num_actions
             i; by default 128, or N if that is less.
         support
-            How many rows, drawn at random, the sparse actions cover; all by default.
+            How many rows, drawn at random, the sparse actions or those of a policy cover; all by default.
         layout
             Which rows share a sparse action: neighbours in input space ("tree"), or chance ("random", as in the paper).
         init
             Where its entries start: "constant", "normal" (as in the paper), or the "residual" y - h.
         actions
             Actions over all N rows in their order, instead of sparse ones.
+        policy
+            What chooses the actions at the starting hyperparameters, instead of sparse ones;
+            `agp.updates.ActionsUpdate` goes on doing so in training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
@@ -119,27 +143,28 @@ class CaGP(Model):
         ------
         TypeError, ValueError
             As `SVGP.from_data`; if the likelihood is not Gaussian; if there are more actions than rows in their
-            support, or a support beyond the data; if the kernel has a `White` part.
+            support, or a support beyond the data; if the kernel has a `White` part; if actions are zero or linearly
+            dependent; if options contradict each other.
         """
+        check_one_choice(actions, policy, num_actions, support)
         X, y = constant_data(X, y)
         y = check_data(X, y)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
-            _check_known(name, value, get_args(known))
+            check_known(name, value, get_args(known))
         kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
-        _check_without_white(kernel)
+        check_without_white(kernel)
         xp, N = backend_of(X).xp, X.shape[0]
-        rows = _support(N, support, seed) if actions is None else None
-        if rows is not None:
-            at = backend_of(X).from_numpy(rows, device=backend_of(X).device_name(X))
-            X, y = xp.take(X, at, axis=0), xp.take(y, at, axis=0)
-            count = _count(num_actions, X.shape[0])
+        if support is not None or (actions is None and policy is None):
+            X, y = taken(X, y, random_rows(N, support, seed))
+        if policy is not None:
+            actions = policy(cls(kernel, likelihood, None, X, y, mean_function=mean_function))  # type: ignore[arg-type]
+        if actions is None:
+            count = checked_count(num_actions, X.shape[0])
             if layout == "tree":
-                order = arranged(X / column_spread(X), count)
-                X, y = xp.take(X, order, axis=0), xp.take(y, order, axis=0)
+                X, y = taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
-        assert actions is not None
-        _check_actions(actions, X.shape[0])
         copies = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
+        check_actions(actions, X.shape[0])
         settings = {"mean_function": mean_function, "priors": as_priors(priors), "loss": loss}
         start = cls(kernel, likelihood, actions, *copies, **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
         if inverse_free:
@@ -160,7 +185,7 @@ class CaGP(Model):
 
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
-        _check_without_white(self.kernel)
+        check_without_white(self.kernel)
         if not self.capped and X.shape != self.X.shape:
             msg = (
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, the data have {X.shape[0]}; train "
@@ -228,48 +253,39 @@ class CaGP(Model):
 
         return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)
 
+    def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
+        """The variances of the latent functions at X [N, D], split into what data and computation leave open.
+
+        The exact posterior is found by a Cholesky factorisation, O(n^3) for n data: for looking at small problems.
+
+        Parameters
+        ----------
+        X
+            Test inputs, like the inputs of training.
+        inputs
+            The inputs [n, D] of all data, needed where the support is capped.
+        memory
+            The most that the exact posterior may take, in MiB.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `predict`; if the inputs of all data are needed, or the exact posterior takes more memory than allowed.
+        """
+        if inputs is None and self.capped:
+            msg = "the exact variance needs the inputs of all data, of which this model has a part; pass inputs=."
+            raise ValueError(msg)
+        known: Array = self.X if inputs is None else inputs
+        self._check_test_inputs(known)
+        xp, n = backend_of(X).xp, known.shape[0]
+        needed = 4.0 * n * n * (xp.finfo(self.X.dtype).bits // 8) / 2**20
+        if memory < needed:
+            msg = f"memory is {memory!r} MiB, but the exact posterior of {n} data takes {needed:.3g} MiB; allow that."
+            raise ValueError(msg)
+        combined = self.predict(X).variance
+        exact = GPR(self.kernel, self.likelihood, known, xp.zeros_like(known[:, :1])).predict(X).variance
+        exact = xp.broadcast_to(exact, combined.shape)
+        return Uncertainty(combined, exact, xp.maximum(combined - exact, xp.zeros_like(exact)))
+
     def _reference(self) -> tuple[str, Array]:
         return "the support", self.X
-
-
-def _support(N: int, support: int | None, seed: int) -> Any:
-    """The rows of the support in random order."""
-    m = N if support is None else check_whole("support", support)
-    if m > N:
-        msg = f"support is {m}, but there are {N} data; cover at most all of them."
-        raise ValueError(msg)
-    return generator(check_whole("seed", seed, least=0), 7).permutation(N)[:m]
-
-
-def _count(num_actions: int | None, m: int) -> int:
-    """The number of sparse actions over m rows."""
-    count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
-    if count > m:
-        msg = f"num_actions is {count}, but there are {m} rows to share out among them; use at most as many."
-        raise ValueError(msg)
-    return count
-
-
-def _check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        msg = f"unknown {name} {value!r}; known are {', '.join(known)}."
-        raise ValueError(msg)
-
-
-def _check_actions(actions: Any, m: int) -> None:
-    if not isinstance(actions, Actions):
-        msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
-        raise TypeError(msg)
-    if actions.support != m:
-        msg = f"the actions have {actions.support} rows, the data {m}; give one row for each datum."
-        raise ValueError(msg)
-    if not 1 <= actions.count <= m:
-        msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
-        raise ValueError(msg)
-
-
-def _check_without_white(kernel: Any) -> None:
-    parts = [kernel, *getattr(kernel, "parts", ()), getattr(kernel, "kernel", None)]
-    if any(isinstance(part, White) for part in parts):
-        msg = "a computation-aware GP takes white noise as the noise of its likelihood; leave White out of the kernel."
-        raise ValueError(msg)

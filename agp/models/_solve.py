@@ -14,11 +14,14 @@ from agp.linalg import groups_of
 from agp.means import Mean
 from agp.models._start import NUM_INDUCING, constant_data
 from agp.models._svgp import SVGP
-from agp.posteriors import Orthogonal, Whitened, inducing_covariance
-from agp.posteriors._white import WhitePosterior
+from agp.posteriors import Dual, Marginal, Orthogonal, PriorSpread, Whitened, inducing_covariance
+from agp.posteriors._relaxed_orthogonal import RelaxedGroups
 from agp.priors import Prior
 
-__all__ = ["SOLVEGP", "check_groups"]
+__all__ = ["SOLVEGP", "check_groups", "check_part"]
+
+PARTS = (Whitened, Marginal, PriorSpread, Dual)
+"""The classes of q of one group."""
 
 
 @tree.model
@@ -73,14 +76,12 @@ class SOLVEGP(SVGP):
         Raises
         ------
         TypeError, ValueError
-            Also if only one of Z and O is given, or M + M2 exceeds N.
+            Also if only one of Z and O is given, M + M2 exceeds N, a class of q is not made for groups, or one that
+            needs two groups gets one.
         """
         (X,) = constant_data(X)
         union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
-        if isinstance(posterior, type) and issubclass(posterior, WhitePosterior) and posterior is not Orthogonal:
-            start = partial(Orthogonal.from_prior, sizes=sizes, parts=(posterior, second or posterior)[: len(sizes)])
-        else:
-            start = partial(getattr(posterior, "from_prior", posterior), sizes=sizes)
+        start = _start(posterior, second, sizes)
         parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
         parts |= {"num_inducing": sum(sizes), "inducing": inducing, "priors": priors, "seed": seed, "jitter": jitter}
         return super().from_data(X, y, posterior=start, Z=union, **parts)
@@ -101,6 +102,36 @@ class SOLVEGP(SVGP):
         return q.project_mean(factor, Kuu), q.project_covariance(factor, Kuu, Kuu)
 
 
+def _start(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
+    """What makes the first q from Kuu and the number of latent functions."""
+    if _is_part(posterior):
+        parts = posterior, posterior if second is None else check_part("second", second)
+        return partial(Orthogonal.from_prior, sizes=sizes, parts=parts[: len(sizes)])
+    if isinstance(posterior, type) and not issubclass(posterior, (Orthogonal, RelaxedGroups)):
+        check_part("posterior", posterior)
+    if not callable(posterior):
+        msg = f"posterior is {posterior!r}, but must be a class of q, or a function of Kuu and the outputs."
+        raise TypeError(msg)
+    if second is not None:
+        msg = f"second is given, but {getattr(posterior, '__name__', posterior)} is made for both groups; leave it out."
+        raise ValueError(msg)
+    return partial(getattr(posterior, "from_prior", posterior), sizes=sizes)
+
+
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, PARTS)
+
+
+def check_part(name: str, kind: Any) -> Any:
+    """The class of q of one group. TypeError if it is not made for that."""
+    if not _is_part(kind):
+        found = kind.__name__ if isinstance(kind, type) else repr(kind)
+        known = ", ".join(part.__name__ for part in PARTS)
+        msg = f"{name} is {found}, but must be a q of one of two groups ({known}), or of both, as RelaxedOrthogonal."
+        raise TypeError(msg)
+    return kind
+
+
 def check_groups(
     X: Array,
     Z: Array | None,
@@ -113,11 +144,14 @@ def check_groups(
         msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
         raise ValueError(msg)
     if Z is not None and O is not None:
+        check_inputs("Z", Z)
+        check_like("Z", Z, "X", X)
+        check_like("O", O, "X", X)
+        if O.ndim != 2 or O.shape[1] != Z.shape[1]:
+            msg = f"O has shape {tuple(O.shape)}, Z has {tuple(Z.shape)}; both need as many columns as X."
+            raise ValueError(msg)
         if O.shape[0]:
             check_inputs("O", O)
-            check_like("O", O, "X", X)
-            check_inputs("Z", Z)
-            check_like("Z", Z, "X", X)
         union = backend_of(X).xp.concat([Z, O], axis=0) if O.shape[0] else Z
         sizes = Z.shape[0], O.shape[0]
     else:

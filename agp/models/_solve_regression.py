@@ -19,7 +19,7 @@ from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned, Model, rows_within
 from agp.models._gpr import check_same_data
 from agp.models._sgpr import shared_covariance
-from agp.models._solve import SOLVEGP, check_groups
+from agp.models._solve import SOLVEGP, check_groups, check_part
 from agp.models._start import (
     checked_jitter,
     chosen_inducing,
@@ -107,6 +107,8 @@ class SOLVEGPR(Model):
         TypeError, ValueError
             Also if the likelihood is not Gaussian, or a tight bound is wanted with a free q(v).
         """
+        if second is not None:
+            check_part("second", second)
         if tight and second is not None:
             msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
             raise ValueError(msg)

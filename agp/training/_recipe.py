@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from agp.actions import BlockActions
 from agp.backend import backend_of
 from agp.gradient import GradientMode
 from agp.posteriors import FollowsInverse, Posterior
-from agp.updates import Adam, Group, InverseUpdate, SiteStep, Update, delayed
+from agp.updates import Adam, Group, InverseUpdate, Normalise, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
 
@@ -13,6 +14,8 @@ FROZEN_SHARE = 0.05
 """The share of the steps for which inducing inputs stay where they start."""
 SITE_RATE = 0.1
 """The rate of site steps: small enough for minibatches, and soon there with all data."""
+LAST_RATE = 0.1
+"""Where the rate of computation-aware models ends, in shares of where it begins."""
 
 
 def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientMode = "closed-form") -> list[Update]:
@@ -20,7 +23,8 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
 
     Adam on all parameters; inducing inputs stay frozen for the first 5 % of the steps, then move at a fifth of the rate
     with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites of the dual parameterisation move
-    before it.
+    before it. In computation-aware models the rate falls linearly to a tenth, and sparse actions are scaled to unit
+    norm after each step.
 
     Parameters
     ----------
@@ -37,7 +41,11 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
     if hasattr(model, "Z"):
         groups["Z"] = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
     groups |= _in_units_of_f(model, rate)
-    updates: list[Update] = [Adam(rate, groups=groups, gradient=gradient)]
+    actions = getattr(model, "actions", None)
+    falling = rate if actions is None else linear(rate, LAST_RATE * rate, max(1, steps))
+    updates: list[Update] = [Adam(falling, groups=groups, gradient=gradient)]
+    if isinstance(actions, BlockActions):
+        updates.append(Normalise())  # before the inverse follows, which depends on the norms
     if isinstance(getattr(model, "posterior", None), FollowsInverse):
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE)

@@ -1,6 +1,7 @@
 """What changes a model during training: pure functions (model, batch, state) -> (model, state, info)."""
 
 from agp.batch import Batch
+from agp.updates._actions import ActionsUpdate, Normalise
 from agp.updates._adam import Adam, Group
 from agp.updates._base import Update
 from agp.updates._natural import NaturalGradient
@@ -11,11 +12,13 @@ from agp.updates._sites import SiteStep
 from agp.updates._stopping import Residual, Stopping, VarianceGap
 
 __all__ = [
+    "ActionsUpdate",
     "Adam",
     "Batch",
     "Group",
     "InverseUpdate",
     "NaturalGradient",
+    "Normalise",
     "Plateau",
     "Rate",
     "Repeat",

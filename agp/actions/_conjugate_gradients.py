@@ -1,0 +1,104 @@
+"""Actions of the method of conjugate gradients: the residuals that are left after the actions so far."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from agp.actions._base import whole_numbers
+from agp.actions._dense import FixedActions
+from agp.actions._policies import BUDGET, check_count, covariance_blocks
+from agp.backend import Array, backend_of, like
+
+__all__ = ["ConjugateGradients"]
+
+SPAN = 1e-10
+"""An action lies in the span of the earlier ones where this share or less of its energy s^T K^ s is new."""
+
+
+@dataclass(frozen=True)
+class ConjugateGradients:
+    """The normalised residuals of conjugate gradients on (K + sigma^2 I) v = y - h (CaGP-CG).
+
+    Residuals are made orthogonal to the earlier ones once more, and directions conjugate twice, without which the
+    method loses its footing after some tens of steps. With several outputs each action is the residual of the output
+    that has the largest. Takes O(m^2 i) operations, O(m i) memory and tiles of K.
+
+    Parameters
+    ----------
+    count
+        The number of actions at most.
+    tolerance
+        Stop once |residual| <= tolerance |y - h| for every output, with fewer actions. A compiled step cannot: there
+        every action is made.
+    memory
+        Budget for tiles of covariances, in MiB.
+
+    Source: Wenger et al., "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
+    """
+
+    count: int
+    tolerance: float = 1e-4
+    memory: float = BUDGET
+
+    def __call__(self, model: Any, /) -> FixedActions:
+        """Orthonormal columns [m, i] or fewer.
+
+        Raises
+        ------
+        ValueError
+            For more actions than rows, targets equal to the prior mean, or a budget below one row of covariances.
+        """
+        B, X = backend_of(model.X), model.X
+        xp = B.xp
+        m, count = X.shape[0], check_count(self.count, X.shape[0])
+        blocks = covariance_blocks(model, self.memory)
+        noise = xp.astype(model.likelihood.noise_variance, xp.float64)
+        concrete = B.is_concrete(X) and B.is_concrete(noise)
+        r = xp.astype(model.y - model.mean_function(X)[0], xp.float64)
+        if concrete and not bool(xp.any(r != 0.0)):
+            msg = "the targets equal the prior mean: there is no residual to start from; choose another policy."
+            raise ValueError(msg)
+        limit = self.tolerance * _norms(r)
+        column = whole_numbers(count, X)
+
+        def product(s: Array) -> Array:
+            # (K + sigma^2 I) s [m], by tiles
+            narrow = xp.astype(s, X.dtype)[:, None]
+            parts = [model.kernel(X[a:b, :], X)[0] @ narrow for a, b in blocks]
+            return xp.astype(xp.concat(parts, axis=0)[:, 0], xp.float64) + noise * s
+
+        def body(step, S, D, KD, left, going):
+            s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
+            for _ in range(2):
+                s = s - S @ (S.mT @ s)
+            norm = _norms(s[:, None])[0]
+            s = s / xp.where(norm > 0.0, norm, xp.ones_like(norm))
+            z = product(s)
+            d, Kd = s, z
+            for _ in range(2):
+                # D^T K^ D = I: what of d is conjugate to the earlier directions
+                shares = KD.mT @ d
+                d, Kd = d - D @ shares, Kd - KD @ shares
+            energy = xp.sum(d * Kd)
+            going = energy > SPAN * xp.sum(s * z) if concrete else going
+            root = xp.sqrt(xp.where(energy > 0.0, energy, xp.ones_like(energy)))
+            d, Kd = d / root, Kd / root
+            here = xp.astype(column == step, s.dtype)[None, :]
+            left = left - Kd[:, None] * (d @ left)[None, :]
+            S, D, KD = S + s[:, None] * here, D + d[:, None] * here, KD + Kd[:, None] * here
+            return step + xp.astype(going, step.dtype), S, D, KD, left, going
+
+        def more(step, S, D, KD, left, going):  # noqa: ARG001
+            left_to_do = (step < count) & going
+            return left_to_do & xp.any(_norms(left) > limit) if concrete else left_to_do
+
+        step = xp.zeros_like(column[0])
+        blank = xp.zeros((m, count), **like(r))
+        found = B.while_loop(more, body, (step, blank, blank, blank, r, step == 0))
+        taken = int(found[0]) if concrete else count
+        return FixedActions(xp.astype(found[1][:, :taken], X.dtype))
+
+
+def _norms(r: Array) -> Array:
+    """The norms [P] of the columns of r [m, P]."""
+    xp = backend_of(r).xp
+    return xp.sqrt(xp.sum(r * r, axis=0))

@@ -1,0 +1,201 @@
+"""The log evidence of an exact GP from products with the covariance matrix, estimated by random probes."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.bounds._computation_aware import wide
+from agp.linalg import (
+    Preconditioner,
+    Solution,
+    conjugate_gradients,
+    log_quadrature,
+    pivoted_cholesky,
+    preconditioner,
+    report_repair,
+)
+
+__all__ = ["CovarianceSystem", "estimated_evidence"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class CovarianceSystem(NamedTuple):
+    """The matrix K + sigma^2 I of a model at fixed values: its products and its preconditioner, in float64."""
+
+    product: Callable[[Array], Array]
+    """V [N, k] -> (K + sigma^2 I) V."""
+    preconditioner: Preconditioner
+    max_iterations: int
+    coefficients: int
+
+    @classmethod
+    def of(cls, model: Any, X: Array, block_rows: int, /) -> "CovarianceSystem":
+        """From a model with the fields kernel, likelihood, rank, max_iterations and lanczos_steps, and X [N, D]."""
+        B = backend_of(X)
+        kernel = tree.with_leaves(model.kernel, {k: B.stop_gradient(x) for k, x in tree.leaves(model.kernel).items()})
+        noise = B.stop_gradient(wide(model.likelihood.noise_variance))
+        X = B.stop_gradient(X)
+        known = kernel(X)[0] if block_rows >= X.shape[0] else None  # one tile is all, and is kept
+
+        def product(V: Array) -> Array:
+            narrow = B.xp.astype(V, X.dtype)
+            KV = _product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow
+            return wide(KV) + noise * V
+
+        def column(i: Array) -> Array:
+            return kernel(X, B.xp.take(X, i, axis=0))[0]
+
+        U = pivoted_cholesky(column, wide(kernel.diag(X)[0]), model.rank).U if model.rank else None
+        return cls(product, preconditioner(U, noise, X.shape[0]), model.max_iterations, model.lanczos_steps)
+
+    def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:
+        """The solutions for right-hand sides [N, k]; columns that did not converge are reported as a repair."""
+        solution = conjugate_gradients(
+            self.product,
+            rhs,
+            solve=self.preconditioner.solve,
+            tolerance=tolerance,
+            max_iterations=self.max_iterations,
+            coefficients=self.coefficients if coefficients else 0,
+        )
+        if backend_of(rhs).is_concrete(solution.residual):
+            _report(solution, tolerance)
+        return solution
+
+
+def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
+    """K V [N, k] as the sum over blocks b of K[:, b] V[b, :]."""
+    B = backend_of(X)
+
+    def term(X_all: Array, block: tuple[Array, Array]) -> tuple[Array, Pullback]:
+        X_block, V_block = block
+        return kernel(X_all, X_block)[0] @ V_block, lambda _: None
+
+    blocks = [(X[a:b, :], V[a:b, :]) for a, b in _cuts(X, rows)]
+    if not B.is_concrete(V):
+        return B.fold(term, X, blocks, add=tree.add)[0]
+    total = None
+    for block in blocks:
+        total = tree.add(total, term(X, block)[0])
+    return total
+
+
+def _cuts(X: Array, rows: int) -> list[tuple[int, int]]:
+    N = X.shape[0]
+    return [(start, min(start + rows, N)) for start in range(0, N, rows)]
+
+
+def _report(solution: Solution, tolerance: float) -> None:
+    xp = backend_of(solution.residual).xp
+    worst = float(xp.max(solution.residual))
+    if not tolerance < worst < math.inf:  # what is not finite, the numbers tell
+        return
+    count = int(xp.count_nonzero(solution.residual > tolerance))
+    report_repair(
+        f"conjugate gradients stopped after {int(solution.iterations)} iterations with {count} of "
+        f"{solution.residual.shape[0]} systems above the relative residual {tolerance:.3g} (worst {worst:.3g}), and "
+        "their last iterates are used. Give a higher rank, more noise, or more max_iterations."
+    )
+
+
+# -- the evidence -----------------------------------------------------------------------------------------------------
+
+
+def estimated_evidence(
+    model: Any, X: Array, y: Array, low: Array | None, full: Array, /, *, block_rows: int
+) -> tuple[Array, Pullback]:
+    """An estimate of log N(y; h(X), K + sigma^2 I) summed over the outputs, 0-d, with an unbiased gradient.
+
+    With A = K + sigma^2 I, its preconditioner P, probes z_i ~ N(0, P) and alpha = A^-1 (y - h),
+
+        value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
+        gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh
+
+    where E z z^T = P makes the mean of the second term tr(A^-1 dA). The gradient is that of no function of one draw: of
+    the value's derivative it is an estimate of its own. Automatic differentiation finds it by a surrogate, which has
+    this derivative and adds zero to the value.
+
+    Parameters
+    ----------
+    model
+        With the fields kernel, mean_function, likelihood (Gaussian), rank, tolerance, max_iterations, lanczos_steps.
+    X, y
+        All inputs [N, D] and targets [N, P_out].
+    low, full
+        Standard normal noise [rank, t] (None at rank 0) and [N, t] of t probes.
+    block_rows
+        Rows of K to take at once; N keeps K.
+
+    Returns
+    -------
+    estimate
+    pullback
+        ``bar=1.0 -> (model_bar, None)``.
+
+    Source: Gardner, Pleiss, Bindel, Weinberger & Wilson, "GPyTorch: blackbox matrix-matrix Gaussian process inference
+    with GPU acceleration", NeurIPS 2018; Wang et al., "Exact Gaussian processes on a million data points", NeurIPS
+    2019.
+    """
+    B = backend_of(X)
+    xp = B.xp
+    N, outputs = y.shape
+    h, pull_mean = model.mean_function(X)
+    residual = wide(y - B.stop_gradient(h))
+    system = CovarianceSystem.of(model, X, block_rows)
+    P = system.preconditioner
+    probes = P.sample(None if low is None else wide(low), wide(full))
+    found = system.solve(xp.concat([residual, probes], axis=1), model.tolerance, coefficients=True)
+    alpha, solved = found.x[:, :outputs], found.x[:, outputs:]
+    # where the host knows how many iterations there were, the matrix of the others need not be looked at
+    there = min(model.lanczos_steps, max(1, int(found.iterations))) if B.is_concrete(found.iterations) else None
+    logs = log_quadrature(found.steps[:there, outputs:], found.ratios[:there, outputs:])
+    log_det = P.log_det + N * xp.mean(logs)
+    value = -0.5 * (xp.sum(alpha * residual) + outputs * (log_det + N * LOG_2PI))
+    # A_bar = left right^T
+    share = -0.5 * outputs / full.shape[1]
+    left = xp.concat([alpha, solved], axis=1)
+    right = xp.concat([0.5 * alpha, share * P.solve(probes)], axis=1)
+    kernel_form, pull_kernel = _kernel_form(model.kernel, X, left, right, block_rows)
+    trace = xp.sum(left * right)
+
+    def pullback(bar=1.0):
+        bar = bar * xp.ones_like(value)
+        narrow = xp.astype(bar, X.dtype)
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(bar * trace, X.dtype))
+        mean_bar = pull_mean(narrow * xp.astype(alpha, X.dtype))[0]
+        bars = {"kernel": pull_kernel(narrow), "likelihood": likelihood_bar, "mean_function": mean_bar}
+        return tree.cotangent(model, **bars), None
+
+    if "autodiff" in B.gradients:
+        form = kernel_form() + xp.sum(xp.astype(alpha, X.dtype) * h)
+        surrogate = wide(form) + trace * wide(model.likelihood.noise_variance)
+        value = B.stop_gradient(value) + (surrogate - B.stop_gradient(surrogate))
+    return xp.astype(value, X.dtype), pullback
+
+
+def _kernel_form(
+    kernel: Any, X: Array, left: Array, right: Array, rows: int
+) -> tuple[Callable[[], Array], Callable[[Array], Any]]:
+    """A function that gives sum left * (K right), 0-d, and ``bar -> kernel_bar``: by tiles, for [N, k] constants."""
+    B = backend_of(X)
+    xp = B.xp
+    left, right = xp.astype(left, X.dtype), xp.astype(right, X.dtype)
+    blocks = [(X[a:b, :], left[a:b, :]) for a, b in _cuts(X, rows)]
+
+    def tile(kernel: Any, block: tuple[Array, Array]) -> tuple[Array, Pullback]:
+        X_block, left_block = block
+        K, pull = kernel(X_block, X)
+        return xp.sum(left_block * (K @ right)), lambda bar: pull(bar * (left_block @ right.mT))[0]
+
+    def pullback(bar: Array) -> Any:
+        if not B.is_concrete(left):
+            return B.fold(tile, kernel, blocks, add=tree.add)[1](bar)
+        total = None
+        for block in blocks:  # without the value, which nobody needs here
+            total = tree.add(total, tile(kernel, block)[1](bar))
+        return total
+
+    return lambda: B.fold(tile, kernel, blocks, add=tree.add)[0], pullback

@@ -1,0 +1,139 @@
+"""Linear systems and log determinants from matrix products alone: conjugate gradients and Lanczos quadrature."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agp.backend import Array, backend_of, like
+
+__all__ = ["Solution", "conjugate_gradients", "log_quadrature"]
+
+
+class Solution(NamedTuple):
+    """What `conjugate_gradients` leaves behind, column by column."""
+
+    x: Array
+    """The solutions [N, k]."""
+    residual: Array
+    """|b - A x| / |b| [k] as the recursion knows it; 0 where b = 0."""
+    iterations: Array
+    """Products with A, 0-d."""
+    steps: Array
+    """The step lengths a_j [L, k] of the first L iterations; 0 once a column has stopped."""
+    ratios: Array
+    """The ratios b_j [L, k] of successive squared residuals, which make conjugate directions."""
+
+
+def conjugate_gradients(
+    product: Callable[[Array], Array],
+    rhs: Array,
+    /,
+    *,
+    solve: Callable[[Array], Array] | None = None,
+    tolerance: float = 1e-6,
+    max_iterations: int = 1000,
+    coefficients: int = 0,
+) -> Solution:
+    """Solve A x = b for each column b of the right-hand sides, by products with A that all columns share.
+
+    Each column takes its own steps from zero and stops at its tolerance, or where b^T A b is not positive, which says
+    that A is indefinite to working precision. The loop runs on the device under a compiler and is never
+    differentiated.
+
+    Parameters
+    ----------
+    product
+        [N, k] -> A [N, k], for symmetric positive definite A [N, N].
+    rhs
+        Right-hand sides [N, k].
+    solve
+        [N, k] -> P^-1 [N, k] for a symmetric positive definite P near A; the identity by default.
+    tolerance
+        Stop where the norm of the residual is at most this share of the norm of the right-hand side.
+    max_iterations
+        Iterations at most.
+    coefficients
+        L, how many iterations to remember for `log_quadrature`.
+
+    Source: Hestenes & Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
+    """
+    B = backend_of(rhs)
+    xp = B.xp
+    solve = (lambda r: r) if solve is None else solve
+    index = xp.arange(coefficients, **like(rhs))[:, None]
+    norm = _norms(rhs)
+    one = xp.ones_like(norm)
+
+    def open_columns(residual: Array) -> Array:
+        return _norms(residual) > tolerance * norm
+
+    def condition(count, x, residual, direction, square, active, steps, ratios):  # noqa: ARG001
+        return xp.any(active) & (count < float(max_iterations))
+
+    def body(count, x, residual, direction, square, active, steps, ratios):
+        moved = product(direction)
+        curvature = xp.sum(direction * moved, axis=0)
+        active = active & ~(curvature <= 0.0)  # NaN goes on into the solution, and ends the iteration
+        # a column that has stopped takes steps of length zero
+        step = xp.where(active, square / xp.where(active, curvature, one), 0.0 * one)
+        x, residual = x + step * direction, residual - step * moved
+        preconditioned = solve(residual)
+        new = xp.sum(residual * preconditioned, axis=0)
+        ratio = xp.where(active, new / xp.where(active, square, one), 0.0 * one)
+        here = xp.astype(index == count, rhs.dtype)
+        steps, ratios = steps + here * step, ratios + here * ratio
+        active = active & open_columns(residual)
+        return count + 1.0, x, residual, preconditioned + ratio * direction, new, active, steps, ratios
+
+    direction = solve(rhs)
+    start = (
+        xp.zeros((), **like(rhs)),
+        xp.zeros_like(rhs),
+        rhs,
+        direction,
+        xp.sum(rhs * direction, axis=0),
+        open_columns(rhs),
+        xp.zeros((coefficients, rhs.shape[1]), **like(rhs)),
+        xp.zeros((coefficients, rhs.shape[1]), **like(rhs)),
+    )
+    count, x, residual, _, _, _, steps, ratios = B.while_loop(condition, body, start)
+    relative = _norms(residual) / xp.where(norm > 0.0, norm, one)
+    return Solution(x, relative, count, steps, ratios)
+
+
+def log_quadrature(steps: Array, ratios: Array, /) -> Array:
+    """The Gauss quadratures e_0^T log(T) e_0 [k] from the coefficients [L, k] of conjugate gradients.
+
+    The Lanczos matrix of P^-1/2 A P^-1/2 that the iteration with right-hand side z has built is tridiagonal, with
+    T_jj = 1 / a_j + b_{j-1} / a_{j-1} and T_{j,j+1} = sqrt(b_j) / a_j. For z ~ N(0, P), N e_0^T log(T) e_0 estimates
+    log|A| - log|P|. NaN where the coefficients are not finite.
+
+    Source: Ubaru, Chen & Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017.
+    """
+    xp = backend_of(steps).xp
+    T = _tridiagonal(steps.mT, ratios.mT)
+    usable = xp.all(xp.isfinite(T))  # some libraries raise where others return NaN
+    eigenvalues, vectors = xp.linalg.eigh(xp.where(usable, T, xp.eye(T.shape[-1], **like(T))))
+    smallest = xp.asarray(float(xp.finfo(T.dtype).smallest_normal), **like(T))
+    logs = xp.sum(vectors[:, 0, :] ** 2 * xp.log(xp.maximum(eigenvalues, smallest)), axis=-1)
+    return xp.where(usable, logs, xp.full_like(logs, xp.nan))
+
+
+def _tridiagonal(a: Array, b: Array) -> Array:
+    """T [k, L, L] of coefficients [k, L]; the identity in the rows of iterations that did not take place."""
+    xp = backend_of(a).xp
+    L = a.shape[1]
+    taken = a != 0.0
+    one, zero = xp.ones_like(a), xp.zeros_like(a)
+    inverse = one / xp.where(taken, a, one)
+    both = taken[:, :-1] & taken[:, 1:]
+    before = xp.where(both, b[:, :-1] * inverse[:, :-1], zero[:, 1:])
+    off = xp.where(both, xp.sqrt(xp.abs(b[:, :-1])) * inverse[:, :-1], zero[:, 1:])
+    main = inverse + xp.concat([zero[:, :1], before], axis=1)
+    upper = xp.concat([off, zero[:, :1]], axis=1)[:, :, None] * xp.eye(L, k=1, **like(a))
+    return main[:, :, None] * xp.eye(L, **like(a)) + upper + upper.mT
+
+
+def _norms(x: Array) -> Array:
+    """The Euclidean norms of the columns."""
+    xp = backend_of(x).xp
+    return xp.sqrt(xp.sum(x * x, axis=0))

@@ -1,0 +1,105 @@
+"""Low-rank factors of covariance matrices that are known by their columns, and preconditioners made of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agp.backend import Array, backend_of, like
+
+__all__ = ["LowRank", "Preconditioner", "pivoted_cholesky", "preconditioner"]
+
+TIE = 1e-6
+"""Pivots that differ by this share count as equal: the kernels of two backends may differ in their last digits."""
+
+
+class LowRank(NamedTuple):
+    """A partial Cholesky factorisation U U^T of a matrix K."""
+
+    U: Array
+    """[N, m]; columns are zero once the rank of K is exhausted."""
+    pivots: Array
+    """The rows [m] in the order of their choice."""
+    rest: Array
+    """The diagonal [N] of K - U U^T."""
+
+
+def pivoted_cholesky(column: Callable[[Array], Array], diagonal: Array, rank: int, /) -> LowRank:
+    """The greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N]: O(N m^2).
+
+    Each pivot is the row with the largest remaining diagonal, the first of equals. Nothing is differentiated.
+
+    Parameters
+    ----------
+    column
+        Maps the index of a row, an array [1], to the column K[:, i] as [N, 1].
+    diagonal
+        Of K [N], in the dtype of the factor.
+    rank
+        m, from 1 to N.
+
+    Source: Harbrecht, Peters & Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", 2012.
+    """
+    B = backend_of(diagonal)
+    xp = B.xp
+    rows = xp.arange(diagonal.shape[0], **like(diagonal))
+    columns = xp.arange(rank, **like(diagonal))
+    floor = diagonal.shape[0] * float(xp.finfo(diagonal.dtype).eps) * xp.max(diagonal)
+
+    def body(count, U, pivots, rest):
+        best = xp.max(rest)
+        pivot = xp.reshape(xp.argmax(xp.astype(rest >= (1.0 - TIE) * best, U.dtype)), (1,))
+        # u = (K[:, i] - U U[i, :]^T) / sqrt(rest_i)
+        left = xp.astype(column(pivot), U.dtype) - U @ xp.take(U, pivot, axis=0).mT
+        there = best > floor
+        size = xp.where(there, xp.take(rest, pivot, axis=0), xp.ones_like(rest[:1]))
+        u = xp.where(there, left[:, 0] / xp.sqrt(size), xp.zeros_like(rest))
+        here = xp.astype(columns == count, U.dtype)
+        place = xp.astype(pivot, U.dtype)
+        rest = xp.where(rows == place, 0.0 * rest, xp.maximum(rest - u * u, xp.zeros_like(rest)))
+        return count + 1.0, U + u[:, None] * here, pivots + place * here, rest
+
+    start = (
+        xp.zeros((), **like(diagonal)),
+        xp.zeros((diagonal.shape[0], rank), **like(diagonal)),
+        xp.zeros((rank,), **like(diagonal)),
+        diagonal,
+    )
+    _, U, pivots, rest = B.while_loop(lambda count, *_: count < float(rank), body, start)
+    return LowRank(U, xp.astype(pivots, xp.int64), rest)
+
+
+class Preconditioner(NamedTuple):
+    """P = U U^T + noise I [N, N], for U [N, m], or noise I."""
+
+    U: Array | None
+    noise: Array
+    Q: Array | None
+    """U R^-1 [N, m] for the triangular R with R^T R = noise I + U^T U."""
+    log_det: Array
+    """log|P|, 0-d."""
+
+    def solve(self, x: Array, /) -> Array:
+        """P^-1 x [N, k] = (x - Q Q^T x) / noise."""
+        return x / self.noise if self.Q is None else (x - self.Q @ (self.Q.mT @ x)) / self.noise
+
+    def sample(self, low: Array | None, full: Array, /) -> Array:
+        """Vectors U low + sqrt(noise) full [N, k], which have the covariance P for standard normal noise.
+
+        `low` [m, k] belongs to U and is not looked at without one; `full` is [N, k].
+        """
+        z = backend_of(full).xp.sqrt(self.noise) * full
+        return z if self.U is None else z + self.U @ low
+
+
+def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditioner:
+    """P = U U^T + noise I, from U [N, m] (None for none), the noise variance, 0-d, and N.
+
+    R comes from the QR decomposition of U over sqrt(noise) I, which keeps twice the digits of the Gram matrix.
+    """
+    xp = backend_of(noise).xp
+    if U is None:
+        return Preconditioner(None, noise, None, rows * xp.log(noise))
+    N, m = U.shape
+    eye = xp.eye(m, **like(U))
+    Q, R = xp.linalg.qr(xp.concat([U, xp.sqrt(noise) * eye], axis=0))
+    log_det = (N - m) * xp.log(noise) + 2.0 * xp.sum(xp.log(xp.abs(xp.sum(R * eye, axis=0))))
+    return Preconditioner(U, noise, Q[:N, :], log_det)

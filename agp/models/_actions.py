@@ -1,0 +1,94 @@
+"""What a computation-aware GP starts from: which rows, how many actions, and whether they will do."""
+
+from typing import Any
+
+from agp.actions import Actions
+from agp.backend import Array, backend_of
+from agp.checks import check_whole
+from agp.host import generator
+from agp.kernels import White
+
+__all__ = [
+    "check_actions",
+    "check_known",
+    "check_one_choice",
+    "check_without_white",
+    "checked_count",
+    "random_rows",
+    "taken",
+]
+
+NUM_ACTIONS = 128
+"""Actions where the user does not say how many."""
+
+
+def taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
+    """These rows of X [N, D] and y [N, P]; the numbers of the rows may be host numbers."""
+    B = backend_of(X)
+    at = B.from_numpy(rows, device=B.device_name(X)) if type(rows) is not type(X) else rows
+    return B.xp.take(X, at, axis=0), B.xp.take(y, at, axis=0)
+
+
+def random_rows(N: int, support: int | None, seed: int) -> Any:
+    """The rows of the support, all of N by default, in random order on the host."""
+    m = N if support is None else check_whole("support", support)
+    if m > N:
+        msg = f"support is {m}, but there are {N} data; cover at most all of them."
+        raise ValueError(msg)
+    return generator(check_whole("seed", seed, least=0), 7).permutation(N)[:m]
+
+
+def checked_count(num_actions: int | None, m: int) -> int:
+    """The number of sparse actions over m rows."""
+    count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
+    if count > m:
+        msg = f"num_actions is {count}, but there are {m} rows to share out among them; use at most as many."
+        raise ValueError(msg)
+    return count
+
+
+def check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """ValueError unless the value is one of those known."""
+    if value not in known:
+        msg = f"unknown {name} {value!r}; known are {', '.join(known)}."
+        raise ValueError(msg)
+
+
+def check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:
+    """ValueError where options of `CaGP.from_data` contradict each other."""
+    if policy is not None and (actions is not None or num_actions is not None):
+        msg = "policy= chooses the actions and their number; leave actions= and num_actions= out."
+        raise ValueError(msg)
+    if actions is not None and (num_actions is not None or support is not None):
+        msg = "actions= brings its own number and rows; leave num_actions= and support= out."
+        raise ValueError(msg)
+    if policy is not None and not callable(policy):
+        msg = f"policy is {policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
+        raise TypeError(msg)
+
+
+def check_actions(actions: Any, m: int) -> None:
+    """TypeError or ValueError unless these are linearly independent actions over m rows."""
+    if not isinstance(actions, Actions):
+        msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
+        raise TypeError(msg)
+    if actions.support != m:
+        msg = f"the actions have {actions.support} rows, the data {m}; give one row for each datum."
+        raise ValueError(msg)
+    if not 1 <= actions.count <= m:
+        msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
+        raise ValueError(msg)
+    if dependent := actions.dependent():
+        msg = (
+            f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
+            "(agp.FixedActions.spanning does)."
+        )
+        raise ValueError(msg)
+
+
+def check_without_white(kernel: Any) -> None:
+    """ValueError for a kernel with white noise."""
+    parts = [kernel, *getattr(kernel, "parts", ()), getattr(kernel, "kernel", None)]
+    if any(isinstance(part, White) for part in parts):
+        msg = "a computation-aware GP takes white noise as the noise of its likelihood; leave White out of the kernel."
+        raise ValueError(msg)

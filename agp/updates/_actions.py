@@ -1,0 +1,78 @@
+"""Updates of the actions of computation-aware GPs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from agp import tree
+from agp.actions import BlockActions, FixedActions, Policy
+from agp.backend import backend_of, like
+from agp.batch import Batch
+from agp.checks import check_whole
+from agp.updates._base import Info, State
+
+__all__ = ["ActionsUpdate", "Normalise"]
+
+
+@dataclass(frozen=True)
+class ActionsUpdate:
+    """Actions chosen anew by a policy; it belongs before the optimiser.
+
+    Gradients take the actions for constants, so each step follows the exact gradient of a valid bound, but not that of
+    a single objective: the actions of the next step are others.
+
+    Parameters
+    ----------
+    policy
+        Such as `agp.actions.ConjugateGradients(64)`, or any function of the model that returns `FixedActions`.
+    every
+        In every so many steps, beginning with the first.
+    """
+
+    policy: Policy
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole("every", self.every)
+        if not callable(self.policy):
+            msg = f"policy is {self.policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
+            raise TypeError(msg)
+
+    def init(self, model: Any, /) -> State:
+        """The count of steps, zero. TypeError if the model's actions are not `FixedActions`."""
+        actions = getattr(model, "actions", None)
+        if not isinstance(actions, FixedActions):
+            msg = f"{type(actions).__name__} are not chosen by a policy; build the model with policy=."
+            raise TypeError(msg)
+        return {"count": backend_of(actions.values).xp.zeros((), **like(actions.values))}
+
+    def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
+        """The model with the actions that suit it; nothing is logged."""
+        count = state["count"]
+
+        def chosen() -> Any:
+            return self.policy(model).values
+
+        due = count % float(self.every) == 0.0
+        values = chosen() if self.every == 1 else backend_of(count).cond(due, chosen, lambda: model.actions.values)
+        return tree.with_leaves(model, {"actions.values": values}), {"count": count + 1.0}, {}
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """Sparse actions scaled to unit norm; it belongs after the optimiser.
+
+    No bound depends on the norms, so the gradient is orthogonal to each action, and every step of an optimiser makes
+    the actions longer: the next one then turns them less.
+    """
+
+    def init(self, model: Any, /) -> State:
+        """Nothing. TypeError if the model has no `BlockActions`."""
+        actions = getattr(model, "actions", None)
+        if not isinstance(actions, BlockActions):
+            msg = f"Normalise is for BlockActions, not for {type(actions).__name__}; leave it out."
+            raise TypeError(msg)
+        return {}
+
+    def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
+        """The model with actions of unit norm; nothing is logged."""
+        return tree.with_leaves(model, {"actions.values": model.actions.normalised().values}), state, {}

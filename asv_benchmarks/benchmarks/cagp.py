@@ -1,0 +1,80 @@
+"""Computation-aware GPs: loss and gradient with full and capped support, and how they grow with the data."""
+
+from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip
+
+ACTIONS, SUPPORT = 128, 1024
+
+
+def model_of(B, device, rows, support, dtype="float64", inverse_free=False):
+    """A CaGP with three columns, and all of its data."""
+    import numpy as np
+
+    from agp import CaGP, Matern32
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(rows, 3))
+    y = np.sin(6.0 * X[:, :1]) * np.cos(4.0 * X[:, 1:2]) + 0.1 * rng.normal(size=(rows, 1))
+    X, y = (B.from_numpy(x, dtype=dtype, device=device) for x in (X, y))
+    settings = {"num_actions": min(ACTIONS, support or rows), "support": support, "inverse_free": inverse_free}
+    return CaGP.from_data(X, y, kernel=Matern32(), **settings), X, y
+
+
+class Loss:
+    """The loss and its gradient with all data at once: 4,096 rows, capped support of 1,024."""
+
+    params = [["cholesky", "inverse-free"], BACKENDS, GRADIENTS, DTYPES]
+    param_names = ["posterior", "backend", "gradient", "dtype"]
+
+    def setup(self, posterior, backend, gradient, dtype):
+        self.B, device = backend_or_skip(backend, gradient)
+        self.model, X, y = model_of(self.B, device, 4096, SUPPORT, dtype, posterior == "inverse-free")
+        self.batch = self.model.batch(X, y)
+
+    def time_value(self, posterior, backend, gradient, dtype):
+        self.B.synchronise(self.model.objective(self.batch)[0])
+
+    def time_gradient(self, posterior, backend, gradient, dtype):
+        from agp.gradient import gradient_of
+
+        self.B.synchronise(gradient_of(self.model, self.batch, gradient)[1]["actions.values"])
+
+
+class Growth:
+    """Value and gradient against the number of rows: quadratic with full support, linear with 1,024 supported rows."""
+
+    params = [["full", "capped"], ["numpy", "torch:cuda", "cupy"], [1024, 2048, 4096, 8192]]
+    param_names = ["support", "backend", "rows"]
+
+    def setup(self, support, backend, rows):
+        self.B, device = backend_or_skip(backend)
+        self.model, X, y = model_of(self.B, device, rows, SUPPORT if support == "capped" else None)
+        self.batch = self.model.batch(X, y)
+
+    def time_gradient(self, support, backend, rows):
+        from agp.gradient import gradient_of
+
+        self.B.synchronise(gradient_of(self.model, self.batch, "closed-form")[1]["actions.values"])
+
+    def peakmem_gradient(self, support, backend, rows):
+        self.time_gradient(support, backend, rows)
+
+
+class Minibatch:
+    """A training step on 1,024 rows: 4,096 supported rows of 200,000, on the host."""
+
+    timeout = 600
+
+    def setup(self):
+        from agp.batch import Batch
+
+        B, device = backend_or_skip("numpy")
+        self.model, X, y = model_of(B, device, 200_000, 4096)
+        self.batch = Batch(X[:1024, :], y[:1024, :], 200_000 / 1024)
+
+    def time_gradient(self):
+        from agp.gradient import gradient_of
+
+        gradient_of(self.model, self.batch, "closed-form")
+
+    def peakmem_gradient(self):
+        self.time_gradient()

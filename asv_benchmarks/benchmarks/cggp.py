@@ -1,0 +1,65 @@
+"""Time and memory of an exact GP by conjugate gradients, and how the preconditioner's rank pays."""
+
+from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip, problem
+
+ROWS = 2048
+RANKS = [0, 15, 100]
+
+
+def model_of(X, y, **options):
+    """A model with little noise, so that the systems are worth a preconditioner."""
+    from agp.kernels import Matern32
+    from agp.likelihoods import Gaussian
+    from agp.models import CGGP
+
+    return CGGP.from_data(X, y, kernel=Matern32(), likelihood=Gaussian(0.05), **options)
+
+
+class Iterative:
+    """The estimated log evidence and its gradient, and predictions, on 2048 rows."""
+
+    params = [BACKENDS, GRADIENTS, DTYPES]
+    param_names = ["backend", "gradient", "dtype"]
+
+    def setup(self, backend, gradient, dtype):
+        self.B, device = backend_or_skip(backend, gradient)
+        self.X, y = problem(self.B, device, rows=ROWS, dtype=dtype)
+        self.model = model_of(self.X, y, rank=100)
+        self.batch = self.model.batch(self.X, y)
+
+    def time_value(self, backend, gradient, dtype):
+        self.B.synchronise(self.model.objective(self.batch)[0])
+
+    def time_gradient(self, backend, gradient, dtype):
+        from agp.gradient import gradient_of
+
+        self.B.synchronise(gradient_of(self.model, self.batch, gradient)[1]["kernel.lengthscale"])
+
+    def time_predictions(self, backend, gradient, dtype):
+        self.B.synchronise(self.model.predict(self.X[:64, :]).variance)
+
+    def peakmem_gradient(self, backend, gradient, dtype):
+        self.time_gradient(backend, gradient, dtype)
+
+
+class Rank:
+    """A value at several ranks in tiles of 16 MiB, with the iterations that the solves took."""
+
+    params = [["numpy", "torch", "torch:cuda"], RANKS]
+    param_names = ["backend", "rank"]
+
+    def setup(self, backend, rank):
+        self.B, device = backend_or_skip(backend)
+        self.X, self.y = problem(self.B, device, rows=ROWS)
+        self.model = model_of(self.X, self.y, rank=rank, max_iterations=2000)
+
+    def time_value(self, backend, rank):
+        self.B.synchronise(self.model.bound(self.X, self.y, memory=16.0)[0])
+
+    def track_iterations(self, backend, rank):
+        from agp.bounds import CovarianceSystem
+
+        system = CovarianceSystem.of(self.model, self.X, ROWS)
+        return float(system.solve(self.y, self.model.tolerance).iterations)
+
+    track_iterations.unit = "iterations"

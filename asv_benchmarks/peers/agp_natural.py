@@ -1,0 +1,63 @@
+"""The worker of `natural_step.py` for agp: times steps of q(u) of the NumPy backend on request."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from exchange import Problem, serve
+from natural_step import BATCHES
+
+import agp
+from agp.batch import Batch
+from agp.updates import NaturalGradient, SiteStep
+
+SVGP = agp.SVGP.from_data
+KINDS: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
+    "datum": (agp.TSVGP.from_data, SiteStep),
+    "natural": (partial(SVGP, posterior=partial(agp.Dual.from_prior, tied="natural")), SiteStep),
+    "kernel": (partial(SVGP, posterior=partial(agp.Dual.from_prior, tied="kernel")), SiteStep),
+    "white": (partial(SVGP, posterior=partial(agp.Dual.from_prior, tied="white")), SiteStep),
+    "inverse-free": (partial(SVGP, posterior=agp.DualInverseFree), SiteStep),
+    "q-svgp": (partial(SVGP, posterior=agp.Whitened), NaturalGradient),
+}
+
+
+class Steps:
+    """The model of the problem at fixed hyperparameters, minibatch after minibatch."""
+
+    def __init__(self, problem: Problem, kind: str) -> None:
+        p = problem
+        make, update = KINDS[kind]
+        binary = set(np.unique(p.y)) <= {0.0, 1.0}
+        self.X, self.y = p.X, p.y[:, None]
+        likelihood = agp.Bernoulli() if binary else agp.Gaussian(p.noise)
+        kernel = agp.RBF(p.variance, p.lengthscale)
+        self.model = make(self.X, self.y, kernel=kernel, likelihood=likelihood, Z=p.Z, jitter=p.jitter)
+        self.update = update(p.rate)
+        self.state = self.update.init(self.model)
+        parts = np.split(np.arange(p.rows), BATCHES)
+        self.batches = cycle([Batch(self.X[rows], self.y[rows], float(BATCHES), rows) for rows in parts])
+
+    def step(self) -> float:
+        """One step; the largest number of halvings."""
+        self.model, self.state, info = self.update(self.model, next(self.batches), self.state)
+        return float(info["halvings"])
+
+    def bound(self) -> float:
+        """The bound of all data after a step on each minibatch."""
+        for _ in range(BATCHES):
+            self.step()
+        return float(self.model.bound(self.X, self.y)[0])
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")  # a repaired factorisation would not be the same step
+    given = Problem.read(sys.argv[1])
+    work: dict[str, Callable[[], float]] = {}
+    for kind in KINDS:
+        work |= {kind: Steps(given, kind).step, f"bound:{kind}": Steps(given, kind).bound}
+    serve(work, {"agp": agp.__version__, "numpy": np.__version__})

@@ -1,0 +1,61 @@
+"""The worker of `natural_step.py` for GPflow: times its natural-gradient steps of a whitened SVGP on request."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import sys
+from itertools import cycle
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from exchange import Problem, serve
+from natural_step import BATCHES
+
+
+def probit(f: tf.Tensor) -> tf.Tensor:
+    """The standard normal distribution function with a margin at both ends, as GPflow's own, but of 1e-9, not 1e-3."""
+    return 0.5 * (1.0 + tf.math.erf(f / np.sqrt(2.0))) * (1.0 - 2e-9) + 1e-9
+
+
+class Steps:
+    """The model of the problem at fixed hyperparameters, minibatch after minibatch, compiled by tf.function."""
+
+    def __init__(self, problem: Problem) -> None:
+        p = problem
+        gpflow.config.set_default_jitter(p.jitter)
+        binary = set(np.unique(p.y)) <= {0.0, 1.0}
+        likelihood = gpflow.likelihoods.Bernoulli(invlink=probit) if binary else gpflow.likelihoods.Gaussian(p.noise)
+        kernel = gpflow.kernels.SquaredExponential(variance=p.variance, lengthscales=p.lengthscale)
+        self.model = gpflow.models.SVGP(kernel, likelihood, p.Z, num_data=p.rows, whiten=True)
+        self.data = tf.constant(p.X), tf.constant(p.y[:, None])
+        parts = np.split(np.arange(p.rows), BATCHES)
+        self.batches = cycle([tuple(tf.constant(x.numpy()[rows]) for x in self.data) for rows in parts])
+        natural = gpflow.optimizers.NaturalGradient(p.rate)
+        q = [(self.model.q_mu, self.model.q_sqrt)]
+
+        @tf.function
+        def compiled(X: tf.Tensor, y: tf.Tensor) -> None:
+            natural.minimize(lambda: self.model.training_loss((X, y)), q)
+
+        self.compiled = compiled
+
+    def step(self) -> float:
+        """One step."""
+        self.compiled(*next(self.batches))
+        return 0.0
+
+    def bound(self) -> float:
+        """The bound of all data after a step on each minibatch."""
+        for _ in range(BATCHES):
+            self.step()
+        return float(self.model.elbo(self.data))
+
+
+if __name__ == "__main__":
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    given = Problem.read(sys.argv[1])
+    versions = {"gpflow": gpflow.__version__, "tensorflow": tf.__version__}
+    serve({"q-svgp": Steps(given).step, "bound": Steps(given).bound}, versions)

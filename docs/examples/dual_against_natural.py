@@ -1,0 +1,140 @@
+"""t-SVGP beside an SVGP with natural gradients for q(u), called q-SVGP: variational EM from one start.
+
+    python docs/examples/dual_against_natural.py banana.npz ionosphere.npz mnist.npz --picture curves.png
+
+Each file has inputs X and classes y, and perhaps a train_mask; without a file two classes are made up. The q(u) of all
+methods are compared at fixed hyperparameters; then both alternate, and the bounds are compared.
+"""
+
+import argparse
+import itertools
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import agp
+from agp.training import Batches
+from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
+
+# an outer iteration: steps of q(u), e, then steps of the rest, m: so many at such a rate, each on a batch of its own
+TWO_CLASSES = {"inducing": 50, "e": (6, 0.75), "m": (14, 0.2), "batch": None, "frozen": ("Z",), "outer": 50}
+MORE_CLASSES = {"inducing": 100, "e": (4, 0.03), "m": (1, 0.03), "batch": 200, "frozen": (), "outer": 100}
+METHODS = {
+    "q-SVGP": partial(agp.SVGP.from_data, posterior=agp.Whitened),
+    "t-SVGP, a site for each datum": agp.TSVGP.from_data,
+    "t-SVGP, natural (A-tied)": partial(agp.SVGP.from_data, posterior=agp.Dual),
+    "t-SVGP, inverse-free (K-tied)": partial(agp.SVGP.from_data, posterior=agp.DualInverseFree),
+}
+
+
+def load(path, rows, rng):
+    """Inputs and classes of a file, at most so many training rows, in random order."""
+    if path is None:
+        X = rng.normal(size=(150, 2))
+        return "made up", X, (np.sin(2.0 * X[:, :1]) > X[:, 1:]).astype(float)
+    with np.load(path) as file:
+        X, y = file["X"], file["y"]
+        chosen = np.flatnonzero(file["train_mask"]) if "train_mask" in file.files else np.arange(len(y))
+        chosen = rng.permutation(chosen)[:rows]
+    X = X[chosen].astype(float)
+    X = X / 255.0 if X.max() > 100.0 else (X - X.mean(axis=0)) / X.std(axis=0)  # pixels, or columns of any unit
+    return Path(path).stem, X, y[chosen].astype(float).reshape(-1, 1)
+
+
+def start(name, X, y, recipe):
+    """The untrained model of a method and its batches, the same for all; its steps of q(u), and of the rest."""
+    likelihood = agp.Bernoulli() if y.max() == 1.0 else agp.Softmax(int(y.max()) + 1, fixed_samples=40)
+    parts = {"kernel": agp.Matern52(1.0, [1.0] * X.shape[1]), "likelihood": likelihood, "Z": X[: recipe["inducing"]]}
+    model = METHODS[name](X, y, **parts)
+    stream = map(Batches(X, y, recipe["batch"] or len(X), 0, model.draws).__getitem__, itertools.count())
+    natural, datum, _, free = (name == known for known in METHODS)
+    rate = recipe["e"][1]
+    if datum and recipe["batch"]:  # a site moves in one batch of each epoch alone
+        rate = 1.0 - (1.0 - rate) ** (len(X) / recipe["batch"])
+    e_step = NaturalGradient(rate) if natural else SiteStep(rate)
+    adam = Adam(recipe["m"][1], frozen=(*recipe["frozen"], "posterior.*") if natural else recipe["frozen"])
+    return model, stream, [e_step], [adam, InverseUpdate()] if free else [adam]
+
+
+def repeated(updates, states, model, stream, times):
+    """The model and states after the updates in turn, so often, each time on the next batch."""
+    for _ in range(times):
+        batch = next(stream)
+        for i, update in enumerate(updates):
+            model, states[i], _ = update(model, batch, states[i])
+    return model
+
+
+def largest_difference(X, y, recipe, steps):
+    """How far q(u) of each method is from that of q-SVGP in any of the steps, relative to the largest entry."""
+    iterates = {name: [] for name in METHODS}
+    for name, found in iterates.items():
+        model, stream, e_step, _ = start(name, X, y, recipe)
+        states = [e_step[0].init(model)]
+        for _ in range(steps):
+            model = repeated(e_step, states, model, stream, 1)
+            found += [model.predict_mean(model.Z), model.predict_covariance(model.Z)]
+    pairs = {name: zip(found, iterates["q-SVGP"], strict=True) for name, found in iterates.items()}
+    return {name: max(np.abs(a - b).max() / np.abs(b).max() for a, b in each) for name, each in pairs.items()}
+
+
+def trained(name, X, y, recipe):
+    """The bound of all rows after each outer iteration, and the seconds of the processor until then."""
+    model, stream, *steps = start(name, X, y, recipe)
+    states = [[update.init(model) for update in updates] for updates in steps]
+    curve, seconds = [], 0.0
+    for _ in range(recipe["outer"]):
+        began = time.process_time()
+        for i, times in enumerate((recipe["e"][0], recipe["m"][0])):
+            model = repeated(steps[i], states[i], model, stream, times)
+        seconds += time.process_time() - began
+        curve.append((float(model.bound(X, y)[0]), seconds))
+    return np.asarray(curve).T
+
+
+def report(name, X, y, recipe):
+    """Print the table of a data set, and return the curves."""
+    differences = largest_difference(X, y, recipe, steps=20)
+    curves = {label: trained(label, X, y, recipe) for label in METHODS}
+    print(f"\n{name}, {len(X)} rows: {recipe}")
+    print("method | difference of q(u) | last bound | outer iterations: within 1 nat | all the way | seconds | ms each")
+    for label, (bounds, seconds) in curves.items():
+        close, there = (np.flatnonzero(bounds >= curves["q-SVGP"][0][-1] - nats) for nats in (1.0, 0.0))
+        when = f"{there[0] + 1} | {seconds[there[0]]:.2f}" if there.size else "never |"
+        when = f"{close[0] + 1 if close.size else 'never'} | {when} | {1e3 * seconds[-1] / recipe['outer']:.0f}"
+        print(f"{label} | {differences[label]:.0e} | {bounds[-1]:.1f} | {when}", flush=True)
+    return curves
+
+
+def draw(results, path):
+    """Bounds over outer iterations and over seconds, a column for each data set."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(results), 6.5), layout="constrained")
+    panels = figure.subplots(2, len(results), squeeze=False)
+    for (name, curves), (upper, lower) in zip(results.items(), panels.T, strict=True):
+        for label, (bounds, seconds) in curves.items():
+            upper.plot(np.arange(1, len(bounds) + 1), bounds, label=label)
+            lower.plot(seconds, bounds)
+        upper.set(title=name, xlabel="outer iterations", ylabel="bound")
+        lower.set(xlabel="seconds of the processor", ylabel="bound", xscale="log")
+    panels[0, 0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--outer", type=int, help="outer iterations (default: 50, or 100 for more than two classes)")
+    parser.add_argument("--rows", type=int, default=10_000, help="training rows at most")
+    parser.add_argument("--picture", help="where to save the curves")
+    a = parser.parse_args()
+    results = {}
+    for path in a.files or [None]:
+        name, X, y = load(path, a.rows, np.random.default_rng(0))
+        recipe = TWO_CLASSES if y.max() == 1.0 else MORE_CLASSES
+        results[name] = report(name, X, y, recipe | {"outer": a.outer or recipe["outer"]})
+    if a.picture:
+        draw(results, a.picture)

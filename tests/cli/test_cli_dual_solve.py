@@ -1,0 +1,189 @@
+"""The dual and the orthogonal methods of `agp compare`: agreement, storages, groups, bad input."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import agp
+from agp.cli import _fit, main
+from agp.cli._methods import STORAGES, build, updates_of
+from agp.models import SOLVEGPR, TSVGP, TVGP
+from agp.posteriors import Dual, DualInverseFree, Orthogonal, PriorSpread, RelaxedOrthogonal, Whitened
+from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
+
+pytest.importorskip("rich", reason="the command line needs the extra cli")
+pytest.importorskip("tqdm", reason="the command line needs the extra cli")
+
+QUICK = ["--num-inducing", "8", "--batch-size", "20", "--iterations", "6", "--kernel", "rbf"]
+METHODS = ["qsvgp", "tsvgp", "tvgp", "solve", "odvgp", "solve-relaxed"]
+
+
+def compare(*arguments):
+    command = [sys.executable, "-m", "agp.cli", "compare", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+def rows_of(folder):
+    return json.loads((folder / "results.json").read_text())["rows"]
+
+
+@pytest.fixture
+def classes(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = (np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=60) > 0.0).astype(np.uint8)
+    np.savez(tmp_path / "waves.npz", X=X, y=y, test_mask=np.arange(60) % 5 == 0)
+    return tmp_path / "waves.npz"
+
+
+@pytest.fixture
+def regression(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    np.savez(tmp_path / "plane.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), test_mask=np.arange(60) < 12)
+    return tmp_path / "plane.npz"
+
+
+def test_all_rows_agree(classes, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    out = tmp_path / "out"
+    done = compare(
+        "--data", classes, "--out", out, "--method", *METHODS, "--backend", "torch", "--gradient", "autodiff", *QUICK
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = rows_of(out)
+    assert [row["method"] for row in rows] == [name for name in METHODS for _ in range(3)]  # NumPy, and two precisions
+    assert all(np.isfinite(row["nlpd"]) and row["steps"] == 6 for row in rows)
+    exact = [row for row in rows if row["dtype"] == "float64"]
+    assert all(max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= 1e-9 for row in exact)
+    sizes = {row["method"]: row["num_inducing"] for row in rows}
+    assert sizes == {name: {"tvgp": None, "qsvgp": 8, "tsvgp": 8}.get(name, 16) for name in METHODS}
+    assert "every step of tvgp takes all rows" in done.stdout
+    assert "sites of tsvgp: datum" in done.stdout
+    assert "a second group of M2 = 8 inducing inputs" in done.stdout
+
+
+def test_the_methods_agree_on_jax(classes, tmp_path):
+    pytest.importorskip("jax", reason="jax is not installed")
+    out = tmp_path / "out"
+    done = compare(
+        "--data", classes, "--out", out, "--method", "tsvgp", "solve", "--backend", "jax", "--dtype", "float64",
+        "--gradient", "closed-form", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row["backend"] for row in rows_of(out)] == ["numpy", "jax"] * 2
+
+
+def test_the_collapsed_bound_and_what_it_says_about_the_evidence(regression, tmp_path):
+    out = tmp_path / "out"
+    done = compare(
+        "--data", regression, "--out", out, "--method", "sgpr", "solve-collapsed", "--backend", "numpy", "--dtype",
+        "float64", "--num-orthogonal", "4", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    one, both = rows_of(out)
+    assert (one["num_inducing"], both["num_inducing"]) == (8, 12)
+    assert both["upper_bound"] > both["bound"]
+    assert "every step of sgpr and solve-collapsed takes all rows" in done.stdout
+    assert "solve-collapsed: the exact GP's log evidence" in done.stdout
+
+
+@pytest.mark.parametrize("storage", ["natural", "inverse-free"])
+def test_other_storages_train(classes, tmp_path, storage):
+    out = tmp_path / "out"
+    done = compare(
+        "--data", classes, "--out", out, "--method", "tsvgp", "--storage", storage, "--backend", "numpy", "--dtype",
+        "float64", *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = rows_of(out)
+    assert row["nlpd"] < np.log(2.0)
+    assert json.loads((out / "results.json").read_text())["settings"]["storage"] == storage
+
+
+def test_what_the_names_mean():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20, 2))
+    y = np.sin(X[:, :1])
+    common = {"likelihood": agp.Gaussian(), "kernel": "rbf", "num_inducing": 4, "seed": 0}
+
+    def built(method, **given):
+        return build(method, X, y, **common, **given)
+
+    assert isinstance(built("tvgp"), TVGP)
+    assert isinstance(built("tsvgp"), TSVGP)
+    assert tuple(STORAGES) == ("datum", "natural", "kernel", "white", "inverse-free")
+    for storage in ("natural", "kernel", "white"):
+        assert built("tsvgp", storage=storage).posterior.tied == storage
+    free = built("tsvgp", storage="inverse-free")
+    assert isinstance(free.posterior, DualInverseFree)
+    assert isinstance(built("solve-collapsed", num_orthogonal=3), SOLVEGPR)
+    solve, decoupled = built("solve", num_orthogonal=3).posterior, built("odvgp", num_orthogonal=3).posterior
+    assert isinstance(solve, Orthogonal)
+    assert [type(part) for part in solve.parts] == [Whitened, Whitened]
+    assert [type(part) for part in decoupled.parts] == [Whitened, PriorSpread]
+    assert solve.sizes == decoupled.sizes == (4, 3)
+    assert isinstance(built("solve-relaxed", num_orthogonal=3).posterior, RelaxedOrthogonal)
+
+    def updates(method, **given):
+        return updates_of(method, built(method, **given), 10, rate=0.03, gradient="closed-form")
+
+    natural, adam = updates("qsvgp")
+    assert isinstance(natural, NaturalGradient)
+    assert adam.frozen == ("posterior.*",)
+    assert [type(update) for update in updates("tsvgp")] == [SiteStep, Adam]
+    assert updates("tsvgp")[0].rate == natural.rate
+    assert [type(update) for update in updates("tsvgp", storage="inverse-free")] == [SiteStep, Adam, InverseUpdate]
+    assert isinstance(built("qsvgp").posterior, Whitened)
+    assert not isinstance(built("qsvgp").posterior, Dual)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "tsvgp", "--storage", "tied"], "unknown storage 'tied'; known are datum, natural, kernel, white"),
+        (["--method", "wsvgp", "--storage", "datum"], "--storage is for --method tsvgp, not wsvgp; leave it out"),
+        (["--method", "wsvgp", "--num-orthogonal", "3"], "--num-orthogonal is for --method solve, odvgp,"),
+        (["--method", "solve", "--num-orthogonal", "-1"], "--num-orthogonal is -1, but must be at least 0"),
+        (["--method", "solve-relaxed", "--num-orthogonal", "0"], "must be at least 1 for solve-relaxed"),
+        (
+            ["--method", "solve", "--num-orthogonal", "41"],
+            "--num-inducing and --num-orthogonal are 8 and 41, but waves",
+        ),
+        (["--method", "solve-collapsed"], "solve-collapsed can only have the gaussian likelihood, but waves is a"),
+    ],
+)
+def test_bad_arguments_give_one_line(classes, tmp_path, capsys, arguments, message):
+    assert main(["compare", "--data", str(classes), "--out", str(tmp_path / "out"), *QUICK, *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("given", ["2.5", "many"])
+def test_a_group_has_a_whole_number_of_inputs(classes, capsys, given):
+    with pytest.raises(SystemExit) as ending:
+        main(["compare", "--data", str(classes), "--method", "solve", "--num-orthogonal", given])
+    assert ending.value.code == 2
+    assert f"--num-orthogonal: invalid int value: '{given}'" in capsys.readouterr().err
+
+
+def test_too_many_rows_for_a_site_at_each_datum_without_inducing_inputs(classes, monkeypatch, capsys):
+    monkeypatch.setattr(_fit, "DENSE_METHODS", {"tvgp": (10**12, 0)})
+    assert main(["compare", "--data", str(classes), "--method", "tvgp"]) == 2
+    said = capsys.readouterr().err
+    assert "tvgp needs about" in said
+    assert "GiB for the 48 training rows of waves, this machine has" in said
+    assert "leave --method tvgp out" in said
+
+
+def test_tvgp_needs_no_inducing_inputs(classes, tmp_path):
+    done = compare(
+        "--data", classes, "--out", tmp_path / "out", "--method", "tvgp", "--backend", "numpy", "--dtype", "float64",
+        "--iterations", "2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr  # 128 inducing inputs would be more than the rows
