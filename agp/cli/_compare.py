@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import get_backend, known_backends
-from agp.cli._fit import check_fit, chosen_groups, chosen_storage
+from agp.cli._fit import check_fit, chosen_actions, chosen_groups, chosen_storage
 from agp.cli._likelihoods import LIKELIHOODS, chosen_likelihood, chosen_task, takes_counts
 from agp.cli._methods import FULL_METHODS, KERNELS, METHODS, STORAGES, kernel_named
 from agp.cli._plan import Settings, Task
@@ -47,6 +47,9 @@ def add_parser(commands: Any) -> None:
     second = "inducing inputs of the second group of solve, odvgp, solve-collapsed, solve-relaxed (default: M)"
     parser.add_argument("--num-orthogonal", type=int, metavar="M2", help=second)
     parser.add_argument("--storage", metavar="NAME", help=f"sites of tsvgp: {', '.join(STORAGES)} (default: datum)")
+    parser.add_argument("--num-actions", type=int, metavar="I", help="actions of cagp-opt, cagp-cg (default: M)")
+    covered = "training rows that the actions cover (default: 2048, or all if there are fewer)"
+    parser.add_argument("--support", type=int, metavar="ROWS", help=covered)
     parser.add_argument("--batch-size", type=int, default=512, metavar="B", help="rows in a step (default: 512)")
     parser.add_argument("--iterations", type=int, default=500, metavar="T", help="steps (default: 500)")
     parser.add_argument("--rate", type=float, default=0.03, help="learning rate of Adam (default: 0.03)")
@@ -73,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     settings = Settings(
         a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,
         a.iterations, a.rate, a.seed, a.device, groups, storage,
+        *chosen_actions(a.num_actions, a.support, a.num_inducing, len(data.X), methods),
     )  # fmt: skip
     check_fit(data, methods, settings)
     a.out.mkdir(parents=True, exist_ok=True)
@@ -111,6 +115,8 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
     ]
     if s.num_orthogonal is not None:
         lines.append(f"a second group of M2 = {s.num_orthogonal} inducing inputs, where a method has one")
+    if s.num_actions is not None:
+        lines.append(f"{s.num_actions} actions, which cover {s.support} of {len(data.X)} rows")
     if s.storage is not None:
         lines.append(f"sites of tsvgp: {s.storage}")
     if full := [name for name in FULL_METHODS if any(task.method == name for task in tasks)]:

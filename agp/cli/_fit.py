@@ -2,11 +2,14 @@
 
 import os
 
-from agp.cli._methods import DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, METHODS, STORAGES
+from agp.cli._methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, METHODS, STORAGES
 from agp.cli._plan import Settings
 from agp.data import Dataset
 
-__all__ = ["check_fit", "chosen_groups", "chosen_storage"]
+__all__ = ["check_fit", "chosen_actions", "chosen_groups", "chosen_storage"]
+
+SUPPORT = 2048
+"""Rows that actions cover, where the user does not say and there are more."""
 
 
 def chosen_groups(num_orthogonal: int | None, num_inducing: int, methods: list[str]) -> int | None:
@@ -23,6 +26,31 @@ def chosen_groups(num_orthogonal: int | None, num_inducing: int, methods: list[s
         msg = f"--num-orthogonal is {num_orthogonal}, but must be at least {least}{why}."
         raise ValueError(msg)
     return num_orthogonal
+
+
+def chosen_actions(
+    num_actions: int | None, support: int | None, num_inducing: int, rows: int, methods: list[str]
+) -> tuple[int | None, int | None]:
+    """The actions, and the rows that they cover; None if no method has any. ValueError if they cannot be."""
+    given = {"--num-actions": num_actions, "--support": support}
+    if not any(name in ACTION_METHODS for name in methods):
+        if wrong := [name for name, value in given.items() if value is not None]:
+            msg = f"{wrong[0]} is for --method {', '.join(ACTION_METHODS)}, not {', '.join(methods)}; leave it out."
+            raise ValueError(msg)
+        return None, None
+    for name, value in given.items():
+        if value is not None and value < 1:
+            msg = f"{name} is {value}, but must be at least 1."
+            raise ValueError(msg)
+    support = min(SUPPORT, rows) if support is None else support
+    count = min(num_inducing, support) if num_actions is None else num_actions
+    if not count <= support <= rows:
+        msg = (
+            f"--num-actions is {count} and --support {support}, but there are {rows} training rows; use at most as "
+            "many actions as rows that they cover, and at most all rows."
+        )
+        raise ValueError(msg)
+    return count, support
 
 
 def chosen_storage(storage: str | None, methods: list[str]) -> str | None:
@@ -54,7 +82,7 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
 
 def _check_inducing(data: Dataset, methods: list[str], settings: Settings) -> None:
     N, M, M2 = len(data.X), settings.num_inducing, settings.num_orthogonal or 0
-    if set(methods) - DENSE_METHODS.keys() and M > N:
+    if set(methods) - DENSE_METHODS.keys() - {"cggp", *ACTION_METHODS} and M > N:
         msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
     if set(methods) & set(GROUP_METHODS) and M + M2 > N:

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from agp.actions import ConjugateGradients
 from agp.backend import Array
 from agp.gradient import GradientMode
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Likelihood
-from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP
+from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     Dual,
     DualInverseFree,
@@ -23,9 +24,10 @@ from agp.posteriors import (
 )
 from agp.training import recipe
 from agp.training._recipe import SITE_RATE
-from agp.updates import NaturalGradient, Update
+from agp.updates import ActionsUpdate, NaturalGradient, Update
 
 __all__ = [
+    "ACTION_METHODS",
     "DENSE_METHODS",
     "FULL_METHODS",
     "GAUSSIAN_METHODS",
@@ -54,6 +56,20 @@ KERNELS: dict[str, type[Kernel]] = {
 def _exact(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> GPR:  # noqa: ARG001
     """The exact GP, which has no inducing inputs and nothing to draw."""
     return GPR.from_data(X, y, kernel=kernel, likelihood=likelihood)
+
+
+def _conjugate(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> CGGP:  # noqa: ARG001
+    """The exact GP by conjugate gradients, whose probes are drawn in training."""
+    return CGGP.from_data(X, y, kernel=kernel, likelihood=likelihood)
+
+
+def _computation_aware(X: Array, y: Array, *, num_inducing: int, **parts: Any) -> CaGP:  # noqa: ARG001
+    """Learned sparse actions; there are no inducing inputs."""
+    return CaGP.from_data(X, y, **parts)
+
+
+def _by_policy(X: Array, y: Array, *, num_inducing: int, num_actions: int, **parts: Any) -> CaGP:  # noqa: ARG001
+    return CaGP.from_data(X, y, policy=ConjugateGradients(num_actions), **parts)
 
 
 def _full(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> TVGP:  # noqa: ARG001
@@ -94,20 +110,26 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "odvgp": ("orthogonally decoupled GP", partial(SOLVEGP.from_data, posterior=Whitened, second=PriorSpread)),
     "solve-collapsed": ("SOLVE-GP, collapsed", SOLVEGPR.from_data),
     "solve-relaxed": ("SOLVE-GP, inverse-free", partial(SOLVEGP.from_data, posterior=RelaxedOrthogonal)),
+    "cagp-opt": ("computation-aware GP, learned sparse actions", _computation_aware),
+    "cagp-cg": ("computation-aware GP, conjugate gradients", _by_policy),
+    "cggp": ("exact GP by conjugate gradients", _conjugate),
 }
 """Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed.
 
-Those of `GROUP_METHODS` also take num_orthogonal, and t-SVGP takes storage.
+Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, and t-SVGP takes
+storage.
 """
 
-GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed")
+GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
 """Methods for the Gaussian likelihood alone."""
-FULL_METHODS = (*GAUSSIAN_METHODS, "tvgp")
-"""Methods whose every step takes all rows."""
+FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
+"""Methods whose every step takes all rows; computation-aware ones do, too, if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
 """Methods without inducing inputs: arrays of N x N numbers at once, and as many more for each latent function."""
 GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed")
 """Methods with a second group of inducing inputs."""
+ACTION_METHODS = ("cagp-opt", "cagp-cg")
+"""Methods with actions in place of inducing inputs."""
 
 
 def kernel_named(name: str) -> Kernel:
@@ -142,20 +164,29 @@ def build(
     seed: int,
     num_orthogonal: int | None = None,
     storage: str = "datum",
+    num_actions: int | None = None,
+    support: int | None = None,
 ) -> Any:
     """The model of a method, ready to be trained."""
     parts: dict[str, Any] = {"kernel": kernel_named(kernel), "likelihood": likelihood}
     parts |= {"num_inducing": num_inducing, "seed": seed}
     if method in GROUP_METHODS:
         parts["num_orthogonal"] = num_orthogonal
+    if method in ACTION_METHODS:
+        parts |= {"num_actions": num_actions, "support": support}
     if method == "tsvgp":
         parts["storage"] = storage
     return METHODS[method][1](X, y, **parts)
 
 
 def updates_of(method: str, model: Any, steps: int, *, rate: float, gradient: GradientMode) -> list[Update]:
-    """The project's recipe; q-SVGP has natural gradients for q(u), at the rate of site steps, and Adam for the rest."""
+    """The project's recipe; q-SVGP has natural gradients for q(u), at the rate of site steps, and Adam for the rest.
+
+    CaGP-CG has new actions before each step.
+    """
     updates = recipe(model, steps, rate=rate, gradient=gradient)
+    if method == "cagp-cg":
+        return [ActionsUpdate(ConjugateGradients(model.actions.count)), *updates]
     if method != "qsvgp":
         return updates
     (adam,) = updates

@@ -27,6 +27,8 @@ class Settings:
     device: str
     num_orthogonal: int | None = None
     storage: str | None = None
+    num_actions: int | None = None
+    support: int | None = None
 
     def json(self) -> dict[str, Any]:
         """For `results.json`."""

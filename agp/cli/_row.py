@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import metrics, tree
-from agp.backend import Array, Backend, get_backend
+from agp.backend import Array, Backend, backend_of, get_backend, like
 from agp.cli._likelihoods import likelihood_named
 from agp.cli._methods import build, updates_of
 from agp.cli._plan import Settings, Task
@@ -25,7 +25,7 @@ from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
 from agp.linalg import default_jitter, identity
-from agp.models import GPR, SGPR, SOLVEGPR, TVGP
+from agp.models import CGGP, GPR, SGPR, SOLVEGPR, TVGP, CaGP
 from agp.posteriors import InverseFactored, inducing_covariance
 from agp.training import Batches, Progress, Result, train
 
@@ -72,7 +72,8 @@ class Row:
         likelihood = likelihood_named(s.likelihood, self.data.classes)
         model = build(
             self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
-            seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum",
+            seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
+            support=s.support,
         )  # fmt: skip
         began = time.perf_counter()
         result = self.train(model)
@@ -184,10 +185,16 @@ class Row:
 
 
 def inverted_matrix(model: Any) -> Array:
-    """The matrix whose inverse the method needs: Kff + sigma^2 I, W = I + s s^T * Kff, Kuu, or Kuu + diag(s)."""
+    """The matrix whose inverse the method needs: Kff + sigma^2 I, S^T (Kff + sigma^2 I) S, Kuu, Kuu + diag(s) ..."""
     if isinstance(model, GPR):
         K = model.kernel(model.X)[0]
         return K + model.likelihood.noise_variance * identity(K)
+    if isinstance(model, CaGP):
+        return model.projected_covariance()
+    if isinstance(model, CGGP):  # without the matrix: no eigenvalue of K exceeds its trace
+        xp, noise = backend_of(model.X).xp, model.likelihood.noise_variance
+        extremes = xp.stack([xp.sum(model.kernel.diag(model.X)[0]) + noise, noise])
+        return extremes * xp.eye(2, **like(extremes))
     if isinstance(model, TVGP):
         K, precision = model.kernel(model.X)[0], model.site_precision.mT
         root = precision[:, :, None] ** 0.5
