@@ -138,10 +138,12 @@ def computation_aware_bound(
 ) -> tuple[Array, Pullback]:
     """A lower bound on the log evidence of the exact GP (or, for the loss "projected", another objective), 0-d.
 
-    ELBO:  -1/2 [ (|r - W v|^2 + P (tr K - tr(P M))) / sigma^2 + P (N - i) log sigma^2 + N P log 2 pi
-                  + v^T A v - P tr(P A) + P log|G| - P log|S^T S| ],   v = P b, b = S^T r,
-    with P the posterior's stand-in for G^-1, and the number of outputs where it multiplies a scalar. Projected:
-    log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') for S' = S (S^T S)^-1/2; not a bound, for study.
+    The evidence lower bound ("elbo") of P outputs, with Q the posterior's stand-in for G^-1, v = Q b and b = S^T r::
+
+        -1/2 [ (|r - W v|^2 + P (tr K - tr(Q M))) / sigma^2 + P (N - i) log sigma^2 + N P log 2 pi
+               + v^T A v - P tr(Q A) + P log|G| - P log|S^T S| ]
+
+    "projected": log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') for S' = S (S^T S)^-1/2; not a bound, for study.
 
     Parameters
     ----------
@@ -235,7 +237,7 @@ def _projected(moments, projection, inverse, noise, log_det, N) -> tuple[Array, 
 
     def pullback(bar):
         half = -0.5 * bar
-        # d (b^T P b) = 2 (P b)^T db - (T b)^T dG (T b)
+        # d (b^T Q b) = 2 (Q b)^T db - (T b)^T dG (T b)
         Tb = T @ b
         return Moments(None), (half * (P * T - Tb @ Tb.mT), 2.0 * half * v), xp.zeros_like(noise), -P * half
 

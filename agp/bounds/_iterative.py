@@ -48,7 +48,10 @@ class CovarianceSystem(NamedTuple):
         def column(i: Array) -> Array:
             return kernel(X, B.xp.take(X, i, axis=0))[0]
 
-        U = pivoted_cholesky(column, wide(kernel.diag(X)[0]), model.rank).U if model.rank else None
+        U = None
+        if model.rank:
+            eps = float(B.xp.finfo(X.dtype).eps)
+            U = pivoted_cholesky(column, wide(kernel.diag(X)[0]), model.rank, precision=eps).U
         return cls(product, preconditioner(U, noise, X.shape[0]), model.max_iterations, model.lanczos_steps)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:

@@ -11,6 +11,10 @@ TIE = 1e-6
 """Pivots that differ by this share count as equal: the kernels of two backends may differ in their last digits."""
 
 
+ROUNDING = 100.0
+"""Pivots of so many units of rounding are none."""
+
+
 class LowRank(NamedTuple):
     """A partial Cholesky factorisation U U^T of a matrix K."""
 
@@ -22,7 +26,9 @@ class LowRank(NamedTuple):
     """The diagonal [N] of K - U U^T."""
 
 
-def pivoted_cholesky(column: Callable[[Array], Array], diagonal: Array, rank: int, /) -> LowRank:
+def pivoted_cholesky(
+    column: Callable[[Array], Array], diagonal: Array, rank: int, /, *, precision: float | None = None
+) -> LowRank:
     """The greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N]: O(N m^2).
 
     Each pivot is the row with the largest remaining diagonal, the first of equals. Nothing is differentiated.
@@ -35,6 +41,9 @@ def pivoted_cholesky(column: Callable[[Array], Array], diagonal: Array, rank: in
         Of K [N], in the dtype of the factor.
     rank
         m, from 1 to N.
+    precision
+        The relative accuracy of the columns; by default that of the diagonal's dtype. Pivots below a hundred times this
+        share of the largest entry of the diagonal are rounding, and end the factorisation.
 
     Source: Harbrecht, Peters & Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", 2012.
     """
@@ -42,7 +51,8 @@ def pivoted_cholesky(column: Callable[[Array], Array], diagonal: Array, rank: in
     xp = B.xp
     rows = xp.arange(diagonal.shape[0], **like(diagonal))
     columns = xp.arange(rank, **like(diagonal))
-    floor = diagonal.shape[0] * float(xp.finfo(diagonal.dtype).eps) * xp.max(diagonal)
+    precision = float(xp.finfo(diagonal.dtype).eps) if precision is None else precision
+    floor = ROUNDING * precision * xp.max(diagonal)
 
     def body(count, U, pivots, rest):
         best = xp.max(rest)

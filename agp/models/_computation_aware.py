@@ -283,6 +283,7 @@ class CaGP(Model):
             msg = f"memory is {memory!r} MiB, but the exact posterior of {n} data takes {needed:.3g} MiB; allow that."
             raise ValueError(msg)
         combined = self.predict(X).variance
+        assert combined is not None
         exact = GPR(self.kernel, self.likelihood, known, xp.zeros_like(known[:, :1])).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
         return Uncertainty(combined, exact, xp.maximum(combined - exact, xp.zeros_like(exact)))

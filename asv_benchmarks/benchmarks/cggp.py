@@ -2,7 +2,7 @@
 
 from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip, problem
 
-ROWS = 2048
+ROWS = 1024
 RANKS = [0, 15, 100]
 
 
@@ -16,7 +16,7 @@ def model_of(X, y, **options):
 
 
 class Iterative:
-    """The estimated log evidence and its gradient, and predictions, on 2048 rows."""
+    """The estimated log evidence and its gradient, and predictions, on 1024 rows."""
 
     params = [BACKENDS, GRADIENTS, DTYPES]
     param_names = ["backend", "gradient", "dtype"]
@@ -43,7 +43,7 @@ class Iterative:
 
 
 class Rank:
-    """A value at several ranks in tiles of 16 MiB, with the iterations that the solves took."""
+    """A value at several ranks in tiles of 8 MiB, with the iterations that the solves took."""
 
     params = [["numpy", "torch", "torch:cuda"], RANKS]
     param_names = ["backend", "rank"]
@@ -54,7 +54,7 @@ class Rank:
         self.model = model_of(self.X, self.y, rank=rank, max_iterations=2000)
 
     def time_value(self, backend, rank):
-        self.B.synchronise(self.model.bound(self.X, self.y, memory=16.0)[0])
+        self.B.synchronise(self.model.bound(self.X, self.y, memory=8.0)[0])
 
     def track_iterations(self, backend, rank):
         from agp.bounds import CovarianceSystem

@@ -54,6 +54,15 @@ def test_an_exhausted_rank_leaves_zeros(backend):
     assert np.all(U[:, 3:] == 0.0)
 
 
+def test_columns_that_are_rounded_say_so():
+    # a float32 column under a float64 factor: what rounding leaves of a rank of 3 is no pivot
+    K = covariance(rank=3)
+    rounded = K.astype("float32").astype("float64")
+    U = pivoted_cholesky(lambda i: rounded[:, i], np.diag(K), 6, precision=float(np.finfo("float32").eps)).U
+    assert np.all(U[:, 3:] == 0.0)
+    assert np.any(pivoted_cholesky(lambda i: rounded[:, i], np.diag(K), 6).U[:, 3:] != 0.0)
+
+
 @pytest.mark.parametrize("rank", [RANK, None])
 def test_the_preconditioner_is_the_dense_matrix(backend, rank):
     rng = np.random.default_rng(1)
