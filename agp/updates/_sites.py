@@ -82,7 +82,8 @@ class SiteStep:
         """The model with moved sites.
 
         The info is the largest number of halvings over the outputs and how many outputs had beta clipped; without
-        factorisations, the residual of the inverse factors and the steps that it took.
+        factorisations, the residual of the inverse factors and the steps that it took. With chosen groups the names
+        end in their numbers, so that several such updates can alternate.
         """
         rho = rate_at(self.rate, state["count"])
         if isinstance(model, SiteModel):
@@ -91,6 +92,9 @@ class SiteStep:
             model, info = _step_without_factors(model, batch, rho)
         else:
             model, info = self._step_of_sums(model, batch, rho)
+        if self.groups is not None:
+            chosen = "_".join(map(str, self.groups))
+            info = {f"{name}_{chosen}": x for name, x in info.items()}
         return model, {"count": state["count"] + 1.0}, info
 
     def _step_of_sums(self, model: Any, batch: Batch, rho: Any) -> tuple[Any, Info]:

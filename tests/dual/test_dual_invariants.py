@@ -11,7 +11,8 @@ from agp.batch import Batch
 from agp.gradient import value_and_gradient
 from agp.models import GPR, SGPR, SOLVEGPR, SVGP
 from agp.posteriors import Dual, Marginal, Orthogonal, Whitened, marginals
-from agp.updates import NaturalGradient, SiteStep
+from agp.training import train
+from agp.updates import Adam, NaturalGradient, SiteStep
 
 deterministic = settings(derandomize=True, max_examples=10, deadline=None, database=None)
 few = settings(deterministic, max_examples=3)
@@ -389,6 +390,12 @@ def test_the_groups_may_move_in_turn(seed):
     assert elbo(model, X, y) == pytest.approx(exact, rel=1e-10)
     for one, other in zip(covariance.parts, model.posterior.parts, strict=True):  # covariances are exact after one step
         np.testing.assert_allclose(one.precision, other.precision, rtol=0.0, atol=1e-9 * np.abs(other.precision).max())
+
+
+def test_training_may_alternate_between_the_groups():
+    model, _, X, y = solve_gp(0)
+    result = train(model, X, y, steps=3, updates=[SiteStep(1.0, groups=(0,)), SiteStep(1.0, groups=(1,)), Adam(1e-3)])
+    assert {"halvings_0", "halvings_1", "clipped_0", "clipped_1", "bound"} <= result.trace.keys()
 
 
 def test_orthogonal_groups_take_white_sites_too():
