@@ -21,7 +21,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "methods").glob("*.md"))]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
-SHORT = {"dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"]}
+SHORT = {
+    "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
+    "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
+    "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
+}
 """Arguments with which an example is done in seconds."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLUGIN = "import arrlib\n"

@@ -1,49 +1,79 @@
 """Time and memory of the loss of a computation-aware GP with its gradient, against the number of data.
 
-usage: python cagp_scaling.py PICTURE.png        (about five minutes on one core)
+    python docs/examples/cagp_scaling.py --picture growth.png      (some minutes on one core)
+
+CPU seconds of closed form, NumPy, float64; each size in a process of its own, whose largest memory is given.
 """
 
-import multiprocessing
+import argparse
+import json
 import resource
+import subprocess
 import sys
 import time
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import agp
 
-ACTIONS, SUPPORT = 128, 4096
-SIZES = {"full support": [2500, 5000, 10_000, 20_000], "capped support": [25_000, 50_000, 100_000, 200_000]}
+SIZES = {"full": [2500, 5000, 10_000, 20_000], "capped": [25_000, 50_000, 100_000, 200_000]}
 
 
-def measure(kind: str, N: int) -> tuple[float, float]:
-    """CPU seconds of loss and gradient (closed form, NumPy, float64), and the largest memory in MiB."""
+def measure(N, support, actions):
+    """Seconds of loss and gradient for N data in three columns, and the largest memory in MiB."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(N, 3))
     y = np.sin(6.0 * X[:, :1]) * np.cos(4.0 * X[:, 1:2]) + 0.1 * rng.standard_normal((N, 1))
-    support = SUPPORT if kind == "capped support" else None
-    model = agp.CaGP.from_data(X, y, kernel=agp.Matern32(), num_actions=ACTIONS, support=support)
+    model = agp.CaGP.from_data(X, y, kernel=agp.Matern32(), num_actions=actions, support=support)
     began = time.process_time()
     agp.value_and_gradient(model, X, y)
     return time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def main() -> None:
-    """Measure each size in a process of its own, fit exponents, draw."""
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+def in_its_own_process(N, support, actions):
+    """The same, from a fresh interpreter."""
+    call = [sys.executable, __file__, "--one", str(N), "--actions", str(actions)]
+    call += [] if support is None else ["--support", str(support)]
+    return json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
+
+
+def main():
+    """Measure each size, fit exponents, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--one", type=int, help="measure this number of data, and print it")
+    parser.add_argument("--actions", type=int, default=128)
+    parser.add_argument("--support", type=int, help="rows that the actions cover (default: all; 4096 where capped)")
+    parser.add_argument("--shrink", type=int, default=1, help="divide all sizes by this")
+    parser.add_argument("--picture", help="where to save the curves")
+    a = parser.parse_args()
+    if a.one:
+        print(json.dumps(measure(a.one, a.support, a.actions)))
+        return
+    curves = {}
     for kind, sizes in SIZES.items():
-        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            found = [pool.apply(measure, (kind, N)) for N in sizes]
-        seconds = [s for s, _ in found]
-        exponent = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
-        for N, (s, memory) in zip(sizes, found, strict=True):
-            print(f"{kind:15s} N = {N:7,d}  {s:7.1f} s  {memory:5.0f} MiB")
-        print(f"{kind:15s} time grows with N to the power {exponent:.2f}")
-        axes.loglog(sizes, seconds, "o-", label=f"{kind}, exponent {exponent:.2f}")
+        support = (a.support or 4096) // a.shrink if kind == "capped" else None
+        sizes = [N // a.shrink for N in sizes]
+        found = [in_its_own_process(N, support, a.actions // a.shrink) for N in sizes]
+        exponent = np.polyfit(np.log(sizes), np.log([seconds for seconds, _ in found]), 1)[0]
+        for N, (seconds, memory) in zip(sizes, found, strict=True):
+            print(f"{kind} support  N = {N:7,d}  {seconds:7.2f} s  {memory:5.0f} MiB")
+        print(f"{kind} support: time grows with N to the power {exponent:.2f}", flush=True)
+        curves[f"{kind} support, exponent {exponent:.2f}"] = sizes, [seconds for seconds, _ in found]
+    if a.picture:
+        draw(curves, a.picture)
+
+
+def draw(curves, path):
+    """Seconds over N."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for label, (sizes, seconds) in curves.items():
+        axes.loglog(sizes, seconds, "o-", label=label)
     axes.set(xlabel="N", ylabel="CPU seconds of loss and gradient")
     axes.legend(frameon=False)
-    figure.savefig(sys.argv[1], dpi=150)
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Train every parameterisation of q(u) from the same start and draw how far each bound is from the collapsed one.
+"""Train every parameterisation of q(u) from the same start, and see how far each bound is from the collapsed one.
 
-usage: python loss_traces.py DATA.npz PICTURE.png
+    python docs/examples/loss_traces.py snelson.npz --picture traces.png
+
+The file has inputs X with one column and targets y; without it a wave is made up.
 """
 
-import sys
+import argparse
 from functools import partial
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import agp
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 
-STEPS = 3000
 VARIANTS = {
     "M-SVGP": Marginal,
     "W-SVGP": Whitened,
@@ -23,22 +23,52 @@ VARIANTS = {
     "R-SVGP, no preconditioner": partial(Relaxed.from_prior, preconditioned=False),
 }
 
-source, picture = sys.argv[1:]
-with np.load(source) as file:
-    X, y = (np.asarray(file[name], dtype=np.float64) for name in ("X", "y"))
-X, y = X.reshape(len(y), -1), (y - y.mean()) / y.std()
-Z = np.linspace(X.min(), X.max(), 10)[:, None]
 
-collapsed = agp.fit_lbfgs(agp.SGPR.from_data(X, y, Z=Z), X, y).model
-best = float(collapsed.bound(X, y)[0])
-figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-for name, posterior in VARIANTS.items():
-    model = agp.SVGP.from_data(X, y, posterior=posterior, Z=Z)
-    updates = agp.recipe(model, STEPS)
-    trace = np.asarray(agp.train(model, X, y, steps=STEPS, updates=updates).trace["bound"])
-    print(f"{name:28s} bound {trace[-1]:9.3f}, {best - trace[-1]:7.3f} below the collapsed bound {best:.3f}")
-    dashes = "--" if name.startswith("R") else "-"  # they lie on the curves of L-SVGP
-    axes.semilogy(np.arange(1, STEPS + 1), np.maximum(best - trace, 1e-2), dashes, label=name, linewidth=1.5)
-axes.set(xlabel="step", ylabel="collapsed bound - bound, in nats")
-axes.legend(frameon=False)
-figure.savefig(picture, dpi=150)
+def load(path):
+    """Inputs [N, 1] and standardised targets [N, 1]."""
+    if path is None:
+        rng = np.random.default_rng(0)
+        X = rng.uniform(0.0, 6.0, size=(60, 1))
+        y = np.sin(2.0 * X) + 0.3 * rng.normal(size=X.shape)
+    else:
+        with np.load(path) as file:
+            X, y = (np.asarray(file[name], dtype=np.float64).reshape(-1, 1) for name in ("X", "y"))
+    return X, (y - y.mean()) / y.std()
+
+
+def draw(traces, best, path):
+    """The distances from the best bound, over the steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for name, trace in traces.items():
+        dashes = "--" if name.startswith("R") else "-"  # they lie on the curves of L-SVGP
+        axes.semilogy(np.maximum(best - trace, 1e-2), dashes, label=name, linewidth=1.5)
+    axes.set(xlabel="step", ylabel="collapsed bound - bound, in nats")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    """Train, print, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?")
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--picture", help="where to save the curves")
+    a = parser.parse_args()
+    X, y = load(a.file)
+    Z = np.linspace(X.min(), X.max(), 10)[:, None]
+    best = float(agp.fit_lbfgs(agp.SGPR.from_data(X, y, Z=Z), X, y).model.bound(X, y)[0])
+    traces = {}
+    for name, posterior in VARIANTS.items():
+        model = agp.SVGP.from_data(X, y, posterior=posterior, Z=Z)
+        traces[name] = np.asarray(agp.train(model, X, y, steps=a.steps).trace["bound"])
+        last = traces[name][-1]
+        print(f"{name:28s} bound {last:9.3f}, {best - last:7.3f} below the collapsed bound {best:.3f}", flush=True)
+    if a.picture:
+        draw(traces, best, a.picture)
+
+
+if __name__ == "__main__":
+    main()
