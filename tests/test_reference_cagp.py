@@ -21,15 +21,6 @@ GRADIENTS = {
 }
 
 
-ON_JAX = ("cagp_dense_unit_vectors", "cagp_gpytorch_matern32")
-"""Enough to see that JAX computes the same: without compilation each file takes half a minute there."""
-
-
-def _case(file, place):
-    if place.name == "jax" and file not in ON_JAX:
-        pytest.skip("slow without compilation: this file is left to the other backends")
-    return Case(file, place)
-
 
 def _model(case, actions):
     name = case.meta["kernel"].removeprefix("ScaleKernel(").split("(")[0].split()[0]
@@ -70,7 +61,7 @@ def _parts_of(case, model):
 
 @pytest.mark.parametrize("file", DENSE)
 def test_dense_actions(file, backend):
-    case = _case(file, backend)
+    case = Case(file, backend)
     model = _model(case, DenseActions(case.array("actions")))
     case.gradient("grad_actions", _near_zero_is_zero(case, _values_and_gradients(case, model)))
     S = case.host("actions")
@@ -105,7 +96,7 @@ def _near_zero_is_zero(case, bar):
 
 @pytest.mark.parametrize("file", ["cagp_dense_unit_vectors"])
 def test_unit_vectors_are_the_exact_gp_of_a_subset(file, backend):
-    case = _case(file, backend)
+    case = Case(file, backend)
     S = case.host("actions")
     rows = np.argmax(S, axis=0)
     model = _model(case, DenseActions(case.array("actions")))
@@ -120,7 +111,7 @@ def test_unit_vectors_are_the_exact_gp_of_a_subset(file, backend):
 
 @pytest.mark.parametrize("file", BLOCKS)
 def test_blocks(file, backend):
-    case = _case(file, backend)
+    case = Case(file, backend)
     values = case.host("actions_blocks")
     assert float(case.host("num_dropped")) == 0
     model = _model(case, BlockActions(case.place.array(values.reshape(-1)), values.shape[0]))

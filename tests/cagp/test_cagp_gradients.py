@@ -88,9 +88,6 @@ def test_closed_form_is_autodiff_of_jax(kind, loss, form):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_numbers_on_every_backend(kind, loss, form, backend):
-    on_jax = ("full", "elbo", "inverse-free"), ("capped", "elbo", "cholesky")
-    if backend.name == "jax" and (kind, loss, form) not in on_jax:
-        pytest.skip("slow without compilation: the other kinds are left to the other backends")
     p, host, scale = case(kind, loss, form, outputs=2, mean="linear")
     expected_value, expected = value_and_gradient(host, p.X, p.y, scale=scale)
     model, X = backend.move(host), backend.array(p.X)
@@ -120,8 +117,6 @@ def test_no_shape_depends_on_data(kind, form):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_parameters_have_a_gradient(kind, backend):
-    if backend.name == "jax" and kind != "full":
-        pytest.skip("slow without compilation: the other kinds are left to the other backends")
     p, host, _ = case(kind, form="inverse-free")
     model = backend.move(host)
     bar, X_bar = model.bound(backend.array(p.X), backend.array(p.y))[1](1.0)

@@ -273,8 +273,6 @@ def test_kernel_columns_of_a_kernel_of_low_rank_give_the_exact_gp(p):
 @pytest.mark.parametrize("kind", ["full", "capped", "dense", "fixed"])
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_tiles_change_rounding_only(kind, rows, backend):
-    if backend.name == "jax" and (rows != 7 or kind != "capped"):
-        pytest.skip("slow without compilation: tiles of other sizes are left to the other backends")
     p = Problem(outputs=2)
     model, X, y = backend.move(p.model(kind)), backend.array(p.X), backend.array(p.y)
     memory = rows * model._floats_per_row * 8 / 2**20 * 1.0001

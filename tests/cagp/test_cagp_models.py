@@ -38,8 +38,6 @@ def run(place, kind, steps=6, **options):
 
 @pytest.mark.parametrize("kind", STARTS)
 def test_training_and_prediction_are_the_same_everywhere(kind, backend):
-    if backend.name == "jax" and kind != "capped-inverse-free":
-        pytest.skip("compiling takes long: the other kinds are left to the other backends")
     result = run(backend, kind)
     model, X = result.model, data(backend)[0]
     for leaf in tree.describe(model):
@@ -117,8 +115,6 @@ def run_without_solvers(place, kind, mode="closed-form"):
 @pytest.mark.parametrize("kind", ["inverse-free", "capped-inverse-free"])
 @pytest.mark.usefixtures("no_solvers")
 def test_the_inverse_free_form_runs_where_every_solver_raises(kind, backend):
-    if backend.name == "jax":
-        pytest.skip("compiling takes long: automatic differentiation runs there, below")
     run_without_solvers(backend, kind)
 
 

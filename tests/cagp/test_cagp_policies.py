@@ -54,8 +54,6 @@ def bound_of(model, actions, X, y):
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_same_actions_everywhere(name, backend):
-    if backend.name == "jax" and name not in ("greedy", "columns", "conjugate-gradients"):
-        pytest.skip("slow without compilation: the other policies are left to the other backends")
     p = Problem(outputs=2, mean="constant")
     host = p.model("full")
     model = backend.move(host)
@@ -197,8 +195,6 @@ def train(place, policy, every=1, steps=5, **options):
 
 @pytest.mark.parametrize("policy", [ConjugateGradients(6, tolerance=0.0), UnitVectors(6), LargestTargets(4)], ids=str)
 def test_training_with_chosen_actions_is_the_same_everywhere(policy, backend):
-    if backend.name == "jax" and not isinstance(policy, ConjugateGradients):
-        pytest.skip("compiling takes long: conjugate gradients have the same loop")
     result, host = train(backend, policy), train(NUMPY, policy)
     np.testing.assert_allclose(result.trace["bound"], host.trace["bound"], rtol=1e-8)
     S = backend.numpy(result.model.actions.values)
