@@ -21,7 +21,6 @@ GRADIENTS = {
 }
 
 
-
 def _model(case, actions):
     name = case.meta["kernel"].removeprefix("ScaleKernel(").split("(")[0].split()[0]
     kernel = KERNELS[name](case.array("variance"), case.array("lengthscales"))
