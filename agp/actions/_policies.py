@@ -9,6 +9,7 @@ from agp.actions._dense import FixedActions
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.host import generator
+from agp.rows import mebibytes, row_ranges, rows_within
 
 __all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
 
@@ -41,7 +42,7 @@ def check_count(count: int, rows: int) -> int:
 
 def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
     """ValueError if so many numbers of the dtype of x exceed a budget in MiB."""
-    needed = floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
+    needed = mebibytes(floats, x)
     if not memory >= needed:
         msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; allow that, or choose another policy."
         raise ValueError(msg)
@@ -53,8 +54,7 @@ def covariance_blocks(model: Any, memory: float) -> list[tuple[int, int]]:
     m = X.shape[0]
     floats = m * (model.kernel.floats_per_entry + 2)
     check_budget(memory, floats, f"one row of covariances with {m} rows", X)
-    rows = max(1, int(memory * 2**20 // (floats * (backend_of(X).xp.finfo(X.dtype).bits // 8))))
-    return [(start, min(start + rows, m)) for start in range(0, m, rows)]
+    return row_ranges(m, rows_within(memory, floats, X))
 
 
 @dataclass(frozen=True)

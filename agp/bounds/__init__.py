@@ -2,7 +2,7 @@
 
 from agp.bounds._collapsed import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
 from agp.bounds._computation_aware import Loss, computation_aware_bound, projection_of, support_moments
-from agp.bounds._elbo import blocked_elbo, blocks_of, elbo
+from agp.bounds._elbo import blocked_elbo, elbo
 from agp.bounds._evidence import log_evidence
 from agp.bounds._iterative import CovarianceSystem, estimated_evidence
 from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
@@ -12,7 +12,6 @@ __all__ = [
     "CovarianceSystem",
     "Loss",
     "blocked_elbo",
-    "blocks_of",
     "collapsed_bound",
     "collapsed_posterior",
     "computation_aware_bound",

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.bounds._elbo import blocks_of
 from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
 from agp.posteriors import inducing_covariance
+from agp.rows import blocks_of
 
 __all__ = [
     "Collapsed",
@@ -166,7 +166,7 @@ def totals_of(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None)
     """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
     if block_rows is None:
         return _statistics((model, Lu), (X, y))
-    blocks = list(blocks_of(X, y, block_rows))
+    blocks = list(blocks_of(block_rows, X, y))
     return backend_of(X).fold(_statistics_of_block, (model, Lu), blocks, add=tree.add)
 
 

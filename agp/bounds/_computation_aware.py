@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from agp import tree
 from agp.actions import whole_numbers
 from agp.backend import Array, Pullback, backend_of
+from agp.rows import blocks_of
 
 __all__ = ["Loss", "Moments", "Projection", "computation_aware_bound", "projection_of", "support_moments"]
 
@@ -96,12 +97,6 @@ def _summed(model: Any, blocks: list) -> tuple[Moments, Pullback]:
     return backend_of(model.X).fold(_moments_of_block, model, blocks, add=tree.add)
 
 
-def _blocks(X: Array, y: Array | None, at: Array | None, rows: int) -> list:
-    N = X.shape[0]
-    cuts = [(start, min(start + rows, N)) for start in range(0, N, rows)]
-    return [(X[a:b, :], None if y is None else y[a:b, :], None if at is None else at[a:b]) for a, b in cuts]
-
-
 def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]:
     """G and S^T r, log|S^T S|, and ``(G_bar, b_bar, log_det_bar) -> (model_bar, A_bar)``, from A = S^T K S [i, i]."""
     xp = backend_of(A).xp
@@ -125,7 +120,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
     """A = S^T K S by blocks of the support, with the other sums over the same rows if these are all the data."""
     at = whole_numbers(model.X.shape[0], model.X)
-    moments, pull = _summed(model, _blocks(model.X, model.y if data else None, at, rows))
+    moments, pull = _summed(model, list(blocks_of(rows, model.X, model.y if data else None, at)))
     assert moments.A is not None
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull
 
@@ -172,7 +167,7 @@ def computation_aware_bound(
     moments, pull_support = support_moments(model, block_rows, data=shared and elbo)
     pull_data = None
     if elbo and not shared:
-        data, pull_data = _summed(model, _blocks(X, y, None, block_rows))
+        data, pull_data = _summed(model, list(blocks_of(block_rows, X, y, None)))
         moments = Moments(moments.A, *(scale * x for x in data[1:]))
     assert moments.A is not None
     projection, log_det, pull_projection = projection_of(model, moments.A)

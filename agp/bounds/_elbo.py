@@ -6,8 +6,9 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.posteriors import factorise, kl_divergence, marginals, project
+from agp.rows import row_ranges
 
-__all__ = ["blocked_elbo", "blocks_of", "elbo"]
+__all__ = ["blocked_elbo", "elbo"]
 
 
 Draws = Mapping[str, Array] | None
@@ -84,16 +85,6 @@ def _block(params: tuple[Any, Any], block: tuple[Array, Array, Draws]) -> tuple[
 
 def _blocks_with_draws(X: Array, y: Array, draws: Draws, rows: int) -> Iterator[tuple[Array, Array, Draws]]:
     """The blocks of X and y, each with its share of the draws [S, N, ...]."""
-    start = 0
-    for X_block, y_block in blocks_of(X, y, rows):
-        stop = start + X_block.shape[0]
-        yield X_block, y_block, draws and {name: x[:, start:stop, ...] for name, x in draws.items()}
-        start = stop
-
-
-def blocks_of(X: Array, y: Array, rows: int) -> Iterator[tuple[Array, Array]]:
-    """Consecutive blocks of at most `rows` rows of X [N, D] and y [N, K]."""
-    N = X.shape[0]
-    for start in range(0, N, rows):
-        stop = min(start + rows, N)  # the standard allows no slice beyond the end
-        yield X[start:stop, :], y[start:stop, :]
+    for start, stop in row_ranges(X.shape[0], rows):
+        share = draws and {name: x[:, start:stop, ...] for name, x in draws.items()}
+        yield X[start:stop, :], y[start:stop, :], share

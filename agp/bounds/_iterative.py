@@ -16,6 +16,7 @@ from agp.linalg import (
     preconditioner,
     report_repair,
 )
+from agp.rows import blocks_of
 
 __all__ = ["CovarianceSystem", "estimated_evidence"]
 
@@ -77,18 +78,13 @@ def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
         X_block, V_block = block
         return kernel(X_all, X_block)[0] @ V_block, lambda _: None
 
-    blocks = [(X[a:b, :], V[a:b, :]) for a, b in _cuts(X, rows)]
+    blocks = list(blocks_of(rows, X, V))
     if not B.is_concrete(V):
         return B.fold(term, X, blocks, add=tree.add)[0]
     total = None
     for block in blocks:
         total = tree.add(total, term(X, block)[0])
     return total
-
-
-def _cuts(X: Array, rows: int) -> list[tuple[int, int]]:
-    N = X.shape[0]
-    return [(start, min(start + rows, N)) for start in range(0, N, rows)]
 
 
 def _report(solution: Solution, tolerance: float) -> None:
@@ -186,7 +182,7 @@ def _kernel_form(
     B = backend_of(X)
     xp = B.xp
     left, right = xp.astype(left, X.dtype), xp.astype(right, X.dtype)
-    blocks = [(X[a:b, :], left[a:b, :]) for a, b in _cuts(X, rows)]
+    blocks = list(blocks_of(rows, X, left))
 
     def tile(kernel: Any, block: tuple[Array, Array]) -> tuple[Array, Pullback]:
         X_block, left_block = block

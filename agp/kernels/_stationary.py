@@ -19,11 +19,12 @@ __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stat
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
+@tree.model
 class Stationary(Kernel):
     """What the stationary kernels share: distances, and the pullback through them."""
 
-    variance: Array
-    lengthscale: Array
+    variance: Array = tree.param(POSITIVE, default=None)
+    lengthscale: Array = tree.param(POSITIVE, default=None)
     differences = False
     """Whether distances and their pullback must be formed from differences: where the slope is singular at 0."""
 
@@ -81,9 +82,6 @@ class RBF(Stationary):
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
-    lengthscale: Array = tree.param(POSITIVE, default=None)
-
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
@@ -112,8 +110,6 @@ class Matern12(Matern):
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
-    lengthscale: Array = tree.param(POSITIVE, default=None)
     differences = True
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -141,9 +137,6 @@ class Matern32(Matern):
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
-    lengthscale: Array = tree.param(POSITIVE, default=None)
-
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         scaled = SQRT3 * safe_sqrt(r2)
         decay = backend_of(r2).xp.exp(-scaled)
@@ -161,9 +154,6 @@ class Matern52(Matern):
     lengthscale
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
     """
-
-    variance: Array = tree.param(POSITIVE, default=None)
-    lengthscale: Array = tree.param(POSITIVE, default=None)
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         scaled = SQRT5 * safe_sqrt(r2)
@@ -186,8 +176,6 @@ class RationalQuadratic(Stationary):
         0-d, without units: the smaller, the more the lengths vary; RBF is the limit of large alpha. None starts at 1.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
-    lengthscale: Array = tree.param(POSITIVE, default=None)
     alpha: Array = tree.param(POSITIVE, default=None)
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:

@@ -8,7 +8,7 @@ from agp.models._sgpr import SGPR
 from agp.models._sites import SiteModel, SiteView
 from agp.models._solve import SOLVEGP
 from agp.models._solve_regression import SOLVEGPR
-from agp.models._start import constant_data, detached, placed
+from agp.models._start import detached, placed, valid_data
 from agp.models._svgp import SVGP
 from agp.models._tsvgp import TSVGP
 from agp.models._tvgp import TVGP
@@ -28,7 +28,7 @@ __all__ = [
     "SiteModel",
     "SiteView",
     "Uncertainty",
-    "constant_data",
     "detached",
     "placed",
+    "valid_data",
 ]

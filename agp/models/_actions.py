@@ -6,13 +6,11 @@ from agp.actions import Actions
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.host import generator
-from agp.kernels import White
 
 __all__ = [
     "check_actions",
     "check_known",
     "check_one_choice",
-    "check_without_white",
     "checked_count",
     "random_rows",
     "taken",
@@ -83,12 +81,4 @@ def check_actions(actions: Any, m: int) -> None:
             f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
             "(agp.FixedActions.spanning does)."
         )
-        raise ValueError(msg)
-
-
-def check_without_white(kernel: Any) -> None:
-    """ValueError for a kernel with white noise."""
-    parts = [kernel, *getattr(kernel, "parts", ()), getattr(kernel, "kernel", None)]
-    if any(isinstance(part, White) for part in parts):
-        msg = "a computation-aware GP takes white noise as the noise of its likelihood; leave White out of the kernel."
         raise ValueError(msg)

@@ -9,20 +9,12 @@ from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
+from agp.rows import row_ranges, rows_within
 
-__all__ = ["MEMORY", "Conditioned", "Model", "rows_within"]
+__all__ = ["MEMORY", "Conditioned", "Model"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a prediction, in MiB."""
-
-
-def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
-    """How many rows of X [N, D], from one to N, with so many numbers of its dtype each fit into `memory` MiB."""
-    if not memory > 0:
-        msg = f"memory is {memory!r} MiB, but must be positive."
-        raise ValueError(msg)
-    itemsize = backend_of(X).xp.finfo(X.dtype).bits // 8
-    return int(max(1, min(X.shape[0], memory * 2**20 // (itemsize * floats_per_row))))
 
 
 class Conditioned(NamedTuple):
@@ -215,10 +207,8 @@ class Model(ABC):
         self._check_width(X)
 
     def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
-        N = X.shape[0]
-        rows = rows_within(memory, floats_per_row, X)
-        for start in range(0, N, rows):
-            chunk = X[start : min(start + rows, N), :]
+        for start, stop in row_ranges(X.shape[0], rows_within(memory, floats_per_row, X)):
+            chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
             yield chunk
 

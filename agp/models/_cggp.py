@@ -2,21 +2,22 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import CovarianceSystem, estimated_evidence
-from agp.checks import check_data, check_whole
+from agp.checks import check_whole
 from agp.host import generator
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._gpr import check_same_data
-from agp.models._start import constant_data, gaussian_only, started, started_model
+from agp.models._base import MEMORY, Conditioned
+from agp.models._regression import Regression, check_without_white, gaussian_only
+from agp.models._start import copied, started, started_model
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import rows_within
 
 __all__ = ["CGGP"]
 
@@ -25,7 +26,7 @@ RANK = 15
 
 
 @tree.model
-class CGGP(Model):
+class CGGP(Regression):
     """Exact GP regression with Gaussian noise by preconditioned conjugate gradients: O(N^2) an iteration, O(N) memory.
 
     The model is that of `GPR`. Nothing of the size N x N is held unless it fits into the memory budget as one tile:
@@ -76,8 +77,6 @@ class CGGP(Model):
     max_iterations: int = 512
     lanczos_steps: int = 100
 
-    stochastic: ClassVar[bool] = False
-
     @classmethod
     def from_data(
         cls,
@@ -115,15 +114,12 @@ class CGGP(Model):
             As `SVGP.from_data`; if the likelihood is not Gaussian; if a rank, a count or a tolerance is out of range;
             if the kernel has a `White` part.
         """
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
-        copy = backend_of(X).xp.asarray
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
         model = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]
-            copy(X, copy=True),
-            copy(y, copy=True),
+            copied(X),
+            copied(y),
             mean_function,
             as_priors(priors),
             min(RANK, X.shape[0]) if rank is None else rank,
@@ -136,15 +132,10 @@ class CGGP(Model):
         model.check_settings()
         return started_model(model)
 
-    @property
-    def outputs(self) -> int:
-        return self.y.shape[1]
-
     # -- training ---------------------------------------------------------------------------------------------------
 
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
-        check_same_data(self, X, y)
         self.check_settings()
 
     def check_settings(self) -> None:
@@ -160,12 +151,7 @@ class CGGP(Model):
             if not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
                 msg = f"{name} is {value!r}, but must be a finite number above 0, such as 1e-4."
                 raise ValueError(msg)
-        # one argument sees white noise, two do not
-        x = self.X[:1, :]
-        alone, pair = float(self.kernel(x)[0][0, 0]), float(self.kernel(x, x)[0][0, 0])
-        if abs(alone - pair) > 1e-3 * abs(alone):
-            msg = f"{type(self).__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
-            raise ValueError(msg)
+        check_without_white(type(self), self.kernel)
 
     def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
         low = {"low": rng.standard_normal((self.rank, self.probes))} if self.rank else {}
@@ -216,6 +202,3 @@ class CGGP(Model):
 
         # the covariances, and in float64 the vectors of the iteration
         return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 20))
-
-    def _reference(self) -> tuple[str, Array]:
-        return "the training data", self.X

@@ -9,7 +9,6 @@ from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, 
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
-from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
@@ -17,16 +16,17 @@ from agp.models._actions import (
     check_actions,
     check_known,
     check_one_choice,
-    check_without_white,
     checked_count,
     random_rows,
     taken,
 )
-from agp.models._base import MEMORY, Conditioned, Model, rows_within
+from agp.models._base import MEMORY, Conditioned, Model
 from agp.models._gpr import GPR
-from agp.models._start import constant_data, gaussian_only, started, started_model
+from agp.models._regression import check_without_white, gaussian_only
+from agp.models._start import copied, started, started_model
 from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import mebibytes, rows_within
 
 __all__ = ["CaGP", "Uncertainty"]
 
@@ -147,13 +147,11 @@ class CaGP(Model):
             dependent; if options contradict each other.
         """
         check_one_choice(actions, policy, num_actions, support)
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
             check_known(name, value, get_args(known))
-        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
-        check_without_white(kernel)
-        xp, N = backend_of(X).xp, X.shape[0]
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        check_without_white(cls, kernel)
+        N = X.shape[0]
         if support is not None or (actions is None and policy is None):
             X, y = taken(X, y, random_rows(N, support, seed))
         if policy is not None:
@@ -163,10 +161,9 @@ class CaGP(Model):
             if layout == "tree":
                 X, y = taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
-        copies = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
         check_actions(actions, X.shape[0])
         settings = {"mean_function": mean_function, "priors": as_priors(priors), "loss": loss}
-        start = cls(kernel, likelihood, actions, *copies, **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
+        start = cls(kernel, likelihood, actions, copied(X), copied(y), **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
         if inverse_free:
             posterior = ProjectedInverseFree.for_covariance(start.projected_covariance())
             start = dataclasses.replace(start, posterior=posterior)
@@ -185,7 +182,7 @@ class CaGP(Model):
 
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
-        check_without_white(self.kernel)
+        check_without_white(type(self), self.kernel)
         if not self.capped and X.shape != self.X.shape:
             msg = (
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, the data have {X.shape[0]}; train "
@@ -205,7 +202,7 @@ class CaGP(Model):
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
     def _block_rows(self, memory: float) -> int:
-        needed = self._floats_per_row * (backend_of(self.X).xp.finfo(self.X.dtype).bits // 8) / 2**20
+        needed = mebibytes(self._floats_per_row, self.X)
         if memory < needed:
             msg = (
                 f"memory is {memory!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
@@ -278,7 +275,7 @@ class CaGP(Model):
         known: Array = self.X if inputs is None else inputs
         self._check_test_inputs(known)
         xp, n = backend_of(X).xp, known.shape[0]
-        needed = 4.0 * n * n * (xp.finfo(self.X.dtype).bits // 8) / 2**20
+        needed = mebibytes(4.0 * n * n, self.X)
         if memory < needed:
             msg = f"memory is {memory!r} MiB, but the exact posterior of {n} data takes {needed:.3g} MiB; allow that."
             raise ValueError(msg)

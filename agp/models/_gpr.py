@@ -1,34 +1,26 @@
 """Exact GP regression."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import log_evidence
-from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, Model
-from agp.models._start import constant_data, gaussian_only, started, started_model
+from agp.models._base import MEMORY, Conditioned
+from agp.models._regression import Regression, gaussian_only
+from agp.models._start import copied, started, started_model
 from agp.priors import Prior, Priors, as_priors
 
-__all__ = ["GPR", "check_same_data"]
-
-
-def check_same_data(model: Any, X: Array, y: Array, /) -> None:
-    """ValueError unless X [N, D] and y [N, P] are the data that the model holds."""
-    xp = backend_of(X).xp
-    if X.shape != model.X.shape or not bool(xp.all(X == model.X)) or not bool(xp.all(y == model.y)):
-        msg = f"{type(model).__name__} predicts from the data that it was built with; train it on the same data."
-        raise ValueError(msg)
+__all__ = ["GPR"]
 
 
 @tree.model
-class GPR(Model):
+class GPR(Regression):
     """Exact GP regression with Gaussian noise: O(N^3) time, O(N^2) memory; the yardstick for every approximation.
 
     Parameters
@@ -47,8 +39,6 @@ class GPR(Model):
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
-
-    stochastic: ClassVar[bool] = False
 
     @classmethod
     def from_data(
@@ -69,20 +59,8 @@ class GPR(Model):
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
-        copy = backend_of(X).xp.asarray
-        data = copy(X, copy=True), copy(y, copy=True)
-        return started_model(cls(kernel, likelihood, *data, mean_function, as_priors(priors)))  # type: ignore[arg-type]
-
-    @property
-    def outputs(self) -> int:
-        return self.y.shape[1]
-
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
-        check_same_data(self, X, y)
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        return started_model(cls(kernel, likelihood, copied(X), copied(y), mean_function, as_priors(priors)))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
@@ -111,6 +89,3 @@ class GPR(Model):
             return xp.broadcast_to(full, (P, *full.shape))
 
         return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 2))
-
-    def _reference(self) -> tuple[str, Array]:
-        return "the training data", self.X

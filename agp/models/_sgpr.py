@@ -1,21 +1,20 @@
 """Sparse GP regression with the optimal q(u)."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior, evidence_upper_bound
-from agp.checks import check_data
+from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior
 from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._gpr import check_same_data
-from agp.models._start import checked_jitter, chosen_inducing, constant_data, gaussian_only, started, started_model
+from agp.models._base import MEMORY, Conditioned
+from agp.models._regression import SparseRegression, gaussian_only
+from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.priors import Prior, Priors, as_priors
@@ -36,7 +35,7 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
 
 
 @tree.model
-class SGPR(Model):
+class SGPR(SparseRegression):
     """Sparse GP regression with Gaussian noise: the variational bound at its optimal q(u), O(N M^2) time.
 
     There is no q(u) to train: kernel, noise and inducing inputs are all the parameters. The bound needs all data at
@@ -68,8 +67,6 @@ class SGPR(Model):
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
 
-    stochastic: ClassVar[bool] = False
-
     @classmethod
     def from_data(
         cls,
@@ -94,48 +91,18 @@ class SGPR(Model):
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
         Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
-        copy = backend_of(X).xp.asarray
-        data = copy(X, copy=True), copy(y, copy=True)
         settings = checked_jitter(jitter), mean_function, as_priors(priors)
-        return started_model(cls(kernel, likelihood, Z, *data, *settings))  # type: ignore[arg-type]
-
-    @property
-    def outputs(self) -> int:
-        return self.y.shape[1]
-
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
-        check_same_data(self, X, y)
+        return started_model(cls(kernel, likelihood, Z, copied(X), copied(y), *settings))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
-
-    def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
-        """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
-
-        The exact log evidence lies between `bound` and this; (upper_bound - bound) / N, in nats per datum, says how
-        much more inducing inputs could gain at these hyperparameters. Arguments and errors as `bound`.
-        """
-        batch = self.batch(X, y)
-        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
-
-    def _block_rows(self, X: Array, memory: float) -> int | None:
-        rows = rows_within(memory, self._floats_per_row, X)
-        return rows if rows < X.shape[0] else None
-
-    @property
-    def _floats_per_row(self) -> int:
-        # the kernel's own arrays, Kuf, A, their cotangents and temporaries
-        return self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
+        return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _posterior(self) -> Collapsed:
-        return collapsed_posterior(self, self.X, self.y, block_rows=self._block_rows(self.X, MEMORY))
+        return collapsed_posterior(self, self.X, self.y, block_rows=self._block_rows(MEMORY))
 
     def to_svgp(self) -> SVGP:
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
@@ -168,6 +135,3 @@ class SGPR(Model):
             return xp.broadcast_to(full, (P, *full.shape))
 
         return Conditioned(mean, moments, covariance, floats_per_row=self._floats_per_row)
-
-    def _reference(self) -> tuple[str, Array]:
-        return "Z", self.Z

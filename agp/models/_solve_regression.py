@@ -2,32 +2,24 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.bounds import collapsed_bound, collapsed_posterior, evidence_upper_bound, free_collapsed_bound, tight_bound
+from agp.bounds import collapsed_bound, collapsed_posterior, free_collapsed_bound, tight_bound
 from agp.bounds._collapsed import totals_of
 from agp.bounds._orthogonal import optimal_first_group
-from agp.checks import check_data
 from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._gpr import check_same_data
+from agp.models._base import MEMORY, Conditioned
+from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP, check_groups, check_part
-from agp.models._start import (
-    checked_jitter,
-    chosen_inducing,
-    constant_data,
-    gaussian_only,
-    started,
-    started_model,
-)
+from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.posteriors import Orthogonal, Posterior, inducing_covariance
 from agp.priors import Prior, Priors, as_priors
 
@@ -35,7 +27,7 @@ __all__ = ["SOLVEGPR"]
 
 
 @tree.model
-class SOLVEGPR(Model):
+class SOLVEGPR(SparseRegression):
     """SOLVE-GP for regression with Gaussian noise: the bound at its optimal q(u), with the optimal or a free q(v).
 
     Takes all data at once, in blocks of rows, as `SGPR` does. The means are those of an SGPR with all M + M2 inducing
@@ -77,8 +69,6 @@ class SOLVEGPR(Model):
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
 
-    stochastic: ClassVar[bool] = False
-
     @classmethod
     def from_data(
         cls,
@@ -112,51 +102,29 @@ class SOLVEGPR(Model):
         if tight and second is not None:
             msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
             raise ValueError(msg)
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, gaussian_only(cls, likelihood), mean_function, X, y)
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
         union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
         Z = chosen_inducing(X, union, kernel, sum(sizes), how=inducing, seed=seed)
-        copy = backend_of(X).xp.asarray
-        data = copy(X, copy=True), copy(y, copy=True)
         settings = tight, checked_jitter(jitter), mean_function, as_priors(priors)
-        model = cls(kernel, likelihood, Z, *data, sizes, None, *settings)  # type: ignore[arg-type]
+        model = cls(kernel, likelihood, Z, copied(X), copied(y), sizes, None, *settings)  # type: ignore[arg-type]
         q = None
         if second is not None and len(sizes) == 2:
             L = cholesky(inducing_covariance(model)[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             q = second.from_prior(L @ L.mT, y.shape[1])
         return started_model(dataclasses.replace(model, second=q))
 
-    @property
-    def outputs(self) -> int:
-        return self.y.shape[1]
-
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
-        check_same_data(self, X, y)
-
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         if self.tight:
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # N x N whatever the budget
-        rows = self._block_rows(batch.X, memory)
+        rows = self._block_rows(memory)
         if self.second is not None:
             return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
         return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows)
-
-    def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
-        """An upper bound on the log evidence of the exact GP, as `SGPR.upper_bound` with both groups."""
-        batch = self.batch(X, y)
-        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
 
     @property
     def _pair(self) -> tuple[int, int]:
         M, M2 = self.sizes
         return M, M2
-
-    def _block_rows(self, X: Array, memory: float) -> int | None:
-        per_row = self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
-        rows = rows_within(memory, per_row, X)
-        return rows if rows < X.shape[0] else None
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -167,7 +135,7 @@ class SOLVEGPR(Model):
         return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function, self.priors)
 
     def _optimal(self) -> tuple[Any, ...]:
-        rows = self._block_rows(self.X, MEMORY)
+        rows = self._block_rows(MEMORY)
         _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
         mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
         groups = zip(groups_of(self.sizes), factors, strict=True)
@@ -176,7 +144,7 @@ class SOLVEGPR(Model):
     def _optimal_first(self) -> tuple[Any, ...]:
         assert self.second is not None
         L = cholesky(inducing_covariance(self)[0])
-        totals = totals_of(self, L, self.X, self.y, self._block_rows(self.X, MEMORY))[0]
+        totals = totals_of(self, L, self.X, self.y, self._block_rows(MEMORY))[0]
         second = groups_of(self.sizes)[1]
         state = self.second.whitened(L[second, second])[0]  # type: ignore[attr-defined]
         first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
@@ -184,6 +152,3 @@ class SOLVEGPR(Model):
 
     def conditioned(self) -> Conditioned:
         return self.to_solve().conditioned()
-
-    def _reference(self) -> tuple[str, Array]:
-        return "Z", self.Z

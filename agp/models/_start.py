@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.checks import check_inputs, check_like, check_parameters, check_whole
+from agp.checks import check_data, check_inputs, check_like, check_parameters, check_whole
 from agp.inducing import How, choose
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -13,15 +13,16 @@ from agp.means import Mean, ZeroMean
 from agp.priors import check_priors
 
 __all__ = [
-    "Parts",
+    "Start",
     "checked_jitter",
     "chosen_inducing",
     "constant_data",
+    "copied",
     "detached",
-    "gaussian_only",
     "placed",
     "started",
     "started_model",
+    "valid_data",
 ]
 
 NUM_INDUCING = 128
@@ -30,22 +31,25 @@ NUM_INDUCING = 128
 T = TypeVar("T", bound=Any)
 
 
-class Parts(NamedTuple):
-    """Kernel, likelihood and mean function with every leaf an array."""
+class Start(NamedTuple):
+    """What every model starts from: valid data [N, D] and [N, K], and parts whose leaves are all arrays like them."""
 
+    X: Array
+    y: Array
     kernel: Kernel
     likelihood: Likelihood
     mean_function: Mean
 
 
 def started(
-    kernel: Kernel | None, likelihood: Likelihood | None, mean_function: Mean | None, X: Array, y: Array, /
-) -> Parts:
-    """The parts of a model as arrays like X [N, D], with starting values that suit X and y [N, K].
+    X: Array, y: Array, kernel: Kernel | None, likelihood: Likelihood | None, mean_function: Mean | None, /
+) -> Start:
+    """The data X [N, D] and y [N] or [N, K], checked, and the parts of a model with starting values that suit them.
 
     Lengthscales start at the spread of their columns, the mean function at the average of the observations, the
     kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth of it.
     """
+    X, y = valid_data(X, y)
     _check_instance("kernel", kernel, Kernel)
     _check_instance("likelihood", likelihood, Likelihood)
     _check_instance("mean_function", mean_function, Mean)
@@ -59,7 +63,7 @@ def started(
     kernel.check(X.shape[1])
     likelihood.check_parameters()
     mean_function.check(X.shape[1], outputs)
-    return Parts(kernel, likelihood, mean_function)
+    return Start(X, y, kernel, likelihood, mean_function)
 
 
 def _moments(values: Array | None, outputs: int, X: Array) -> tuple[Array, float]:
@@ -70,15 +74,6 @@ def _moments(values: Array | None, outputs: int, X: Array) -> tuple[Array, float
     variance = float(xp.mean(xp.var(values, axis=0)))
     rounding = 10.0 * float(xp.finfo(values.dtype).eps) * float(xp.max(xp.abs(values)))
     return xp.mean(values, axis=0), variance if variance > rounding**2 else 1.0
-
-
-def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """The likelihood. TypeError if it is one, but not Gaussian."""
-    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
-        name = type(likelihood).__name__
-        msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
-        raise TypeError(msg)
-    return likelihood
 
 
 def _check_instance(name: str, x: Any, kind: type) -> None:
@@ -106,9 +101,20 @@ def placed(model: T, reference: Array) -> T:
     return tree.with_leaves(model, {name: xp.asarray(x, **like(reference)) for name, x in new.items()})
 
 
+def copied(x: Array) -> Array:
+    """The array as a model holds it: what the user does to theirs later does not reach it."""
+    return backend_of(x).xp.asarray(x, copy=True)
+
+
 def constant_data(*arrays: Array) -> tuple[Array, ...]:
     """The arrays as constants for automatic differentiation."""
     return tuple(backend_of(x).stop_gradient(x) for x in arrays)
+
+
+def valid_data(X: Array, y: Array) -> tuple[Array, Array]:
+    """X [N, D] and y [N, K] of y [N] or [N, K], checked, as constants for automatic differentiation."""
+    X, y = constant_data(X, y)
+    return X, check_data(X, y)
 
 
 def detached(model: T) -> T:
@@ -137,7 +143,7 @@ def chosen_inducing(
     if Z.shape[1] != X.shape[1]:
         msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
         raise ValueError(msg)
-    return backend_of(Z).xp.asarray(*constant_data(Z), copy=True)
+    return copied(*constant_data(Z))
 
 
 def checked_jitter(jitter: float | None) -> float | None:

@@ -8,13 +8,12 @@ from agp import tree
 from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import blocked_elbo, elbo
-from agp.checks import check_data
 from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, Model, rows_within
-from agp.models._start import checked_jitter, chosen_inducing, constant_data, started, started_model
+from agp.models._base import MEMORY, Conditioned, Model
+from agp.models._start import checked_jitter, chosen_inducing, started, started_model
 from agp.posteriors import (
     Posterior,
     Relaxed,
@@ -25,6 +24,7 @@ from agp.posteriors import (
     project_mean,
 )
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import rows_within
 
 __all__ = ["SVGP"]
 
@@ -112,9 +112,7 @@ class SVGP(Model):
             If the data are not finite floating-point arrays of one kind and of fitting shapes, a label lies outside
             the support of the likelihood, a parameter violates its constraint, or M exceeds N.
         """
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
         Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
         prior = cls(kernel, likelihood, None, Z, checked_jitter(jitter), mean_function, as_priors(priors))  # type: ignore[arg-type]
         start = posterior.from_prior if isinstance(posterior, type) else posterior

@@ -6,18 +6,18 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.checks import check_data
 from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, cholesky_pullback, diagonal, identity, lower_of
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, rows_within
+from agp.models._base import MEMORY, Conditioned
 from agp.models._sites import SiteModel, SiteView
-from agp.models._start import checked_jitter, chosen_inducing, constant_data, started, started_model
+from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import blocks_of, rows_within
 
 __all__ = ["TSVGP"]
 
@@ -83,15 +83,12 @@ class TSVGP(SiteModel):
         jitter: float | None = None,
     ) -> Self:
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
         Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
-        data = xp.asarray(X, copy=True)
         settings = checked_jitter(jitter), mean_function, as_priors(priors)
-        return started_model(cls(kernel, likelihood, Z, data, none, none + 0.0, *settings))
+        return started_model(cls(kernel, likelihood, Z, copied(X), none, none + 0.0, *settings))
 
     # -- q(u) -------------------------------------------------------------------------------------------------------
 
@@ -108,12 +105,11 @@ class TSVGP(SiteModel):
 
         return sites, pullback
 
-    def _blocks(self, memory: float) -> list[tuple[Array, Array, Array]]:
-        N, P = self.site_shift.shape
+    def _blocks(self, memory: float) -> list[tuple[Array, ...]]:
+        P = self.outputs
         floats = self.Z.shape[0] * (self.kernel.floats_per_entry + 4 + 2 * P)
         rows = rows_within(memory, floats, self.X)
-        ends = [(start, min(start + rows, N)) for start in range(0, N, rows)]
-        return [tuple(x[a:b, :] for x in (self.X, self.site_shift, self.site_precision)) for a, b in ends]  # type: ignore[misc]
+        return list(blocks_of(rows, self.X, self.site_shift, self.site_precision))
 
     def _state(self, memory: float = MEMORY) -> tuple[NaturalState, Pullback]:
         """q(v), and ``state_bar -> model_bar``."""

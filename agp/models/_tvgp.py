@@ -6,14 +6,13 @@ from typing import ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.checks import check_data
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, diagonal, identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import MEMORY, Conditioned
 from agp.models._sites import SiteModel, SiteView
-from agp.models._start import constant_data, started, started_model
+from agp.models._start import copied, started, started_model
 from agp.priors import Prior, Priors, as_priors
 
 __all__ = ["TVGP"]
@@ -70,13 +69,10 @@ class TVGP(SiteModel):
         priors: Mapping[str, Prior] | None = None,
     ) -> Self:
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
-        X, y = constant_data(X, y)
-        y = check_data(X, y)
-        kernel, likelihood, mean_function = started(kernel, likelihood, mean_function, X, y)
+        X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
-        data = xp.asarray(X, copy=True)
-        return started_model(cls(kernel, likelihood, data, none, none + 0.0, mean_function, as_priors(priors)))
+        return started_model(cls(kernel, likelihood, copied(X), none, none + 0.0, mean_function, as_priors(priors)))
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.batch import Batch
-from agp.bounds import blocks_of
 from agp.host import generator
+from agp.rows import blocks_of
 
 __all__ = ["Batches"]
 
@@ -49,7 +49,7 @@ class Batches:
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
         checksum = 0
-        for block in blocks_of(self.X, self.y, FINGERPRINT_ROWS):
+        for block in blocks_of(FINGERPRINT_ROWS, self.X, self.y):
             for x in block:
                 checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
         return checksum

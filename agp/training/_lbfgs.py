@@ -15,13 +15,13 @@ import scipy.optimize
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.batch import Batch
-from agp.checks import check_data, check_whole
+from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import GradientMode, gradient_of
 from agp.host import generator
 from agp.linalg import recorded_repairs
-from agp.models import constant_data, detached
+from agp.models import detached, valid_data
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
@@ -116,8 +116,7 @@ def fit_lbfgs(
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
-    X, y = constant_data(X, y)
-    y = check_data(X, y)
+    X, y = valid_data(X, y)
     model.check(X, y)
     model = detached(model)
     _check_deterministic(model, X.shape[0])

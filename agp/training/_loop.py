@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import Array
-from agp.checks import check_data, check_whole
+from agp.checks import check_whole
 from agp.errors import Interrupted, RepairWarning
 from agp.linalg import recorded_repairs
-from agp.models import constant_data, detached
+from agp.models import detached, valid_data
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
@@ -69,8 +69,7 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     """
-    X, y = constant_data(X, y)
-    y = check_data(X, y)
+    X, y = valid_data(X, y)
     model.check(X, y)
     model = detached(model)
     steps = check_whole("steps", steps, least=0)

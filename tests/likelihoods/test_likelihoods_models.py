@@ -11,8 +11,8 @@ from agp.batch import Batch
 from agp.gradient import gradient_of
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.models import SVGP
-from agp.models._base import rows_within
 from agp.posteriors import Relaxed, Whitened
+from agp.rows import rows_within
 from agp.training import train
 
 STARTS = {

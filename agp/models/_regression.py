@@ -1,0 +1,91 @@
+"""Regression with Gaussian noise by models that hold their data."""
+
+from typing import Any, ClassVar
+
+from agp.backend import Array, backend_of
+from agp.bounds import evidence_upper_bound
+from agp.kernels import Kernel, White
+from agp.likelihoods import Gaussian, Likelihood
+from agp.means import Mean
+from agp.models._base import MEMORY, Model
+from agp.rows import rows_within
+
+__all__ = ["Regression", "SparseRegression", "check_without_white", "gaussian_only"]
+
+
+def gaussian_only(model_class: type, likelihood: Any) -> Any:
+    """The likelihood. TypeError if it is one, but not Gaussian."""
+    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
+        name = type(likelihood).__name__
+        msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
+        raise TypeError(msg)
+    return likelihood
+
+
+def check_without_white(model_class: type, kernel: Kernel) -> None:
+    """ValueError for a kernel with white noise, for models that evaluate its covariance matrix in tiles."""
+    if _has_white(kernel):
+        msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
+        raise ValueError(msg)
+
+
+def _has_white(kernel: Any) -> bool:
+    parts = (*getattr(kernel, "parts", ()), getattr(kernel, "kernel", None))
+    return isinstance(kernel, White) or any(_has_white(part) for part in parts if part is not None)
+
+
+class Regression(Model):
+    """A model of Gaussian noise that predicts from the data [N, D] and [N, P] it holds; its bound takes them all.
+
+    Leaves of every such model: `X` and `y`, constant.
+    """
+
+    kernel: Kernel
+    likelihood: Gaussian  # type: ignore[assignment]
+    mean_function: Mean
+    X: Array
+    y: Array
+
+    stochastic: ClassVar[bool] = False
+
+    @property
+    def outputs(self) -> int:
+        return self.y.shape[1]
+
+    def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
+        xp = backend_of(X).xp
+        if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
+            msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
+            raise ValueError(msg)
+
+    def _reference(self) -> tuple[str, Array]:
+        return "the training data", self.X
+
+
+class SparseRegression(Regression):
+    """Such a model with inducing inputs `Z` [M, D], whose bound takes the data in blocks of rows."""
+
+    Z: Array
+    jitter: float | None
+
+    def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+        """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
+
+        The exact log evidence lies between `bound` and this; (upper_bound - bound) / N, in nats per datum, says how
+        much more inducing inputs could gain at these hyperparameters. Arguments and errors as `bound`.
+        """
+        batch = self.batch(X, y)
+        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(memory))
+
+    def _block_rows(self, memory: float) -> int | None:
+        rows = rows_within(memory, self._floats_per_row, self.X)
+        return rows if rows < self.X.shape[0] else None
+
+    @property
+    def _floats_per_row(self) -> int:
+        # the kernel's own arrays, Kuf, A, their cotangents and temporaries
+        return self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
+
+    def _reference(self) -> tuple[str, Array]:
+        return "Z", self.Z

@@ -1,0 +1,32 @@
+"""Rows of data in blocks: how many fit into a memory budget, and where the blocks begin and end."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from agp.backend import Array, backend_of
+
+__all__ = ["blocks_of", "mebibytes", "row_ranges", "rows_within"]
+
+
+def mebibytes(floats: float, x: Array) -> float:
+    """What so many numbers of the dtype of x take, in MiB."""
+    return floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
+
+
+def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
+    """How many rows of X [N, D], from one to N, with so many numbers of its dtype each fit into `memory` MiB."""
+    if not memory > 0:
+        msg = f"memory is {memory!r} MiB, but must be positive."
+        raise ValueError(msg)
+    return int(max(1, min(X.shape[0], memory // mebibytes(floats_per_row, X))))
+
+
+def row_ranges(N: int, rows: int) -> list[tuple[int, int]]:
+    """The ends (start, stop) of consecutive blocks of at most `rows` of N rows."""
+    return [(start, min(start + rows, N)) for start in range(0, N, rows)]
+
+
+def blocks_of(rows: int, X: Array, *others: Any) -> Iterator[tuple[Any, ...]]:
+    """Consecutive blocks of at most `rows` rows of X [N, ...] and other arrays of N rows; None stays None."""
+    for start, stop in row_ranges(X.shape[0], rows):
+        yield tuple(None if x is None else x[start:stop, ...] for x in (X, *others))
