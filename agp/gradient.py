@@ -7,6 +7,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.errors import BackendError
 from agp.priors import log_prior
+from agp.rows import MEMORY
 
 __all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
 
@@ -25,7 +26,14 @@ def check_mode(x: Array, mode: str) -> None:
 
 
 def value_and_gradient(
-    model: Any, X: Array, y: Array, /, *, scale: float = 1.0, mode: GradientMode = "closed-form"
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    scale: float = 1.0,
+    mode: GradientMode = "closed-form",
+    memory: float = MEMORY,
 ) -> tuple[Array, dict[str, Array]]:
     """What training maximises, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
 
@@ -36,30 +44,32 @@ def value_and_gradient(
     ----------
     model
         An `agp.models.Model`.
-    X, y, scale
+    X, y, scale, memory
         As `agp.models.Model.bound`.
     mode
         "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
     """
     check_mode(X, mode)
-    return gradient_of(model, model.batch(X, y, scale=scale), mode)
+    return gradient_of(model, model.batch(X, y, scale=scale), mode, memory=memory)
 
 
-def gradient_of(model: Any, batch: Batch, mode: GradientMode) -> tuple[Array, dict[str, Array]]:
+def gradient_of(
+    model: Any, batch: Batch, mode: GradientMode, *, memory: float = MEMORY
+) -> tuple[Array, dict[str, Array]]:
     """`value_and_gradient` of a batch that is known to fit the model."""
     if mode == "closed-form":
-        value, pullback = _maximised(model, batch)
+        value, pullback = _maximised(model, batch, memory)
         return value, tree.pull_raw(model, pullback(1.0))
 
     def of_raw(raw: dict[str, Array]) -> Array:
-        return _maximised(tree.constrain(model, raw), batch)[0]
+        return _maximised(tree.constrain(model, raw), batch, memory)[0]
 
     return backend_of(batch.X).value_and_grad(of_raw, tree.unconstrain(model))
 
 
-def _maximised(model: Any, batch: Batch) -> tuple[Array, Pullback]:
+def _maximised(model: Any, batch: Batch, memory: float) -> tuple[Array, Pullback]:
     """The objective plus the log prior, and ``bar -> model_bar``."""
-    value, pullback = model.objective(batch)
+    value, pullback = model.objective(batch, memory=memory)
     if not getattr(model, "priors", ()):
         return value, lambda bar: pullback(bar)[0]
     prior, pull_prior = log_prior(model)

@@ -5,7 +5,10 @@ from typing import Any
 
 from agp.backend import Array, backend_of
 
-__all__ = ["blocks_of", "mebibytes", "row_ranges", "rows_within"]
+__all__ = ["MEMORY", "blocks_of", "mebibytes", "row_ranges", "rows_within"]
+
+MEMORY = 256.0
+"""The default budget for the working arrays of a bound or a prediction, in MiB."""
 
 
 def mebibytes(floats: float, x: Array) -> float:

@@ -9,12 +9,9 @@ from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
-from agp.rows import row_ranges, rows_within
+from agp.rows import MEMORY, row_ranges, rows_within
 
-__all__ = ["MEMORY", "Conditioned", "Model"]
-
-MEMORY = 256.0
-"""The default budget for the working arrays of a prediction, in MiB."""
+__all__ = ["Conditioned", "Model"]
 
 
 class Conditioned(NamedTuple):

@@ -13,11 +13,11 @@ from agp.host import generator
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned
+from agp.models._base import Conditioned
 from agp.models._regression import Regression, check_without_white, gaussian_only
 from agp.models._start import copied, started, started_model
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import rows_within
+from agp.rows import MEMORY, rows_within
 
 __all__ = ["CGGP"]
 

@@ -20,13 +20,13 @@ from agp.models._actions import (
     random_rows,
     taken,
 )
-from agp.models._base import MEMORY, Conditioned, Model
+from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, gaussian_only
 from agp.models._start import copied, started, started_model
 from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import mebibytes, rows_within
+from agp.rows import MEMORY, mebibytes, rows_within
 
 __all__ = ["CaGP", "Uncertainty"]
 

@@ -7,8 +7,8 @@ from agp.bounds import evidence_upper_bound
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models._base import MEMORY, Model
-from agp.rows import rows_within
+from agp.models._base import Model
+from agp.rows import MEMORY, rows_within
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "gaussian_only"]
 

@@ -12,12 +12,13 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned
+from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import MEMORY
 
 __all__ = ["SGPR", "shared_covariance"]
 

@@ -15,13 +15,14 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned
+from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP, check_groups, check_part
 from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.posteriors import Orthogonal, Posterior, inducing_covariance
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import MEMORY
 
 __all__ = ["SOLVEGPR"]
 

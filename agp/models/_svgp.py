@@ -12,7 +12,7 @@ from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned, Model
+from agp.models._base import Conditioned, Model
 from agp.models._start import checked_jitter, chosen_inducing, started, started_model
 from agp.posteriors import (
     Posterior,
@@ -24,7 +24,7 @@ from agp.posteriors import (
     project_mean,
 )
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import rows_within
+from agp.rows import MEMORY, rows_within
 
 __all__ = ["SVGP"]
 

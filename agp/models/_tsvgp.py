@@ -11,13 +11,13 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, cholesky_pullback, diagonal, identity, lower_of
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned
+from agp.models._base import Conditioned
 from agp.models._sites import SiteModel, SiteView
 from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import blocks_of, rows_within
+from agp.rows import MEMORY, blocks_of, rows_within
 
 __all__ = ["TSVGP"]
 

@@ -10,10 +10,11 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, diagonal, identity
 from agp.means import Mean, ZeroMean
-from agp.models._base import MEMORY, Conditioned
+from agp.models._base import Conditioned
 from agp.models._sites import SiteModel, SiteView
 from agp.models._start import copied, started, started_model
 from agp.priors import Prior, Priors, as_priors
+from agp.rows import MEMORY
 
 __all__ = ["TVGP"]
 

@@ -22,6 +22,7 @@ from agp.gradient import GradientMode, gradient_of
 from agp.host import generator
 from agp.linalg import recorded_repairs
 from agp.models import detached, valid_data
+from agp.rows import MEMORY
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
@@ -65,6 +66,7 @@ def fit_lbfgs(
     spread: float = 1.0,
     frozen: Sequence[str] = (),
     gradient: GradientMode = "closed-form",
+    memory: float = MEMORY,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
@@ -95,6 +97,8 @@ def fit_lbfgs(
         Patterns of leaves that stay as they are, such as ``("Z", "likelihood.*")``.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
+    memory
+        Budget for the working arrays of the bound and its gradient, in MiB.
     seed
         Of the restarts.
     callbacks
@@ -123,7 +127,7 @@ def fit_lbfgs(
     limits = _Limits(check_whole("max_iterations", max_iterations, least=0), _not_negative("tolerance", tolerance))
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
-    objective = _Objective(model, Batch(X, y), _moving(model, frozen, gradient), gradient)
+    objective = _Objective(model, Batch(X, y), _moving(model, frozen, gradient), gradient, memory)
     search = _Search(objective, limits, list(callbacks))
     total = limits.iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, recorded_repairs(objective.repairs):
@@ -184,7 +188,7 @@ class _Point(NamedTuple):
 class _Objective:
     """-bound / N as a function of one float64 vector on the host."""
 
-    def __init__(self, model: Any, batch: Batch, moving: list[str], gradient: GradientMode) -> None:
+    def __init__(self, model: Any, batch: Batch, moving: list[str], gradient: GradientMode, memory: float) -> None:
         self.model, self.batch, self.moving = model, batch, moving
         self.B = backend_of(batch.X)
         self.dtype = str(to_numpy(batch.X[:1, :]).dtype)
@@ -192,7 +196,7 @@ class _Objective:
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs: list[str] = []
-        self._bound = self.B.compile(lambda model, batch: gradient_of(model, batch, gradient))
+        self._bound = self.B.compile(lambda model, batch: gradient_of(model, batch, gradient, memory=memory))
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """The moving raw leaves of a model in one vector."""

@@ -6,6 +6,7 @@ from agp.actions import BlockActions
 from agp.backend import backend_of
 from agp.gradient import GradientMode
 from agp.posteriors import FollowsInverse, Posterior
+from agp.rows import MEMORY
 from agp.updates import Adam, Group, InverseUpdate, Normalise, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
@@ -18,7 +19,15 @@ LAST_RATE = 0.1
 """Where the rate of computation-aware models ends, in shares of where it begins."""
 
 
-def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientMode = "closed-form") -> list[Update]:
+def recipe(
+    model: Any,
+    steps: int,
+    /,
+    *,
+    rate: float = 1e-2,
+    gradient: GradientMode = "closed-form",
+    memory: float = MEMORY,
+) -> list[Update]:
     """The updates that train a model in a number of steps.
 
     Adam on all parameters; inducing inputs stay frozen for the first 5 % of the steps, then move at a fifth of the rate
@@ -34,8 +43,8 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
         How many steps the training will have.
     rate
         Adam's learning rate.
-    gradient
-        The gradient mode.
+    gradient, memory
+        As `Adam`: the gradient mode, and a budget for working arrays in MiB.
     """
     groups: dict[str, Group] = {}
     if hasattr(model, "Z"):
@@ -43,7 +52,7 @@ def recipe(model: Any, steps: int, /, *, rate: float = 1e-2, gradient: GradientM
     groups |= _in_units_of_f(model, rate)
     actions = getattr(model, "actions", None)
     falling = rate if actions is None else linear(rate, LAST_RATE * rate, max(1, steps))
-    updates: list[Update] = [Adam(falling, groups=groups, gradient=gradient)]
+    updates: list[Update] = [Adam(falling, groups=groups, gradient=gradient, memory=memory)]
     if isinstance(actions, BlockActions):
         updates.append(Normalise())  # before the inverse follows, which depends on the norms
     if isinstance(getattr(model, "posterior", None), FollowsInverse):

@@ -10,6 +10,7 @@ from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.gradient import GradientMode, check_mode, gradient_of
 from agp.priors import check_priors
+from agp.rows import MEMORY
 from agp.updates._base import Info, State
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, rate_at
 
@@ -79,6 +80,8 @@ class Adam:
         Added to the root of the second moment; not negative.
     plateau
         How the rate of the leaves that are in no group falls when the bound stops improving; a group has its own.
+    memory
+        Budget for the working arrays of the bound and its gradient, in MiB.
 
     Raises
     ------
@@ -94,6 +97,7 @@ class Adam:
     gradient: GradientMode = "closed-form"
     epsilon: float = 1e-7
     plateau: Plateau | None = None
+    memory: float = MEMORY
 
     def __post_init__(self) -> None:
         check_rate("epsilon", self.epsilon)
@@ -143,7 +147,7 @@ class Adam:
 
         The info holds the objective before the step as "bound", and the rate of each group with a plateau.
         """
-        bound, gradient = gradient_of(model, batch, self.gradient)
+        bound, gradient = gradient_of(model, batch, self.gradient, memory=self.memory)
         raw, count = tree.unconstrain(model), state["count"]
         groups = self._all_groups()
         scheduled = {name: rate_at(group.rate, count) for name, group in groups.items()}

@@ -51,6 +51,38 @@ def test_training_and_prediction_are_the_same_everywhere(kind, backend):
         assert_close(backend.numpy(tree.leaves(model)[name]), value, 1e-7, name)
 
 
+def tile_rows(monkeypatch):
+    """Records how many rows each kernel matrix against the support has."""
+    seen, whole = set(), agp.RBF.__call__
+
+    def watched(self, X, Z=None, /):
+        seen.add(X.shape[0])
+        return whole(self, X, Z)
+
+    monkeypatch.setattr(agp.RBF, "__call__", watched)
+    return seen
+
+
+def test_training_keeps_to_a_budget(monkeypatch):
+    X, y = data(NUMPY)
+    model = CaGP.from_data(X, y, num_actions=7)
+    memory = 4.5 * model._floats_per_row * 8 / 2**20
+    trained = [run(NUMPY, "full", updates=agp.recipe(model, 6, memory=m)) for m in (256.0, memory)]
+    np.testing.assert_allclose(*(r.trace["bound"] for r in trained), rtol=1e-11)
+    searched = [agp.fit_lbfgs(model, X, y, max_iterations=3, memory=m) for m in (256.0, memory)]
+    np.testing.assert_allclose(*(r.trace["bound"] for r in searched), rtol=1e-9)
+    seen = tile_rows(monkeypatch)
+    Adam(memory=memory)(model, model.batch(X, y), Adam().init(model))
+    assert seen == {4, 2}  # 30 rows in tiles of 4
+
+
+def test_a_budget_below_one_row_is_refused():
+    X, y = data(NUMPY)
+    model = CaGP.from_data(X, y, num_actions=7)
+    with pytest.raises(ValueError, match="one row of covariances with the 30 rows of the support takes"):
+        agp.train(model, X, y, steps=1, updates=[Adam(memory=1e-5)])
+
+
 @pytest.mark.parametrize("kind", ["full", "capped", "inverse-free"])
 def test_training_raises_the_bound(kind):
     X, y = data(NUMPY)

@@ -244,7 +244,7 @@ def test_an_interruption_before_anything_gives_the_start(monkeypatch):
     X, y = toy_data(20)
     model = GPR.from_data(X, y)
 
-    def interrupt(*args):
+    def interrupt(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("agp.training._lbfgs.gradient_of", interrupt)
@@ -270,7 +270,7 @@ def beyond(monkeypatch, trouble, limit):
 
     whole = _lbfgs.gradient_of
 
-    def failing(model, batch, mode):
+    def failing(model, batch, mode, **options):
         value, gradient = whole(model, batch, mode)
         return trouble(value, gradient) if float(model.likelihood.noise_variance) < limit else (value, gradient)
 
