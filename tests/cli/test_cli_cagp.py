@@ -39,6 +39,20 @@ def test_the_rows_of_a_comparison(regression, tmp_path, capsys):
     assert "6 actions, which cover 30 of 48 rows" in capsys.readouterr().out
 
 
+def test_conjugate_gradients_agree_between_libraries(tmp_path):
+    # at the tolerance of training they would not: iterates magnify rounding up to that
+    pytest.importorskip("torch", reason="torch is not installed: not executed")
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(250, 6))
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=250)
+    np.savez(tmp_path / "six.npz", X=X, y=y, test_mask=np.arange(250) < 25)
+    out = tmp_path / "out"
+    arguments = ["--data", str(tmp_path / "six.npz"), "--out", str(out), "--method", "cggp", "--dtype", "float64"]
+    assert main(["compare", *arguments, "--backend", "numpy", "torch", "--iterations", "10", "--rate", "0.2"]) == 0
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    assert [(row["backend"], row["gradient"]) for row in rows[1:]] == [("torch", "closed-form"), ("torch", "autodiff")]
+
+
 def test_what_the_names_mean():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(20, 2))
