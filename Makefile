@@ -1,5 +1,6 @@
 # make run    set up and run the comparison on every backend that the extras below install
 # make test   set up and run the whole test suite
+# make test-jax   the reference values on JAX, in an environment of its own (some minutes)
 # make docs   build the documentation;  make lint   style and types;  make bench   one quick pass over the benchmarks
 
 VENV ?= .venv
@@ -10,12 +11,16 @@ DEV_EXTRAS := $(TEST_EXTRAS),lint,docs,bench
 # Two threads of two array libraries fight for the cores and tests need no speed.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: run test lint docs bench
+.PHONY: run test test-jax lint docs bench
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
 test: $(BIN)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest
+
+test-jax:
+	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
+	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -k jax tests/test_jax.py tests/test_reference_*.py
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .
