@@ -15,8 +15,22 @@ import numpy as np
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
+class Stored:
+    """A dataclass of arrays and numbers that interpreters hand to each other."""
+
+    def write(self, path: str | Path) -> None:
+        """As an .npz file."""
+        np.savez(path, allow_pickle=False, **vars(self))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """From such a file."""
+        with np.load(path) as file:
+            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
+
+
 @dataclass(frozen=True)
-class Problem:
+class Problem(Stored):
     """A batch, the model that both sides start from, and Adam's rate."""
 
     X: Any
@@ -33,16 +47,6 @@ class Problem:
     rows: int
     """N, of which the batch is a part."""
     rate: float
-
-    def write(self, path: str | Path) -> None:
-        """As an .npz file."""
-        np.savez(path, allow_pickle=False, **vars(self))
-
-    @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """From such a file."""
-        with np.load(path) as file:
-            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
 
 
 def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> None:

@@ -3,13 +3,14 @@
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+from exchange import Stored
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Stored):
     """A training run of the whitened SVGP: RBF with a lengthscale for each column, float64, Adam."""
 
     X: Any
@@ -37,16 +38,6 @@ class Training:
     epsilon: float
     """Adam's."""
     seed: int
-
-    def write(self, path: str | Path) -> None:
-        """As an .npz file."""
-        np.savez(path, allow_pickle=False, **vars(self))
-
-    @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """From such a file."""
-        with np.load(path) as file:
-            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
 
 
 def scores(mean: Any, variance: Any, y: Any, *, binary: bool) -> dict[str, float]:
