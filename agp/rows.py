@@ -5,10 +5,13 @@ from typing import Any
 
 from agp.backend import Array, backend_of
 
-__all__ = ["MEMORY", "blocks_of", "mebibytes", "row_ranges", "rows_within"]
+__all__ = ["MEMORY", "blocks_of", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB."""
+TILE = 32.0
+"""What blocks that are evaluated anew each time may take on a CPU, in MiB: in larger ones every temporary array leaves
+the caches and is new memory of the system, and the work takes up to twice as long."""
 
 
 def mebibytes(floats: float, x: Array) -> float:
@@ -22,6 +25,13 @@ def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
         msg = f"memory is {memory!r} MiB, but must be positive."
         raise ValueError(msg)
     return int(max(1, min(X.shape[0], memory // mebibytes(floats_per_row, X))))
+
+
+def tile_rows(memory: float, floats_per_row: int, X: Array) -> int:
+    """`rows_within` the budget, for blocks that are evaluated anew each time: on a CPU no more than `TILE` allows."""
+    rows = rows_within(memory, floats_per_row, X)
+    on_cpu = backend_of(X).device_name(X) == "cpu"
+    return min(rows, rows_within(TILE, floats_per_row, X)) if on_cpu else rows
 
 
 def row_ranges(N: int, rows: int) -> list[tuple[int, int]]:

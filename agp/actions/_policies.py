@@ -9,7 +9,7 @@ from agp.actions._dense import FixedActions
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.host import generator
-from agp.rows import mebibytes, row_ranges, rows_within
+from agp.rows import mebibytes, row_ranges, tile_rows
 
 __all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
 
@@ -54,7 +54,7 @@ def covariance_blocks(model: Any, memory: float) -> list[tuple[int, int]]:
     m = X.shape[0]
     floats = m * (model.kernel.floats_per_entry + 2)
     check_budget(memory, floats, f"one row of covariances with {m} rows", X)
-    return row_ranges(m, rows_within(memory, floats, X))
+    return row_ranges(m, tile_rows(memory, floats, X))
 
 
 @dataclass(frozen=True)

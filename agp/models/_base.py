@@ -9,7 +9,7 @@ from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
-from agp.rows import MEMORY, row_ranges, rows_within
+from agp.rows import MEMORY, row_ranges, tile_rows
 
 __all__ = ["Conditioned", "Model"]
 
@@ -204,7 +204,7 @@ class Model(ABC):
         self._check_width(X)
 
     def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
-        for start, stop in row_ranges(X.shape[0], rows_within(memory, floats_per_row, X)):
+        for start, stop in row_ranges(X.shape[0], tile_rows(memory, floats_per_row, X)):
             chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
             yield chunk

@@ -17,7 +17,7 @@ from agp.models._base import Conditioned
 from agp.models._regression import Regression, check_without_white, gaussian_only
 from agp.models._start import copied, started, started_model
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, rows_within
+from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["CGGP"]
 
@@ -169,7 +169,10 @@ class CGGP(Regression):
         return {name: B.from_numpy(x, dtype="float64", device=device) for name, x in noise.items()}
 
     def _block_rows(self, memory: float) -> int:
-        return rows_within(memory, self.X.shape[0] * (self.kernel.floats_per_entry + 2), self.X)
+        N = self.X.shape[0]
+        floats = N * (self.kernel.floats_per_entry + 2)
+        whole = rows_within(memory, floats, self.X) == N  # then the matrix is kept
+        return N if whole else tile_rows(memory, floats, self.X)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

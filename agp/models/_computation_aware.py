@@ -26,7 +26,7 @@ from agp.models._regression import check_without_white, gaussian_only
 from agp.models._start import copied, started, started_model
 from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, mebibytes, rows_within
+from agp.rows import MEMORY, mebibytes, tile_rows
 
 __all__ = ["CaGP", "Uncertainty"]
 
@@ -209,7 +209,7 @@ class CaGP(Model):
                 f"takes {needed:.3g} MiB; allow that, or give the actions less support."
             )
             raise ValueError(msg)
-        return rows_within(memory, self._floats_per_row, self.X)
+        return tile_rows(memory, self._floats_per_row, self.X)
 
     @property
     def _floats_per_row(self) -> int:

@@ -8,7 +8,7 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model
-from agp.rows import MEMORY, rows_within
+from agp.rows import MEMORY, tile_rows
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "gaussian_only"]
 
@@ -79,7 +79,7 @@ class SparseRegression(Regression):
         return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(memory))
 
     def _block_rows(self, memory: float) -> int | None:
-        rows = rows_within(memory, self._floats_per_row, self.X)
+        rows = tile_rows(memory, self._floats_per_row, self.X)
         return rows if rows < self.X.shape[0] else None
 
     @property

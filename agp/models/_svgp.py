@@ -24,7 +24,7 @@ from agp.posteriors import (
     project_mean,
 )
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, rows_within
+from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["SVGP"]
 
@@ -135,8 +135,8 @@ class SVGP(Model):
         X, y, scale = batch.X, batch.y, batch.scale
         posterior, draws = self.posterior.drawn(batch.draws)
         self = self if posterior is self.posterior else dataclasses.replace(self, posterior=posterior)
-        rows = rows_within(memory, self._floats_per_row, X)
-        if rows < X.shape[0]:
+        if rows_within(memory, self._floats_per_row, X) < X.shape[0]:
+            rows = tile_rows(memory, self._floats_per_row, X)
             return blocked_elbo(self, X, y, block_rows=rows, scale=scale, draws=draws)
         return elbo(self, X, y, scale=scale, draws=draws)
 

@@ -17,7 +17,7 @@ from agp.models._start import checked_jitter, chosen_inducing, copied, started, 
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, blocks_of, rows_within
+from agp.rows import MEMORY, blocks_of, tile_rows
 
 __all__ = ["TSVGP"]
 
@@ -108,7 +108,7 @@ class TSVGP(SiteModel):
     def _blocks(self, memory: float) -> list[tuple[Array, ...]]:
         P = self.outputs
         floats = self.Z.shape[0] * (self.kernel.floats_per_entry + 4 + 2 * P)
-        rows = rows_within(memory, floats, self.X)
+        rows = tile_rows(memory, floats, self.X)
         return list(blocks_of(rows, self.X, self.site_shift, self.site_precision))
 
     def _state(self, memory: float = MEMORY) -> tuple[NaturalState, Pullback]:
