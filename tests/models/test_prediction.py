@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, Relaxed, Whitened, to_backend, to_numpy, train, tree
+from agp.rows import TILE
 
 LIBRARIES = ["torch", "array_api_strict"]
 
