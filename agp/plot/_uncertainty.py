@@ -52,7 +52,9 @@ def plot_uncertainty(path: Path | str, model: Any, X: Array, y: Array, /, *, mar
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     ax = figure.subplots()
     ax.plot(x, targets, ".", color="0.35", markersize=3, label="data")
-    ax.fill_between(grid, mean - outer, mean + outer, color="C1", alpha=0.35, linewidth=0, label="computational")
+    for side, label in ((1.0, "computational"), (-1.0, None)):
+        beyond = mean + side * inner, mean + side * outer
+        ax.fill_between(grid, *beyond, color="C1", alpha=0.45, linewidth=0, label=label)
     ax.fill_between(grid, mean - inner, mean + inner, color="C0", alpha=0.45, linewidth=0, label="mathematical")
     ax.plot(grid, mean, color="C0", linewidth=1.4, label="mean")
     ax.set(xlabel="input", ylabel="output", title=f"{model.actions.count} actions, {x.size} data")
