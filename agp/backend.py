@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import resource
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -39,7 +40,7 @@ Pullback: TypeAlias = Callable[..., Any]
 GROUP = "agp.backends"
 
 
-class Backend:
+class Backend(ABC):
     """What the mathematics asks of an array library; the defaults are right for eager libraries without autodiff.
 
     A plug-in sets the class attributes and supplies at least `cholesky`, `solve_triangular`, `special`, `from_numpy`
@@ -77,15 +78,15 @@ class Backend:
         """The keywords with which a new array gets the dtype and device of x."""
         return {"dtype": x.dtype, "device": x.device}
 
+    @abstractmethod
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         """Copy a host array to this library; the dtype is kept unless named."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_numpy(self, x: Array, /) -> Any:
         """The array on the host, as NumPy; it may share the memory of x."""
-        raise NotImplementedError
 
-    def synchronise(self, x: Array, /) -> None:
+    def synchronise(self, x: Array, /) -> None:  # noqa: B027 - nothing to wait for where libraries are eager
         """Wait until the device has computed x."""
 
     def peak_memory(self) -> float:
@@ -104,13 +105,13 @@ class Backend:
 
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
+    @abstractmethod
     def cholesky(self, A: Array, /) -> Array:
         """Lower factor L with L L^T = A [..., M, M]; NaN on the diagonal, and no exception, where A has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
-        raise NotImplementedError
 
     def special(self, name: str, x: Array, /) -> Array:
         """The special function of SciPy's name at x: log_ndtr, ndtr, erf, gammaln."""
@@ -212,7 +213,7 @@ def get_backend(name: str) -> Backend:
         raise BackendError(msg)
     try:
         return points[name].load()()
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError, TypeError) as error:  # TypeError: a plug-in that lacks a method
         msg = f"backend {name!r} is installed but cannot be used: {error}"
         raise BackendError(msg) from error
 
