@@ -259,8 +259,10 @@ def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
         "--iterations",
     ]  # fmt: skip
     child = subprocess.Popen(
-        [*command, "10000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [*command, "10000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # what shells start in the background ignores interruptions, and hands that on
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     first = out / "wsvgp-numpy-cpu-closed-form-float64.json"
     deadline = time.monotonic() + 120
     while not first.exists() and time.monotonic() < deadline:
