@@ -76,11 +76,11 @@ class SparseRegression(Regression):
         much more inducing inputs could gain at these hyperparameters. Arguments and errors as `bound`.
         """
         batch = self.batch(X, y)
-        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(memory))
+        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
 
-    def _block_rows(self, memory: float) -> int | None:
-        rows = tile_rows(memory, self._floats_per_row, self.X)
-        return rows if rows < self.X.shape[0] else None
+    def _block_rows(self, X: Array, memory: float) -> int | None:
+        rows = tile_rows(memory, self._floats_per_row, X)
+        return rows if rows < X.shape[0] else None
 
     @property
     def _floats_per_row(self) -> int:

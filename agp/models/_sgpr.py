@@ -98,12 +98,12 @@ class SGPR(SparseRegression):
         return started_model(cls(kernel, likelihood, Z, copied(X), copied(y), *settings))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(memory))
+        return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _posterior(self) -> Collapsed:
-        return collapsed_posterior(self, self.X, self.y, block_rows=self._block_rows(MEMORY))
+        return collapsed_posterior(self, self.X, self.y, block_rows=self._block_rows(self.X, MEMORY))
 
     def to_svgp(self) -> SVGP:
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""

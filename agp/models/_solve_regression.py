@@ -117,7 +117,7 @@ class SOLVEGPR(SparseRegression):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         if self.tight:
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # N x N whatever the budget
-        rows = self._block_rows(memory)
+        rows = self._block_rows(batch.X, memory)
         if self.second is not None:
             return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
         return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows)
@@ -136,7 +136,7 @@ class SOLVEGPR(SparseRegression):
         return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function, self.priors)
 
     def _optimal(self) -> tuple[Any, ...]:
-        rows = self._block_rows(MEMORY)
+        rows = self._block_rows(self.X, MEMORY)
         _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
         mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
         groups = zip(groups_of(self.sizes), factors, strict=True)
@@ -145,7 +145,7 @@ class SOLVEGPR(SparseRegression):
     def _optimal_first(self) -> tuple[Any, ...]:
         assert self.second is not None
         L = cholesky(inducing_covariance(self)[0])
-        totals = totals_of(self, L, self.X, self.y, self._block_rows(MEMORY))[0]
+        totals = totals_of(self, L, self.X, self.y, self._block_rows(self.X, MEMORY))[0]
         second = groups_of(self.sizes)[1]
         state = self.second.whitened(L[second, second])[0]  # type: ignore[attr-defined]
         first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
