@@ -1,11 +1,12 @@
 """Rows of data in blocks: how many fit into a memory budget, and where the blocks begin and end."""
 
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
 from agp.backend import Array, backend_of
 
-__all__ = ["MEMORY", "blocks_of", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
+__all__ = ["MEMORY", "blocks_of", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB."""
@@ -19,11 +20,19 @@ def mebibytes(floats: float, x: Array) -> float:
     return floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
 
 
-def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
-    """How many rows of X [N, D], from one to N, with so many numbers of its dtype each fit into `memory` MiB."""
+def check_memory(memory: float) -> None:
+    """TypeError or ValueError unless a budget is a positive number of MiB."""
+    if not isinstance(memory, numbers.Real):
+        msg = f"memory is {memory!r}, but must be a number of MiB, such as 256.0."
+        raise TypeError(msg)
     if not memory > 0:
         msg = f"memory is {memory!r} MiB, but must be positive."
         raise ValueError(msg)
+
+
+def rows_within(memory: float, floats_per_row: int, X: Array) -> int:
+    """How many rows of X [N, D], from one to N, with so many numbers of its dtype each fit into `memory` MiB."""
+    check_memory(memory)
     return int(max(1, min(X.shape[0], memory // mebibytes(floats_per_row, X))))
 
 

@@ -35,6 +35,8 @@ def elbo(
     bound
     pullback
         ``bar=1.0 -> (model_bar, X_bar)``.
+
+    Source: Hensman, Matthews & Ghahramani, "Scalable variational Gaussian process classification", AISTATS 2015.
     """
     (mu, var, kl), pull_marginals = marginals(model, X)
     ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, draws)

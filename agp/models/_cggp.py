@@ -151,7 +151,7 @@ class CGGP(Regression):
             if not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
                 msg = f"{name} is {value!r}, but must be a finite number above 0, such as 1e-4."
                 raise ValueError(msg)
-        check_without_white(type(self), self.kernel)
+        check_without_white(type(self), self.kernel, self.X)
 
     def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
         low = {"low": rng.standard_normal((self.rank, self.probes))} if self.rank else {}

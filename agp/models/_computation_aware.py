@@ -26,7 +26,7 @@ from agp.models._regression import check_without_white, gaussian_only
 from agp.models._start import copied, started, started_model
 from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, mebibytes, tile_rows
+from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
 
 __all__ = ["CaGP", "Uncertainty"]
 
@@ -150,7 +150,7 @@ class CaGP(Model):
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
             check_known(name, value, get_args(known))
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
-        check_without_white(cls, kernel)
+        check_without_white(cls, kernel, X)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
             X, y = taken(X, y, random_rows(N, support, seed))
@@ -182,7 +182,7 @@ class CaGP(Model):
 
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
-        check_without_white(type(self), self.kernel)
+        check_without_white(type(self), self.kernel, self.X)
         if not self.capped and X.shape != self.X.shape:
             msg = (
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, the data have {X.shape[0]}; train "
@@ -202,6 +202,7 @@ class CaGP(Model):
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
     def _block_rows(self, memory: float) -> int:
+        check_memory(memory)
         needed = mebibytes(self._floats_per_row, self.X)
         if memory < needed:
             msg = (

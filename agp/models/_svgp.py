@@ -40,7 +40,8 @@ class SVGP(Model):
     kernel, likelihood
         The prior covariance of f, and p(y | f).
     posterior
-        q(u), whose class is the method: `Whitened` (W-SVGP) or `Relaxed` (R-SVGP, inverse-free).
+        q(u), whose class is the method: `Marginal` (M-SVGP), `Whitened` (W), `LikelihoodForm` (L), the inverse-free
+        `Relaxed` (R) and `InverseFree` (A), or the sites of `Dual` and `DualInverseFree`.
     Z
         Inducing inputs [M, D].
     jitter
@@ -49,6 +50,9 @@ class SVGP(Model):
         The prior mean h of f; q(u) is that of f - h.
     priors
         Pairs of a pattern of leaf names and an `agp.priors.Prior`: training then finds the largest posterior density.
+
+    Source: Hensman, Fusi & Lawrence, "Gaussian processes for big data", UAI 2013; Hensman, Matthews & Ghahramani,
+    "Scalable variational Gaussian process classification", AISTATS 2015; each q(u) names its own.
     """
 
     kernel: Kernel

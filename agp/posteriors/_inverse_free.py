@@ -51,6 +51,9 @@ class InverseFree(InverseFactored):
         C [P, M, M], lower triangular, with a diagonal of either sign but not zero.
     inverse_factor
         R [M, M], lower with positive diagonal, R R^T ~ Kuu^-1. Auxiliary.
+
+    Source: the form of q of Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
+    Gaussian processes"; the bound, which needs no log|Kuu|, is this library's: `docs/methods/family.md`.
     """
 
     mean: Array = tree.param()

@@ -36,6 +36,8 @@ class LikelihoodForm(Posterior):
         s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
     preconditioned
         Whether mh = Kt^-1 m (the default; it trains much faster).
+
+    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
 
     mean: Array = tree.param()

@@ -70,6 +70,8 @@ class Relaxed(InverseFactored):
         How many random vectors estimate the traces of the KL divergence in training; 0, or M and more, for exact
         traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are unbiased;
         bounds evaluated outside of training are exact.
+
+    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
 
     mean: Array = tree.param()

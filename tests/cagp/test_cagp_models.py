@@ -83,6 +83,17 @@ def test_a_budget_below_one_row_is_refused():
         agp.train(model, X, y, steps=1, updates=[Adam(memory=1e-5)])
 
 
+@pytest.mark.parametrize("model_class", [agp.SVGP, agp.SGPR, agp.CGGP, CaGP])
+def test_a_budget_that_is_no_positive_number_is_refused(model_class):
+    X, y = data(NUMPY)
+    model = model_class.from_data(X, y)
+    for memory, message in ((0.0, "must be positive"), (float("nan"), "must be positive")):
+        with pytest.raises(ValueError, match=message):
+            agp.train(model, X, y, steps=1, updates=[Adam(memory=memory)])
+    with pytest.raises(TypeError, match="memory is '1 GiB', but must be a number of MiB"):
+        agp.train(model, X, y, steps=1, updates=[Adam(memory="1 GiB")])
+
+
 @pytest.mark.parametrize("kind", ["full", "capped", "inverse-free"])
 def test_training_raises_the_bound(kind):
     X, y = data(NUMPY)

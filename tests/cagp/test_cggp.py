@@ -238,6 +238,35 @@ def test_bad_settings_are_named(options, message):
         CGGP.from_data(X, y, **options)
 
 
+@tree.model
+class Wrapped(agp.kernels.Kernel):
+    """A user's kernel that holds another one under a name of its own."""
+
+    inner: agp.kernels.Kernel
+
+    def __call__(self, X, Z=None, /):
+        return self.inner(X, Z)
+
+    def diag(self, X, /):
+        return self.inner.diag(X)
+
+    def from_data(self, X, variance, /):
+        return Wrapped(self.inner.from_data(X, variance))
+
+    def check(self, width, /):
+        self.inner.check(width)
+
+
+@pytest.mark.parametrize("model_class", [CGGP, agp.CaGP])
+def test_white_noise_is_seen_inside_a_kernel_of_the_user(model_class):
+    X, y = toy_data(ROWS)
+    model_class.from_data(X, y, kernel=Wrapped(agp.RBF()))
+    with pytest.raises(ValueError, match="leave White out of the kernel"):
+        model_class.from_data(X, y, kernel=Wrapped(agp.RBF() + agp.White(0.1)))
+    with pytest.raises(ValueError, match="leave White out of the kernel"):  # too small to be told from rounding
+        model_class.from_data(X, y, kernel=agp.RBF() + agp.White(1e-6))
+
+
 def test_other_data_and_other_likelihoods_are_refused():
     X, y = toy_data(ROWS)
     with pytest.raises(TypeError, match="CGGP needs the Gaussian likelihood"):
