@@ -15,6 +15,7 @@ class whose leaves are cotangents, None where there is none.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from agp.backend import Array, backend_of, get_backend, to_numpy
@@ -31,12 +32,16 @@ __all__ = [
     "filled",
     "is_model",
     "join",
+    "joined",
     "leaves",
+    "matches",
     "missing",
     "model",
+    "nodes",
     "on_model_class",
     "param",
     "pull_raw",
+    "replaced",
     "split",
     "to_backend",
     "unconstrain",
@@ -44,8 +49,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
-_ROLE, _CONSTRAINT = "agp.role", "agp.constraint"
+_ROLE, _CONSTRAINT, _OPTIONAL = "agp.role", "agp.constraint", "agp.optional"
 
 
 class Leaf(NamedTuple):
@@ -57,9 +63,9 @@ class Leaf(NamedTuple):
     value: Array
 
 
-def param(constraint: Constraint = REAL, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a parameter: trained, in the raw form that the constraint gives it."""
-    return _declare("parameter", constraint, default)
+def param(constraint: Constraint = REAL, default: Any = dataclasses.MISSING, *, optional: bool = False) -> Any:
+    """Declare a parameter: trained, in the raw form that the constraint gives it; an optional one may stay None."""
+    return _declare("parameter", constraint, default, optional)
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
@@ -67,19 +73,21 @@ def auxiliary(default: Any = dataclasses.MISSING) -> Any:
     return _declare("auxiliary", REAL, default)
 
 
-def constant(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a constant array: data, or a fixed map."""
-    return _declare("constant", REAL, default)
+def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> Any:
+    """Declare a constant array: data, or a fixed map; an optional one may stay None."""
+    return _declare("constant", REAL, default, optional)
 
 
-def _declare(role: str, constraint: Constraint, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={_ROLE: role, _CONSTRAINT: constraint})
+def _declare(role: str, constraint: Constraint, default: Any, optional: bool = False) -> Any:
+    metadata = {_ROLE: role, _CONSTRAINT: constraint, _OPTIONAL: optional}
+    return dataclasses.field(default=None if optional else default, metadata=metadata)
 
 
 class _Field(NamedTuple):
     name: str
     role: str | None
     constraint: Constraint
+    optional: bool
 
 
 _FIELDS: dict[type, tuple[_Field, ...]] = {}
@@ -92,7 +100,7 @@ def model(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = _repr  # type: ignore[method-assign]
     _FIELDS[cls] = tuple(
-        _Field(f.name, f.metadata.get(_ROLE), f.metadata.get(_CONSTRAINT, REAL))
+        _Field(f.name, f.metadata.get(_ROLE), f.metadata.get(_CONSTRAINT, REAL), f.metadata.get(_OPTIONAL, False))
         for f in dataclasses.fields(cls)  # type: ignore[arg-type]
     )
     for watcher in _WATCHERS:
@@ -165,7 +173,7 @@ def missing(model: Any) -> list[str]:
     for field in _fields(model):
         value = getattr(model, field.name)
         if field.role is not None:
-            names += [field.name] if value is None else []
+            names += [field.name] if value is None and not field.optional else []
         elif _is_branch(value):
             parts = {str(i): part for i, part in enumerate(value)} if isinstance(value, tuple) else {"": value}
             names += [
@@ -177,6 +185,61 @@ def missing(model: Any) -> list[str]:
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
     """The leaves by name: all, or those of one role."""
     return {leaf.name: leaf.value for leaf in _walk(model) if role is None or leaf.role == role}
+
+
+def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
+    """The models of a kind within a model, itself included, by their paths; the path of the model itself is empty.
+
+    The kind is a class, usually an abstract one that says what a node can do. What stands within a found node is
+    looked at, too.
+    """
+    return dict(_nodes(model, kind, ""))
+
+
+def _nodes(x: Any, kind: type, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(x, tuple):
+        for i, part in enumerate(x):
+            yield from _nodes(part, kind, f"{path}.{i}")
+    elif x is not None:
+        if isinstance(x, kind):
+            yield path, x
+        for field in _fields(x):
+            value = getattr(x, field.name)
+            if field.role is None and _is_branch(value):
+                yield from _nodes(value, kind, joined(path, field.name))
+
+
+def joined(*parts: str) -> str:
+    """The path made up of these, of which some may be empty."""
+    return ".".join(filter(None, parts))
+
+
+def replaced(model: T, new: Mapping[str, Any], /) -> T:
+    """A copy of the model in which the nodes at these paths are others; the empty path is the model itself."""
+    if "" in new:
+        return new[""]
+    return _replaced(model, new, "")
+
+
+def _replaced(x: Any, new: Mapping[str, Any], path: str) -> Any:
+    if path in new:
+        return new[path]
+    if not any(name.startswith(f"{path}." if path else "") for name in new):
+        return x
+    if isinstance(x, tuple):
+        return tuple(_replaced(part, new, f"{path}.{i}") for i, part in enumerate(x))
+    values = {field.name: getattr(x, field.name) for field in _fields(x)}
+    branches = {name: value for name, value in values.items() if _is_branch(value)}
+    changed = {name: _replaced(value, new, joined(path, name)) for name, value in branches.items()}
+    return _make(type(x), values | changed)
+
+
+def matches(name: str, pattern: str, /) -> bool:
+    """Whether a leaf's name matches a pattern, in whole or from one of its parts on.
+
+    ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` every leaf of that name, wherever it stands.
+    """
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:

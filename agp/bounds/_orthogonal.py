@@ -7,7 +7,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_of, totals_of
 from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
-from agp.posteriors import inducing_covariance
 
 __all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
 
@@ -41,7 +40,7 @@ def free_collapsed_bound(
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
-    Kuu, pull_Kuu = inducing_covariance(model)
+    Kuu, pull_Kuu = model.inducing_covariance()
     L = cholesky(Kuu)
     rows = groups_of(sizes)[1]
     state, pull_state = model.second.whitened(L[rows, rows])
@@ -143,10 +142,9 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     xp = B.xp
     N, P = y.shape
     noise = model.likelihood.noise_variance
-    Kuu, pull_Kuu = inducing_covariance(model)
-    Kuf, pull_Kuf = model.kernel(model.Z, X)
-    Kff, pull_Kff = model.kernel(X)
-    h, pull_mean = model.mean_function(X)
+    Kuu, pull_Kuu = model.inducing_covariance()
+    (Kuf, _, h), pull_features = model.features(X)
+    Kff, pull_Kff = model.inducing.full(model.kernel, X)
     L = cholesky(Kuu)
     A = B.solve_triangular(L, Kuf)
     A1 = A[: sizes[0], :]
@@ -165,19 +163,17 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
         A_bar = 2.0 * A @ Q_bar
         first_bar = 2.0 * A1 @ T_bar
         A_bar = xp.concat([A_bar[: sizes[0], :] + first_bar, A_bar[sizes[0] :, :]], axis=0)
-        kernel_bar, Z_bar, X_bar = pull_Kuf(B.solve_triangular(L, A_bar, transpose=True))
-        full_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
-        mean_bar, X_mean_bar = pull_mean(bar * al)
+        model_bar, X_bar = pull_features(B.solve_triangular(L, A_bar, transpose=True), xp.zeros_like(r[:, 0]), bar * al)
+        inducing_bar, kernel_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
         noise_bar = xp.sum(diagonal(through)) + xp.sum(diagonal(T_bar))
-        model_bar = tree.cotangent(
+        own = tree.cotangent(
             model,
-            kernel=tree.add(kernel_bar, full_bar),
-            Z=Z_bar,
-            mean_function=mean_bar,
+            kernel=kernel_bar,
+            inducing=inducing_bar,
             likelihood=tree.cotangent(model.likelihood, noise_variance=noise_bar),
         )
         through_factor = pull_Kuu(cholesky_pullback(L, -lower_of(A_bar, A.mT)))
-        return tree.add(model_bar, through_factor), tree.add(tree.add(X_bar, X_full_bar), X_mean_bar)
+        return tree.add(tree.add(model_bar, own), through_factor), tree.add(X_bar, X_full_bar)
 
     return value, pullback
 

@@ -8,18 +8,10 @@ from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
-from agp.posteriors._process import (
-    factorise,
-    inducing_covariance,
-    kl_divergence,
-    marginals,
-    project,
-    project_covariance,
-    project_mean,
-)
 from agp.posteriors._projected import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
+from agp.posteriors._sites import NaturalSteps, SiteGradients, SiteHolder, guarded_step
 from agp.posteriors._whitened import Whitened
 
 __all__ = [
@@ -31,6 +23,7 @@ __all__ = [
     "LikelihoodForm",
     "Marginal",
     "NaturalState",
+    "NaturalSteps",
     "Orthogonal",
     "Posterior",
     "PriorSpread",
@@ -41,14 +34,10 @@ __all__ = [
     "Relaxed",
     "RelaxedOrthogonal",
     "RelaxedUnion",
+    "SiteGradients",
+    "SiteHolder",
     "Tied",
     "Whitened",
-    "factorise",
-    "inducing_covariance",
-    "kl_divergence",
-    "marginals",
+    "guarded_step",
     "natural_state",
-    "project",
-    "project_covariance",
-    "project_mean",
 ]

@@ -33,7 +33,7 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import Draws, InverseFactored, Posterior
+from agp.posteriors._base import InverseFactored, Posterior
 
 __all__ = ["ProbedFactor", "ProbedRelaxed", "Relaxed", "RelaxedFactor"]
 
@@ -99,12 +99,11 @@ class Relaxed(InverseFactored):
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
         return {"probes": 2.0 * rng.integers(0, 2, size=(M, probes)) - 1.0} if 0 < probes < M else {}
 
-    def drawn(self, draws: Draws, /) -> tuple[Posterior, Draws]:
-        if not draws or "probes" not in draws:
-            return self, draws
+    def drawn(self, draws: Mapping[str, Array], /) -> Posterior:
+        if "probes" not in draws:
+            return self
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        rest = {name: x for name, x in draws.items() if name != "probes"}
-        return ProbedRelaxed(**values, noise=draws["probes"]), rest
+        return ProbedRelaxed(**values, noise=draws["probes"])
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
         L, eye = self.inverse_factor, identity(Kuu)

@@ -30,7 +30,7 @@ from agp.updates import Adam
 
 __all__ = ["LBFGSResult", "fit_lbfgs"]
 
-HYPERPARAMETERS = ("kernel.", "likelihood.")
+HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """What a restart draws anew; inducing inputs and q(u) begin where the model has them."""
 
 
@@ -250,7 +250,7 @@ def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -
     B, model = objective.B, objective.model
     new = {}
     for name, _, constraint, value in tree.describe(model):
-        if name in objective.moving and name.startswith(HYPERPARAMETERS):
+        if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
             noise = spread * rng.standard_normal(tuple(value.shape))
             host = to_numpy(value).astype(np.float64)
             host = host * np.exp(noise) if constraint is POSITIVE else host + noise
