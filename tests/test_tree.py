@@ -178,6 +178,85 @@ def test_any_raw_value_is_positive(backend):
     assert value.min() > 0.0
 
 
+# -- units ------------------------------------------------------------------------------------------------------------
+
+
+@tree.model
+class Measured:
+    level: Any = tree.param(unit="level_unit")
+    sizes: Any = tree.param(POSITIVE, unit="sizes_unit")
+    triangle: Any = tree.param(LOWER, unit="level_unit")
+    level_unit: Any = tree.unit()
+    sizes_unit: Any = tree.unit()
+
+
+def measured(**units):
+    triangle = np.tril(np.arange(1.0, 10.0).reshape(3, 3))
+    units = {name: np.asarray(unit) for name, unit in units.items()}
+    return Measured(np.asarray([3e6, -1e6]), np.asarray([2e-6, 5.0]), triangle, **units)
+
+
+UNITS = {"level_unit": 1e6, "sizes_unit": [1e-6, 10.0]}
+
+
+def test_raw_leaves_are_ratios(backend):
+    model = backend.move(measured(**UNITS))
+    raw = {name: backend.numpy(x) for name, x in tree.unconstrain(model).items()}
+    np.testing.assert_allclose(raw["level"], [3.0, -1.0])
+    np.testing.assert_allclose(raw["sizes"], np.log(np.expm1([2.0, 0.5])), rtol=1e-12)
+    np.testing.assert_allclose(raw["triangle"], np.tril(np.arange(1.0, 10.0).reshape(3, 3)) / 1e6)
+    back = tree.constrain(model, tree.unconstrain(model))
+    for name, value in tree.leaves(model).items():
+        assert_close(backend.numpy(tree.leaves(back)[name]), backend.numpy(value), 1e-14, name)
+
+
+def test_without_units_raw_leaves_are_as_ever():
+    model = measured()
+    raw = tree.unconstrain(model)
+    for name, constraint in {"level": REAL, "sizes": POSITIVE, "triangle": LOWER}.items():
+        np.testing.assert_array_equal(raw[name], constraint.unconstrain(tree.leaves(model)[name]))
+        bar = np.ones_like(raw[name])
+        pulled = tree.pull_raw(model, tree.cotangent(model, **{name: bar}))[name]
+        np.testing.assert_array_equal(pulled, constraint.pull(tree.leaves(model)[name], bar))
+    assert list(tree.leaves(model)) == ["level", "sizes", "triangle"]
+    assert tree.missing(model) == []
+
+
+def test_pull_raw_with_units_is_the_slope():
+    model = measured(**UNITS)
+    raw = tree.unconstrain(model)
+    weights = {name: np.random.default_rng(3).normal(size=x.shape) for name, x in raw.items()}
+    pulled = tree.pull_raw(model, tree.cotangent(model, **weights))
+
+    def total(name, x):
+        return np.sum(weights[name] * tree.leaves(tree.constrain(model, {name: x}))[name])
+
+    for name, x in raw.items():
+        slopes = np.zeros(x.size)
+        for i in range(x.size):
+            step = 1e-5 * np.eye(x.size)[i].reshape(x.shape)
+            slopes[i] = (total(name, x + step) - total(name, x - step)) / 2e-5
+        np.testing.assert_allclose(np.ravel(pulled[name]), slopes, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+def test_units_are_constants_that_nothing_prints():
+    model = measured(**UNITS)
+    assert set(tree.leaves(model, "constant")) == set(UNITS)
+    assert "unit" not in repr(model)
+    assert tree.leaves(tree.cotangent(model)) == {}
+    described = {leaf.name: leaf.constraint for leaf in tree.describe(model)}
+    assert described["sizes_unit"] is POSITIVE
+
+
+def test_a_unit_that_is_none_is_refused():
+    with pytest.raises(TypeError, match="Wrong.size has the unit 'other'; declare that field with tree.unit()"):
+
+        @tree.model
+        class Wrong:
+            size: Any = tree.param(POSITIVE, unit="other")
+            other: float = 1.0
+
+
 @pytest.mark.parametrize(
     ("constraint", "value", "violated"),
     [

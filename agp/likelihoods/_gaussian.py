@@ -47,7 +47,8 @@ class Gaussian(Likelihood):
         sigma^2, 0-d, in squared units of the targets. None starts at a tenth of their variance.
     """
 
-    noise_variance: Array = tree.param(POSITIVE, default=None)
+    noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
+    noise_variance_unit: Array | None = tree.unit()
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
@@ -67,7 +68,7 @@ class Gaussian(Likelihood):
         return _log_density(mu, var + self.noise_variance, y)
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.filled(self, noise_variance=0.1 * variance)
+        return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
 
     def observations(self, y: Array, /) -> Array:
         return y

@@ -31,7 +31,8 @@ class StudentT(Likelihood):
         Nodes of the Gauss-Hermite quadrature.
     """
 
-    scale: Array = tree.param(POSITIVE, default=None)
+    scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
+    scale_unit: Array | None = tree.unit()
     degrees_of_freedom: float = 3.0
     points: int = 20
 
@@ -68,7 +69,7 @@ class StudentT(Likelihood):
         return 8 * self.points
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.filled(self, scale=math.sqrt(0.1 * variance))
+        return tree.filled(self, scale=math.sqrt(0.1 * variance), scale_unit=math.sqrt(variance))
 
     def observations(self, y: Array, /) -> Array:
         return y

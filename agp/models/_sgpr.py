@@ -19,6 +19,7 @@ from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY
+from agp.units import column_spreads
 
 __all__ = ["SGPR", "shared_covariance"]
 
@@ -61,12 +62,13 @@ class SGPR(SparseRegression):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
-    Z: Array = tree.param()
+    Z: Array = tree.param(unit="Z_unit")
     X: Array = tree.constant()
     y: Array = tree.constant()
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    Z_unit: Array | None = tree.unit()
 
     @classmethod
     def from_data(
@@ -95,7 +97,8 @@ class SGPR(SparseRegression):
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
         Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
         settings = checked_jitter(jitter), mean_function, as_priors(priors)
-        return started_model(cls(kernel, likelihood, Z, copied(X), copied(y), *settings))  # type: ignore[arg-type]
+        data = Z, copied(X), copied(y)
+        return started_model(cls(kernel, likelihood, *data, *settings, Z_unit=column_spreads(X)))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
@@ -109,7 +112,8 @@ class SGPR(SparseRegression):
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
         _, LB, c, _ = self._posterior()
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
+        settings = self.jitter, self.mean_function, self.priors
+        return SVGP(self.kernel, self.likelihood, posterior, self.Z, *settings, Z_unit=self.Z_unit)
 
     def conditioned(self) -> Conditioned:
         Lu, LB, c, _ = self._posterior()

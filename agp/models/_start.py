@@ -59,7 +59,9 @@ def started(
     level, variance = _moments(likelihood.observations(y), outputs, X)
     likelihood = _usable(likelihood.from_data(variance), X)
     kernel = _usable((RBF() if kernel is None else kernel).from_data(X, variance), X)
-    mean_function = _usable((ZeroMean() if mean_function is None else mean_function).from_data(X, level), X)
+    mean_function = _usable(
+        (ZeroMean() if mean_function is None else mean_function).from_data(X, level, variance**0.5), X
+    )
     kernel.check(X.shape[1])
     likelihood.check_parameters()
     mean_function.check(X.shape[1], outputs)

@@ -25,6 +25,7 @@ from agp.posteriors import (
 )
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, rows_within, tile_rows
+from agp.units import column_spreads
 
 __all__ = ["SVGP"]
 
@@ -58,10 +59,11 @@ class SVGP(Model):
     kernel: Kernel
     likelihood: Likelihood
     posterior: Posterior
-    Z: Array = tree.param()
+    Z: Array = tree.param(unit="Z_unit")
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    Z_unit: Array | None = tree.unit()
 
     stochastic: ClassVar[bool] = True
 
@@ -118,7 +120,8 @@ class SVGP(Model):
         """
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
         Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
-        prior = cls(kernel, likelihood, None, Z, checked_jitter(jitter), mean_function, as_priors(priors))  # type: ignore[arg-type]
+        settings = checked_jitter(jitter), mean_function, as_priors(priors)
+        prior = cls(kernel, likelihood, None, Z, *settings, Z_unit=column_spreads(X))  # type: ignore[arg-type]
         start = posterior.from_prior if isinstance(posterior, type) else posterior
         q = start(inducing_covariance(prior)[0], likelihood.latents(y.shape[1]))
         return started_model(dataclasses.replace(prior, posterior=q))

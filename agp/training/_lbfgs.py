@@ -87,12 +87,14 @@ def fit_lbfgs(
     max_iterations
         Iterations at most, for each start.
     tolerance
-        Stop when no entry of the raw gradient of bound / N exceeds it.
+        Stop when no entry of the raw gradient of bound / N exceeds it; raw leaves of a model from `from_data` have no
+        dimension, so that this means the same in any units of the data.
     restarts
         Further starts, whose hyperparameters of kernel and likelihood are drawn around those of the model; the best
         start is kept.
     spread
-        Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e added, e ~ N(0, 1).
+        Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e of their units added,
+        e ~ N(0, 1).
     frozen
         Patterns of leaves that stay as they are, such as ``("Z", "likelihood.*")``.
     gradient
@@ -249,11 +251,12 @@ def _starts(objective: _Objective, restarts: int, seed: int, spread: float) -> I
 def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -> Any:
     B, model = objective.B, objective.model
     new = {}
-    for name, _, constraint, value in tree.describe(model):
+    for name, _, constraint, value, unit in tree.describe(model):
         if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
             noise = spread * rng.standard_normal(tuple(value.shape))
             host = to_numpy(value).astype(np.float64)
-            host = host * np.exp(noise) if constraint is POSITIVE else host + noise
+            one = 1.0 if unit is None else to_numpy(unit)
+            host = host * np.exp(noise) if constraint is POSITIVE else host + one * noise
             new[name] = B.from_numpy(host, dtype=objective.dtype, device=B.device_name(value))
     return tree.with_leaves(model, new)
 
