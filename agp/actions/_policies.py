@@ -9,6 +9,7 @@ from agp.actions._dense import FixedActions
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.host import generator
+from agp.linalg import nonnegative
 from agp.rows import mebibytes, row_ranges, tile_rows
 
 __all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
@@ -137,7 +138,7 @@ def _greedy_units(model: Any, count: int) -> Array:
         k = model.kernel(X, xp.take(X, row, axis=0))[0][:, 0] + noise * unit
         c = (k - C @ xp.take(C, row, axis=0)[0, :]) / xp.sqrt(xp.take(left, row))
         here = xp.astype(column == step, X.dtype)[None, :]
-        return step + 1, xp.maximum(left - c * c, 0.0 * left), C + c[:, None] * here, S + unit[:, None] * here
+        return step + 1, nonnegative(left - c * c)[0], C + c[:, None] * here, S + unit[:, None] * here
 
     start = (xp.zeros_like(column[0]), model.kernel.diag(X)[0] + noise, blank, blank)
     return B.while_loop(lambda step, *_: step < count, body, start)[3]

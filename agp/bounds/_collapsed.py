@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
+from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, nonnegative
 from agp.rows import blocks_of
 
 __all__ = [
@@ -181,18 +181,15 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
     (Kuf, kff, h), pull_features = model.features(X)
     A = B.solve_triangular(Lu, Kuf)
     r = y - h
-    conditional = kff - xp.sum(A * A, axis=0)
-    positive = conditional > 0.0
-    zeros = xp.zeros_like(conditional)
+    residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
 
     def pullback(bar):
         gram_bar, projected_bar, residual_bar, square_bar = bar
-        kff_bar = xp.where(positive, residual_bar, zeros)
+        kff_bar = pull_residual(residual_bar)
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
         h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
         model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
         # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
         return model_bar, -lower_of(A_bar, A.mT), X_bar
 
-    residual = xp.sum(xp.where(positive, conditional, zeros))
-    return Statistics(A @ A.mT, A @ r, residual, xp.sum(r * r)), pullback
+    return Statistics(A @ A.mT, A @ r, xp.sum(residual), xp.sum(r * r)), pullback

@@ -1,5 +1,6 @@
 """Numerical linear algebra on any array library: factorisations with one answer to failure, matrix-only inversion."""
 
+from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
 from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, positive_definite, recorded_repairs, report_repair
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
@@ -28,6 +29,7 @@ from agp.linalg._triangular import (
     symmetric_from_lower,
     times_lower,
 )
+from agp.linalg._variances import nonnegative
 
 __all__ = [
     "Gap",
@@ -46,6 +48,11 @@ __all__ = [
     "default_jitter",
     "diagonal",
     "doubling_step",
+    "each_cholesky",
+    "each_inverse",
+    "each_outer",
+    "each_solved",
+    "each_times",
     "gram",
     "groups_of",
     "identity",
@@ -61,6 +68,7 @@ __all__ = [
     "lower_transposed_product",
     "lower_transposed_times",
     "natural_step",
+    "nonnegative",
     "phi",
     "pivoted_cholesky",
     "positive_definite",

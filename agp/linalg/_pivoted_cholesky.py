@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
+from agp.linalg._variances import nonnegative
 
 __all__ = ["LowRank", "Preconditioner", "pivoted_cholesky", "preconditioner"]
 
@@ -64,7 +65,7 @@ def pivoted_cholesky(
         u = xp.where(there, left[:, 0] / xp.sqrt(size), xp.zeros_like(rest))
         here = xp.astype(columns == count, U.dtype)
         place = xp.astype(pivot, U.dtype)
-        rest = xp.where(rows == place, 0.0 * rest, xp.maximum(rest - u * u, xp.zeros_like(rest)))
+        rest = xp.where(rows == place, 0.0 * rest, nonnegative(rest - u * u)[0])
         return count + 1.0, U + u[:, None] * here, pivots + place * here, rest
 
     start = (

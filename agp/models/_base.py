@@ -9,6 +9,7 @@ from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
+from agp.linalg import nonnegative
 from agp.rows import MEMORY, row_ranges, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -174,7 +175,7 @@ class Model(ABC):
         B = backend_of(X)
         xp = B.xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
-        scale = xp.sqrt(xp.maximum(eigenvalues, xp.zeros_like(eigenvalues)))[:, None, :]
+        scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
         noise = generator(check_whole("seed", seed, least=0), 6).standard_normal((count, *mean.mT.shape, 1))
         noise = B.from_numpy(noise, dtype=str(to_numpy(X[:1, :]).dtype), device=B.device_name(X))
         rooted = (vectors * scale) @ (vectors.mT @ noise)  # the symmetric root is unique, eigenvectors are not

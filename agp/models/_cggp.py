@@ -12,6 +12,7 @@ from agp.checks import check_whole
 from agp.host import generator
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, check_without_white, gaussian_only
@@ -193,8 +194,7 @@ class CGGP(Regression):
 
         def moments(X: Array) -> tuple[Array, Array]:
             Kfs, solution = solved(X)
-            var = self.kernel.diag(X)[0] - xp.sum(Kfs * solution, axis=0)
-            var = xp.maximum(var, xp.zeros_like(var))
+            var = nonnegative(self.kernel.diag(X)[0] - xp.sum(Kfs * solution, axis=0))[0]
             return self.mean_function(X)[0] + Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:

@@ -11,6 +11,7 @@ from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._actions import (
     check_actions,
@@ -239,8 +240,7 @@ class CaGP(Model):
         def moments_at(X: Array) -> tuple[Array, Array]:
             W = features(X)
             kff = xp.astype(self.kernel.diag(X)[0], xp.float64)
-            var = kff - xp.sum((W @ inverse) * W, axis=1)
-            var = xp.astype(xp.maximum(var, xp.zeros_like(var)), dtype)
+            var = xp.astype(nonnegative(kff - xp.sum((W @ inverse) * W, axis=1))[0], dtype)
             mu = self.mean_function(X)[0] + xp.astype(W @ weights, dtype)
             return mu, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
@@ -284,7 +284,7 @@ class CaGP(Model):
         assert combined is not None
         exact = GPR(self.kernel, self.likelihood, known, xp.zeros_like(known[:, :1])).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
-        return Uncertainty(combined, exact, xp.maximum(combined - exact, xp.zeros_like(exact)))
+        return Uncertainty(combined, exact, nonnegative(combined - exact)[0])
 
     def _reference(self) -> tuple[str, Array]:
         return "the support", self.X

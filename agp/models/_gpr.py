@@ -9,7 +9,7 @@ from agp.batch import Batch
 from agp.bounds import log_evidence
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import cholesky, identity
+from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, gaussian_only
@@ -81,7 +81,7 @@ class GPR(Regression):
         def moments(X: Array) -> tuple[Array, Array]:
             Kfs = self.kernel(self.X, X)[0]
             A = B.solve_triangular(L, Kfs)
-            var = xp.maximum(self.kernel.diag(X)[0] - xp.sum(A * A, axis=0), xp.zeros_like(A[0, :]))
+            var = nonnegative(self.kernel.diag(X)[0] - xp.sum(A * A, axis=0))[0]
             return self.mean_function(X)[0] + Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:

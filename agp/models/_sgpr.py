@@ -10,7 +10,7 @@ from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior
 from agp.inducing import How
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import cholesky, identity
+from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
@@ -129,8 +129,8 @@ class SGPR(SparseRegression):
             # kss - colsum(As^2) + colsum(Bs^2), As = Lu^-1 Kus, Bs = LB^-1 As
             A = B.solve_triangular(Lu, self.kernel(self.Z, X)[0])
             A_LB = B.solve_triangular(LB, A)
-            conditional = self.kernel.diag(X)[0] - xp.sum(A * A, axis=0)
-            var = xp.maximum(conditional, xp.zeros_like(conditional)) + xp.sum(A_LB * A_LB, axis=0)
+            residual = nonnegative(self.kernel.diag(X)[0] - xp.sum(A * A, axis=0))[0]
+            var = residual + xp.sum(A_LB * A_LB, axis=0)
             return self.mean_function(X)[0] + A_LB.mT @ c, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:

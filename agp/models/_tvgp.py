@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
-from agp.linalg import cholesky, diagonal, identity
+from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._sites import SiteModel, SiteView
@@ -112,9 +112,8 @@ class TVGP(SiteModel):
         def moments(X: Array) -> tuple[Array, Array]:
             Kfs = self.kernel(self.X, X)[0]
             D = solved.root @ Kfs
-            var = self.kernel.diag(X)[0][:, None] - xp.sum(D * D, axis=-2).mT
-            mu = self.mean_function(X)[0] + Kfs.mT @ solved.weights
-            return mu, xp.maximum(var, xp.zeros_like(var))
+            var = nonnegative(self.kernel.diag(X)[0][:, None] - xp.sum(D * D, axis=-2).mT)[0]
+            return self.mean_function(X)[0] + Kfs.mT @ solved.weights, var
 
         def covariance(X: Array) -> Array:
             D = solved.root @ self.kernel(self.X, X)[0]
@@ -136,14 +135,11 @@ class _Solved(NamedTuple):
 
 
 def _solve(K: Array, shift: Array, precision: Array) -> _Solved:
-    B = backend_of(K)
-    xp = B.xp
+    xp = backend_of(K).xp
     s = xp.sqrt(precision).mT
-    eye = identity(K)
-    L = cholesky(eye + s[:, :, None] * K * s[:, None, :])
-    inverse = xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)
-    root = inverse * s[:, None, :]
-    H_mean = (root.mT @ (root @ (K @ shift).mT[:, :, None]))[:, :, 0].mT
+    L = cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
+    root = each_inverse(L) * s[:, None, :]
+    H_mean = each_times(root.mT, each_times(root, K @ shift))
     return _Solved(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
 
 
@@ -153,13 +149,12 @@ def _moments(K: Array, shift: Array, precision: Array) -> tuple[tuple[Array, Arr
     root, log_det, g = _solve(K, shift, precision)
     D = root @ K
     mu = K @ g
-    reduced = diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT
-    positive = reduced > 0.0
+    var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)
     # tr(H K) = sum(root * D)
     kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
 
     def pullback(mu_bar, var_bar, kl_bar):
-        weights = xp.where(positive, var_bar, xp.zeros_like(var_bar)).mT
+        weights = pull_var(var_bar).mT
         HK = root.mT @ D
         # (I - H K) is what acts on the way to mu and, from both sides, to var; diag(w) is the prior's part
         left = (mu_bar.mT[:, :, None] - HK @ mu_bar.mT[:, :, None]) * g.mT[:, None, :]
@@ -171,4 +166,4 @@ def _moments(K: Array, shift: Array, precision: Array) -> tuple[tuple[Array, Arr
         K_bar = xp.sum(through, axis=0)
         return 0.5 * (K_bar + K_bar.mT)
 
-    return (mu, xp.where(positive, reduced, xp.zeros_like(reduced)), kl), pullback
+    return (mu, var, kl), pullback

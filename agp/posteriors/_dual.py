@@ -11,7 +11,16 @@ from typing import Any, Literal, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import cholesky, identity, lower_of, positive_definite
+from agp.linalg import (
+    cholesky,
+    each_cholesky,
+    each_inverse,
+    each_solved,
+    each_times,
+    identity,
+    lower_of,
+    positive_definite,
+)
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
@@ -82,8 +91,8 @@ class Dual(WhitePosterior, SiteHolder):
             return self.shift, self.precision
         if self.tied == "natural":
             return Lu.mT @ self.shift, Lu.mT @ self.precision @ Lu
-        half = _columnwise(Lu, self.precision)
-        return backend_of(Lu).solve_triangular(Lu, self.shift), _columnwise(Lu, half.mT)
+        half = each_solved(Lu, self.precision)
+        return backend_of(Lu).solve_triangular(Lu, self.shift), each_solved(Lu, half.mT)
 
     def site_features(self, Lu: Array, A: Array, /) -> Array:
         """The vectors [M, N] whose outer products make up the stored sums, for A = Lu^-1 Kuf [M, N]."""
@@ -126,9 +135,9 @@ class Dual(WhitePosterior, SiteHolder):
             return cls(shift, precision, tied)
         if tied == "kernel":
             return cls(Lu @ shift, Lu @ precision @ Lu.mT, tied)
-        half = _columnwise(Lu, precision, transpose=True)
+        half = each_solved(Lu, precision, transpose=True)
         stored = backend_of(Lu).solve_triangular(Lu, shift, transpose=True)
-        return cls(stored, _columnwise(Lu, half.mT, transpose=True), tied)
+        return cls(stored, each_solved(Lu, half.mT, transpose=True), tied)
 
     @classmethod
     def from_posterior(cls, posterior: WhitePosterior, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
@@ -136,16 +145,14 @@ class Dual(WhitePosterior, SiteHolder):
         Lu = cholesky(Kuu)
         state = posterior.whitened(Lu)[0]
         eye = identity(Lu)
-        roots = backend_of(Lu).xp.stack([_inverse_root(S) for S in _matrices(state.white_covariance(eye))], axis=0)
+        roots = each_inverse(each_cholesky(state.white_covariance(eye)))
         W = roots.mT @ roots
-        t = (W @ state.white_mean.mT[:, :, None])[:, :, 0].mT
-        return cls.from_white_sites(t, W - eye, Lu, tied=tied)
+        return cls.from_white_sites(each_times(W, state.white_mean), W - eye, Lu, tied=tied)
 
     @classmethod
     def from_moments(cls, mean: Array, covariance: Array, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
         """The sites that turn the prior covariance Kuu [M, M] into q(u_p) = N(mean[:, p], covariance[p])."""
-        scale = backend_of(Kuu).xp.stack([cholesky(S) for S in _matrices(covariance)], axis=0)
-        return cls.from_posterior(Marginal(mean, scale), Kuu, tied=tied)
+        return cls.from_posterior(Marginal(mean, each_cholesky(covariance)), Kuu, tied=tied)
 
     def moments(self, Kuu: Array, /) -> tuple[Array, Array]:
         """Mean [M, P] and covariances [P, M, M] of u, for a prior covariance Kuu [M, M]."""
@@ -161,14 +168,12 @@ class Dual(WhitePosterior, SiteHolder):
     def to_whitened(self, Kuu: Array, /) -> Whitened:
         """The same q(u) at a prior covariance Kuu [M, M] as a `Whitened` posterior, for training without sites."""
         state = self.whitened(cholesky(Kuu))[0]
-        covariance = state.white_covariance(identity(Kuu))
-        xp = backend_of(Kuu).xp
-        return Whitened(state.white_mean, xp.stack([cholesky(S) for S in _matrices(covariance)], axis=0))
+        return Whitened(state.white_mean, each_cholesky(state.white_covariance(identity(Kuu))))
 
     def to_marginal(self, Kuu: Array, /) -> Marginal:
         """The same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
         mean, covariance = self.moments(Kuu)
-        return Marginal(mean, backend_of(Kuu).xp.stack([cholesky(S) for S in _matrices(covariance)], axis=0))
+        return Marginal(mean, each_cholesky(covariance))
 
 
 def positive_definite_sites(site: Array) -> Array:
@@ -181,18 +186,3 @@ def check_tied(tied: str) -> None:
     if tied not in TIED:
         msg = f"tied is {tied!r}, but must be one of {', '.join(map(repr, TIED))}."
         raise ValueError(msg)
-
-
-def _matrices(A: Array) -> list[Array]:
-    return [A[p, ...] for p in range(A.shape[0])]
-
-
-def _inverse_root(S: Array) -> Array:
-    """The inverse of the Cholesky factor of S [M, M]."""
-    return backend_of(S).solve_triangular(cholesky(S), identity(S))
-
-
-def _columnwise(Lu: Array, C: Array, *, transpose: bool = False) -> Array:
-    """Lu^-1 C_p, or Lu^-T C_p, for C [P, M, M]."""
-    solve = backend_of(C).solve_triangular
-    return backend_of(C).xp.stack([solve(Lu, each, transpose=transpose) for each in _matrices(C)], axis=0)

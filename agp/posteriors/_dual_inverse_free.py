@@ -21,7 +21,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.errors import NonFiniteError
-from agp.linalg import InverseFactor, diagonal, identity, inverse_factor, report_repair
+from agp.linalg import (
+    InverseFactor,
+    diagonal,
+    each_outer,
+    each_times,
+    identity,
+    inverse_factor,
+    nonnegative,
+    report_repair,
+)
 from agp.posteriors._base import InverseFactored
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 
@@ -94,14 +103,9 @@ class DualInverseFree(InverseFactored, SiteHolder):
     def _weights(self, factor: DualInverses) -> tuple[Array, Pullback]:
         # a_p = L_p (I + E_p) L_p^T l_p [M, P], and a_bar -> E_bar
         L = self.site_factor
-        b = L.mT @ self.shift.mT[:, :, None]
-        a = (L @ (b + factor.E @ b))[:, :, 0].mT
-
-        def pullback(a_bar):
-            outer = (L.mT @ a_bar.mT[:, :, None]) @ b.mT
-            return 0.5 * (outer + outer.mT)
-
-        return a, pullback
+        b = each_times(L.mT, self.shift)
+        a = each_times(L, b + each_times(factor.E, b))
+        return a, lambda a_bar: each_outer(each_times(L.mT, a_bar), b)
 
     def project(self, factor: DualInverses, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = Kuf^T a;  var_p = kff - colsum(V0 * (I + E0) V0) + colsum(V_p * (I + E_p) V_p), V = L^T Kuf
@@ -110,13 +114,11 @@ class DualInverseFree(InverseFactored, SiteHolder):
         a, pull_weights = self._weights(factor)
         V0, V = L0.mT @ Kuf, L.mT @ Kuf
         J0, J = V0 + factor.E0 @ V0, V + factor.E @ V
-        conditional = kff - xp.sum(V0 * J0, axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        residual, pull_residual = nonnegative(kff - xp.sum(V0 * J0, axis=0))
         var = residual[:, None] + xp.sum(V * J, axis=-2).mT
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
             rows = var_bar.mT[:, None, :]
             Kuf_bar = a @ mu_bar.mT - 2.0 * L0 @ (J0 * kff_bar) + 2.0 * xp.sum(L @ (J * rows), axis=0)
             E_bar = (V * rows) @ V.mT + pull_weights(Kuf @ mu_bar)

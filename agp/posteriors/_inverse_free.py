@@ -24,6 +24,7 @@ from agp.linalg import (
     lower_times,
     lower_times_lower,
     lower_transposed_times,
+    nonnegative,
     phi,
     symmetric_from_lower,
 )
@@ -87,13 +88,11 @@ class InverseFree(InverseFactored):
         V = lower_transposed_times(R, Kuf)
         AV = A @ V
         D = lower_transposed_times(self.scale, V)
-        conditional = kff + xp.sum(V * (AV - 2.0 * V), axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        residual, pull_residual = nonnegative(kff + xp.sum(V * (AV - 2.0 * V), axis=0))
         var = residual[:, None] + xp.sum(D * D, axis=-2).mT
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
             rows = var_bar.mT[:, None, :]
             V_bar = self.mean @ mu_bar.mT + 2.0 * (AV - 2.0 * V) * kff_bar
             V_bar = V_bar + 2.0 * xp.sum(lower_times(self.scale, D * rows), axis=0)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.linalg import cholesky, cholesky_pullback, identity, lower_of
+from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, nonnegative
 from agp.posteriors._base import Posterior
 from agp.posteriors._relaxed import initial_site
 
@@ -83,13 +83,11 @@ class LikelihoodForm(Posterior):
         xp = B.xp
         mh, pull_weights = self._weights(factor)
         A = B.solve_triangular(factor.Lt, Kuf)
-        conditional = kff - xp.sum(A * A, axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
         var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.outputs))
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
             mean_bar, S_bar = pull_weights(Kuf @ mu_bar)
             A_bar = -2.0 * A * kff_bar
             Kuf_bar = mh @ mu_bar.mT + B.solve_triangular(factor.Lt, A_bar, transpose=True)

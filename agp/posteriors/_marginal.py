@@ -6,7 +6,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, identity, lower_of
+from agp.linalg import cholesky, each_solved, identity, lower_of
 from agp.posteriors._natural_steps import step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._white import WhiteFactor, WhitePosterior
@@ -43,26 +43,17 @@ class Marginal(WhitePosterior, NaturalSteps):
 
     def whitened(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)
-        n, E = B.solve_triangular(Lu, self.mean), self._columnwise(Lu, self.scale)
+        n, E = B.solve_triangular(Lu, self.mean), each_solved(Lu, self.scale)
 
         def pullback(state_bar):
             # dn = Lu^-1 dm - dS n, dE = Lu^-1 dC - dS E
             n_bar, E_bar = state_bar.mean, B.xp.tril(state_bar.scale)
             S_bar = -lower_of(n_bar, n.mT) - B.xp.sum(lower_of(E_bar, E.mT), axis=0)
-            scale_bar = B.xp.tril(self._columnwise(Lu, E_bar, transpose=True))
+            scale_bar = B.xp.tril(each_solved(Lu, E_bar, transpose=True))
             mean_bar = B.solve_triangular(Lu, n_bar, transpose=True)
             return tree.cotangent(self, mean=mean_bar, scale=scale_bar), S_bar
 
         return Whitened(n, B.xp.tril(E)), pullback
-
-    @staticmethod
-    def _columnwise(Lu: Array, C: Array, *, transpose: bool = False) -> Array:
-        """Lu^-1 C_p, or Lu^-T C_p, for C [P, M, M], by one solve with P M columns."""
-        B = backend_of(C)
-        P, M, _ = C.shape
-        columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * M))
-        solved = B.solve_triangular(Lu, columns, transpose=transpose)
-        return B.xp.permute_dims(B.xp.reshape(solved, (M, P, M)), (1, 0, 2))
 
     def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
         # F = Kuu^-1 Kuf

@@ -8,7 +8,7 @@ from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import cholesky, diagonal, identity
+from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times, identity
 from agp.posteriors._white import WhitePosterior, WhiteState
 
 __all__ = ["NaturalState", "natural_state"]
@@ -87,21 +87,12 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
     agp.errors.NotPositiveDefiniteError
         If a precision has no factor, even after the repairs of `agp.linalg.cholesky`.
     """
-    B = backend_of(shift)
-    L = cholesky(precision)
-    eye = identity(precision)
-    root = B.xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)
-    state = NaturalState(_each(root.mT, _each(root, shift)), root)
+    root = each_inverse(cholesky(precision))
+    state = NaturalState(each_times(root.mT, each_times(root, shift)), root)
 
     def pullback(state_bar):
         # dm = W^-1 (dt - dW m)
-        shift_bar = _each(root.mT, _each(root, state_bar.mean))
-        outer = shift_bar.mT[:, :, None] * state.mean.mT[:, None, :]
-        return shift_bar, state_bar.root - 0.5 * (outer + outer.mT)
+        shift_bar = each_times(root.mT, each_times(root, state_bar.mean))
+        return shift_bar, state_bar.root - each_outer(shift_bar, state.mean)
 
     return state, pullback
-
-
-def _each(A: Array, x: Array) -> Array:
-    """The columns A_p x_p [M, P], for A [P, M, M] and x [M, P]."""
-    return (A @ x.mT[:, :, None])[:, :, 0].mT

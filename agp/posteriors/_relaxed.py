@@ -30,6 +30,7 @@ from agp.linalg import (
     lower_times_lower,
     lower_transposed_product,
     lower_transposed_times,
+    nonnegative,
     phi,
     symmetric_from_lower,
 )
@@ -136,13 +137,11 @@ class Relaxed(InverseFactored):
         mh, pull_weights = self._weights(factor)
         E = lower_transposed_times(L, Kuf)
         JE = E - G @ E
-        conditional = kff - xp.sum(E * JE, axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        residual, pull_residual = nonnegative(kff - xp.sum(E * JE, axis=0))
         var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.mean.shape[1]))
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
             mean_bar, G_bar = pull_weights(Kuf @ mu_bar)
             Kuf_bar = mh @ mu_bar.mT - 2.0 * lower_times(L, JE * kff_bar)
             factor_bar = RelaxedFactor(None, tree.add((E * kff_bar) @ E.mT, G_bar))
@@ -248,13 +247,11 @@ class ProbedRelaxed(Relaxed):
         E = lower_transposed_times(L, Kuf)
         TK = lower_times(L, E)
         KTK = factor.Kt @ TK
-        conditional = kff - xp.sum(2.0 * E * E - TK * KTK, axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        residual, pull_residual = nonnegative(kff - xp.sum(2.0 * E * E - TK * KTK, axis=0))
         var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.mean.shape[1]))
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
             mean_bar, Kt_bar = pull_weights(Kuf @ mu_bar)
             # -2 PR Kuf diag(v)
             Kuf_bar = mh @ mu_bar.mT + 2.0 * (self._inverse_times(KTK) - 2.0 * TK) * kff_bar

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import cholesky, cholesky_pullback, lower_of
+from agp.linalg import cholesky, cholesky_pullback, lower_of, nonnegative
 from agp.posteriors._base import Posterior
 
 __all__ = ["WhiteFactor", "WhitePosterior", "WhiteState"]
@@ -69,12 +69,10 @@ class WhitePosterior(Posterior):
         xp = B.xp
         A = B.solve_triangular(factor.Lu, Kuf)
         (mu, spread), pull = factor.state.white_moments(A)
-        conditional = kff - xp.sum(A * A, axis=0)
-        positive = conditional > 0.0
-        residual = xp.where(positive, conditional, xp.zeros_like(conditional))
+        residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
 
         def pullback(mu_bar, var_bar):
-            kff_bar = xp.where(positive, xp.sum(var_bar, axis=1), xp.zeros_like(conditional))
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
             state_bar, A_bar = pull(mu_bar, var_bar)
             A_bar = A_bar - A * (2.0 * kff_bar)
             # dA = Lu^-1 dKuf - (Lu^-1 dLu) A

@@ -1,0 +1,39 @@
+"""Matrices of several outputs [P, M, M] beside their vectors, which stand as columns [M, P]."""
+
+from agp.backend import Array, backend_of
+from agp.linalg._cholesky import cholesky
+from agp.linalg._jitter import identity
+
+__all__ = ["each_cholesky", "each_inverse", "each_outer", "each_solved", "each_times"]
+
+
+def each_times(A: Array, x: Array, /) -> Array:
+    """The columns A_p x_p [M, P], for A [P, M, M] and x [M, P]."""
+    return (A @ x.mT[:, :, None])[:, :, 0].mT
+
+
+def each_outer(x: Array, y: Array, /) -> Array:
+    """The symmetric 1/2 (x_p y_p^T + y_p x_p^T) [P, M, M], for x and y [M, P]."""
+    outer = x.mT[:, :, None] * y.mT[:, None, :]
+    return 0.5 * (outer + outer.mT)
+
+
+def each_solved(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
+    """L^-1 C_p, or L^-T C_p [P, M, M], for lower L [M, M] and C [P, M, M], by one solve with P M columns."""
+    B = backend_of(C)
+    P, M, _ = C.shape
+    columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * M))
+    solved = B.solve_triangular(L, columns, transpose=transpose)
+    return B.xp.permute_dims(B.xp.reshape(solved, (M, P, M)), (1, 0, 2))
+
+
+def each_cholesky(S: Array, /) -> Array:
+    """The Cholesky factors of S [P, M, M], each repaired by itself if need be; errors as `cholesky`."""
+    return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
+
+
+def each_inverse(L: Array, /) -> Array:
+    """L_p^-1 for lower triangular L [P, M, M]."""
+    B = backend_of(L)
+    eye = identity(L)
+    return B.xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)
