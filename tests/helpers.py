@@ -1,5 +1,6 @@
 """What the tests share: places to compute in, stored reference values, small problems and judges of gradients."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -10,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from agp import tree
+import agp
+from agp import posteriors, tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.kernels import RBF, Linear, Matern32
 from agp.kernels._stationary import Stationary, safe_sqrt
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
+from agp.linalg import add_jitter
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import SVGP
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, inducing_covariance
+from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -254,6 +257,133 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     return Bernoulli(squash=0.0 if name == "bernoulli_pure" else 1e-3, points=points)
 
 
+# -- models: how they are put together, and where they hold what ------------------------------------------------------
+#
+# Tests build models of arrays, look into them and name their leaves through these functions alone. Leaves go by their
+# short names, such as "kernel.variance" or "Z": those without the path of the parts that hold them.
+
+HOLDERS = ("process.", "inducing.")
+"""Parts of a model that short names leave out."""
+
+
+def svgp(
+    kernel: Any, likelihood: Any, posterior: Any, Z: Any, jitter: float | None = None, mean_function: Any = None
+) -> SVGP:
+    """A sparse variational GP of these parts as they are."""
+    return SVGP(
+        kernel=kernel,
+        likelihood=likelihood,
+        posterior=posterior,
+        Z=Z,
+        jitter=jitter,
+        mean_function=ZeroMean() if mean_function is None else mean_function,
+    )
+
+
+def solvegp(kernel: Any, likelihood: Any, posterior: Any, Z: Any, jitter: float | None = None) -> SOLVEGP:
+    """The same with a q(u) of groups; Z is that of all groups."""
+    return SOLVEGP(kernel=kernel, likelihood=likelihood, posterior=posterior, Z=Z, jitter=jitter)
+
+
+def sgpr(
+    kernel: Any, likelihood: Any, Z: Any, X: Any, y: Any, jitter: float | None = None, mean_function: Any = None
+) -> SGPR:
+    """Sparse regression on these data."""
+    return SGPR(
+        kernel=kernel,
+        likelihood=likelihood,
+        Z=Z,
+        X=X,
+        y=y,
+        jitter=jitter,
+        mean_function=ZeroMean() if mean_function is None else mean_function,
+    )
+
+
+def solvegpr(kernel: Any, likelihood: Any, Z: Any, X: Any, y: Any, **settings: Any) -> SOLVEGPR:
+    """Sparse regression with groups of inducing inputs; settings: `sizes`, `second`, `tight`, `jitter`, ..."""
+    return SOLVEGPR(kernel=kernel, likelihood=likelihood, Z=Z, X=X, y=y, **settings)
+
+
+def tsvgp(
+    kernel: Any, likelihood: Any, Z: Any, X: Any, shift: Any, precision: Any, jitter: float | None = None
+) -> TSVGP:
+    """A sparse model with these sites of each datum."""
+    return TSVGP(
+        kernel=kernel, likelihood=likelihood, Z=Z, X=X, site_shift=shift, site_precision=precision, jitter=jitter
+    )
+
+
+def tvgp(kernel: Any, likelihood: Any, X: Any, shift: Any, precision: Any) -> TVGP:
+    """A full model with these sites of each datum."""
+    return TVGP(kernel=kernel, likelihood=likelihood, X=X, site_shift=shift, site_precision=precision)
+
+
+def gpr(kernel: Any, likelihood: Any, X: Any, y: Any, mean_function: Any = None) -> GPR:
+    """Exact regression on these data."""
+    mean_function = ZeroMean() if mean_function is None else mean_function
+    return GPR(kernel=kernel, likelihood=likelihood, X=X, y=y, mean_function=mean_function)
+
+
+def process(model: Any) -> Any:
+    """What holds kernel, mean function, jitter and (where there is one) q(u), of a model or of a gradient like it."""
+    return model
+
+
+def inducing_inputs(model: Any) -> Any:
+    """Z of a sparse model or of a gradient like it."""
+    return process(model).Z
+
+
+def replaced(model: Any, **parts: Any) -> Any:
+    """The model with other parts, wherever it holds them."""
+    return dataclasses.replace(model, **parts)
+
+
+def prior_covariance(kernel: Any, Z: Any, jitter: float | None = None) -> Any:
+    """Kuu, before there is a model."""
+    return add_jitter(kernel(Z)[0], jitter)
+
+
+def inducing_covariance(model: Any) -> Any:
+    """Kuu of a sparse model."""
+    return posteriors.inducing_covariance(process(model))[0]
+
+
+def marginals(model: Any, X: Any) -> tuple[tuple, Callable[..., tuple]]:
+    """(mu, var, KL) of a model at X, and the pullback of their cotangents to (process, X)."""
+    return posteriors.marginals(process(model), X)
+
+
+def short_name(name: str) -> str:
+    """The name of a leaf without the path of what holds it."""
+    for holder in HOLDERS:
+        name = name.removeprefix(holder)
+    return name
+
+
+def short_names(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves by their short names."""
+    return {short_name(name): x for name, x in leaves.items()}
+
+
+def named(model: Any, role: Any = None) -> dict[str, Any]:
+    """The leaves of a model, a part or a gradient by their short names."""
+    return short_names(tree.leaves(model) if role is None else tree.leaves(model, role))
+
+
+def value_and_gradient(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """`agp.value_and_gradient` with the short names of leaves."""
+    value, gradient = agp.value_and_gradient(model, X, y, **options)
+    return value, short_names(gradient)
+
+
+def with_leaves(model: Any, leaves: Mapping[str, Any]) -> Any:
+    """The model with other leaves, by their full or short names."""
+    full = {short_name(name): name for name in tree.leaves(model)}
+    return tree.with_leaves(model, {full.get(name, name): x for name, x in leaves.items()})
+
+
 # -- small problems ---------------------------------------------------------------------------------------------------
 
 
@@ -316,11 +446,9 @@ def problem(
     rng = np.random.default_rng([seed, outputs, inducing])
     X, Z = rng.normal(size=(rows, 3)), rng.normal(size=(inducing, 3))
     y = rng.normal(size=(rows, outputs)) if likelihood == "gaussian" else rng.integers(0, 2, size=(rows, outputs)) * 1.0
-    blank: Any = None
-    start = SVGP(as_arrays(KERNELS[kernel]()), as_arrays(LIKELIHOODS[likelihood]()), blank, Z, jitter=1e-3)
-    Kuu = inducing_covariance(start)[0]
-    model = SVGP(start.kernel, start.likelihood, posterior_of(posterior, Kuu, outputs, rng), Z, jitter=1e-3)
-    return model, X, y
+    prior = as_arrays(KERNELS[kernel]())
+    q = posterior_of(posterior, prior_covariance(prior, Z, 1e-3), outputs, rng)
+    return svgp(prior, as_arrays(LIKELIHOODS[likelihood]()), q, Z, jitter=1e-3), X, y
 
 
 def toy_data(rows: int = 30, outputs: int = 1, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -401,15 +529,15 @@ def bound_stage(model: Any, y: np.ndarray, scale: float = 1.0) -> Stage:
 
     def stage(leaves: Leaves) -> tuple[tuple, Callable[..., dict]]:
         B = backend_of(leaves["X"])
-        others = {k: v for k, v in tree.leaves(model).items() if k not in leaves}
+        others = {k: v for k, v in named(model).items() if k not in leaves}
         place = {k: B.from_numpy(v, device=B.device_name(leaves["X"])) for k, v in others.items()}
-        here = tree.with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
+        here = with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
         targets = B.from_numpy(y, device=B.device_name(leaves["X"]))
         value, pull = here.objective(Batch(leaves["X"], targets, scale))
 
         def pullback(bar):
             model_bar, X_bar = pull(bar)
-            return tree.leaves(model_bar) | {"X": X_bar}
+            return named(model_bar) | {"X": X_bar}
 
         return (value,), pullback
 

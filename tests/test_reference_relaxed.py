@@ -1,19 +1,28 @@
 """R-SVGP and its inversion by matrix products against stored values of the authors' implementation."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Case, autograd, bound_stage, kernel_of, likelihood_of
+from helpers import (
+    Case,
+    autograd,
+    bound_stage,
+    inducing_covariance,
+    kernel_of,
+    likelihood_of,
+    marginals,
+    named,
+    process,
+    replaced,
+    svgp,
+)
 
-from agp import tree
 from agp.batch import Batch
 from agp.kernels import Matern32
 from agp.likelihoods import Gaussian
 from agp.linalg import constant_step, doubling_step, gram, inverse_factor, log_linear_step, natural_step
-from agp.models import SVGP
-from agp.posteriors import LikelihoodForm, Relaxed, inducing_covariance, marginals
+from agp.posteriors import LikelihoodForm, Relaxed
 from agp.updates import InverseUpdate, VarianceGap
 
 pytestmark = pytest.mark.usefixtures("stale_factors")
@@ -56,7 +65,7 @@ def _model(case, preconditioned):
     relaxed = case.given("q_T_sqrt")
     L = case.host("q_T_sqrt") if relaxed else np.linalg.cholesky(np.linalg.inv(_target(case)))
     posterior = Relaxed(case.array("q_mu"), case.array("q_sqrt"), case.place.array(L), preconditioned)
-    return SVGP(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
+    return svgp(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
 
 
 def _preconditioned(file):
@@ -86,7 +95,7 @@ def _compare(case, model):
     for name, actual in found.items():
         if case.has(name):
             case.value(name, actual)
-    bar = tree.leaves(pullback(1.0)[0])
+    bar = named(pullback(1.0)[0])
     assert "posterior.inverse_factor" not in bar
     for name, leaf in GRADIENTS.items():
         if case.has(name):
@@ -98,8 +107,8 @@ def test_relaxed(file, backend):
     case = Case(file, backend)
     model = _model(case, _preconditioned(file))
     _compare(case, model)
-    Kuu = inducing_covariance(model)[0]
-    q: Any = model.posterior
+    Kuu = inducing_covariance(model)
+    q: Any = process(model).posterior
     case.value("q_mu_prec", q._weights(q.factorise(Kuu)[0])[0])
     case.value("K_tilde", q.inverse_target(Kuu))
     constant = "constant in the closed form; see the test by automatic differentiation"
@@ -111,7 +120,7 @@ def test_relaxed_by_automatic_differentiation(file, torch_place):
     # The inverse factor is a constant of the closed form by design; the same forward has the peer's derivative.
     case = Case(file, torch_place)
     model = _model(case, _preconditioned(file))
-    leaves = tree.leaves(model) | {"X": case.array("X")}
+    leaves = named(model) | {"X": case.array("X")}
     gradients = autograd(bound_stage(model, case.host("Y"), _scale(case)), leaves, (torch_place.array(1.0),))
     for name, leaf in GRADIENTS.items():
         if case.has(name):
@@ -128,9 +137,9 @@ def test_relaxed_by_automatic_differentiation(file, torch_place):
 def test_likelihood_form(file, backend):
     case = Case(file, backend)
     posterior = LikelihoodForm(case.array("q_mu"), case.array("q_sqrt"), _preconditioned(file))
-    model = dataclasses.replace(_model(case, True), posterior=posterior)
+    model = replaced(_model(case, True), posterior=posterior)
     _compare(case, model)
-    case.value("q_mu_prec", posterior._weights(model.posterior.factorise(inducing_covariance(model)[0])[0])[0])
+    case.value("q_mu_prec", posterior._weights(process(model).posterior.factorise(inducing_covariance(model))[0])[0])
     case.finished()
 
 
@@ -172,7 +181,7 @@ def _moving_target(case: Case, start: str):
     mean = case.place.array(np.zeros((L.shape[0], 1)))
     posterior = Relaxed(mean, case.array("q_sqrt"), L)
     likelihood = Gaussian(case.array("noise_variance"))
-    model = SVGP(kernel_of(case), likelihood, posterior, case.array("Z"), jitter=case.meta["jitter"])
+    model = svgp(kernel_of(case), likelihood, posterior, case.array("Z"), jitter=case.meta["jitter"])
     return model, Batch(case.array("X"), case.array("Y"), 1.0)
 
 
@@ -228,7 +237,7 @@ def _stopped(case: Case, **settings: Any):
     # the peer's tolerance is for the excess over 2 sigma^2, in nats
     model, _, info = update(model, batch, update.init(model))
     assert float(info["restarts"]) == 0.0
-    return model.posterior.inverse_factor, info
+    return process(model).posterior.inverse_factor, info
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,26 @@
 """W- and M-SVGP against stored values of GPflow, GPyTorch and GPJax: bounds, KL, marginals, gradients, predictions."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from helpers import MEAN_GRADIENTS, Case, Matern52, autograd, bound_stage, kernel_of, likelihood_of, mean_of
+from helpers import (
+    MEAN_GRADIENTS,
+    Case,
+    Matern52,
+    autograd,
+    bound_stage,
+    inducing_covariance,
+    kernel_of,
+    likelihood_of,
+    marginals,
+    mean_of,
+    named,
+    process,
+    replaced,
+    svgp,
+)
 
-from agp import tree
 from agp.bounds import blocked_elbo
-from agp.models import SVGP
-from agp.posteriors import Marginal, Whitened, inducing_covariance, marginals
+from agp.posteriors import Marginal, Whitened
 
 GPFLOW = [
     "gpflow_svgp_white_gaussian",
@@ -51,7 +62,7 @@ def _model(case, *, points=20, whiten=True):
     if case.meta["peer"] != "GPflow" and case.meta.get("whiten", True):
         kernel = Matern52(kernel.variance, kernel.lengthscale, extra=case.meta["jitter"])
     posterior = (Whitened if whiten else Marginal)(case.array("q_mu"), case.array("q_sqrt"))
-    return SVGP(kernel, likelihood_of(case, points), posterior, case.array("Z"), jitter=case.meta["jitter"])
+    return svgp(kernel, likelihood_of(case, points), posterior, case.array("Z"), jitter=case.meta["jitter"])
 
 
 def _diagonal(case, q_sqrt):
@@ -68,7 +79,7 @@ def _compare_values(case, model):
     (mu, var, kl), _ = marginals(model, X)
     ell = model.likelihood.expected_log_density(mu, var, Y)[0]
     prediction = model.predict(Xs)
-    extra = getattr(model.kernel, "extra", 0.0) * np.eye(Xs.shape[0])
+    extra = getattr(process(model).kernel, "extra", 0.0) * np.eye(Xs.shape[0])
     covariance = model.predict_covariance(Xs) + case.place.array(extra)
     found = {
         "elbo": model.bound(X, Y, scale=_scale(case))[0],
@@ -120,7 +131,7 @@ def test_whitened(file, backend):
     _compare_observed(case, model)
     _compare_converged(case)
     bar, _ = model.bound(case.array("X"), case.array("Y"), scale=_scale(case))[1](1.0)
-    _compare_gradients(case, tree.leaves(bar))
+    _compare_gradients(case, named(bar))
     redundant = {"f_output_cov": "f_var on a diagonal", "f_full_cov": "f_cov on a diagonal"}
     case.finished(**(redundant if "multi" in file else {}))
 
@@ -129,7 +140,7 @@ def test_whitened(file, backend):
 def test_whitened_by_automatic_differentiation(file, torch_place):
     case = Case(file, torch_place)
     model = _model(case)
-    leaves = tree.leaves(model, "parameter") | {"X": case.array("X")}
+    leaves = named(model, "parameter") | {"X": case.array("X")}
     gradients = autograd(bound_stage(model, case.host("Y"), _scale(case)), leaves, (torch_place.array(1.0),))
     gradients["posterior.scale"] = gradients["posterior.scale"].tril()
     _compare_gradients(case, gradients)
@@ -143,7 +154,7 @@ def test_marginal(file, backend):
     _compare_observed(case, model)
     _compare_converged(case)
     bar, _ = model.bound(case.array("X"), case.array("Y"), scale=_scale(case))[1](1.0)
-    _compare_gradients(case, tree.leaves(bar))
+    _compare_gradients(case, named(bar))
     redundant = {"f_output_cov": "f_var on a diagonal", "f_full_cov": "f_cov on a diagonal"}
     cold = {"kl_cold": "the peer's KL with another jitter"} if case.has("kl_cold") else {}
     case.finished(**cold, **(redundant if "multi" in file else {}))
@@ -155,12 +166,12 @@ def test_linear_mean_function(file, backend):
     case = Case(file, backend)
     kind = Whitened if "_white_" in file else Marginal
     posterior = kind(case.array("q_mu"), _diagonal(case, case.host("q_sqrt")))
-    model = SVGP(
+    model = svgp(
         kernel_of(case), likelihood_of(case), posterior, case.array("Z"), case.meta["jitter"], mean_of(case)
     )  # fmt: skip
     _compare_values(case, model)
     bar, _ = model.bound(case.array("X"), case.array("Y"), scale=_scale(case))[1](1.0)
-    gradients = tree.leaves(bar)
+    gradients = named(bar)
     root_bar = backend.numpy(gradients["posterior.scale"])
     gradients["posterior.scale"] = backend.array(np.diagonal(root_bar, axis1=-2, axis2=-1).T)
     _compare_gradients(case, gradients)
@@ -172,10 +183,10 @@ def test_whitening_changes_no_value(file, backend):
     # q(u) in whitened coordinates is the same q(u)
     case = Case(file, backend)
     model = _model(case, whiten=False)
-    Kuu = backend.numpy(inducing_covariance(model)[0])
+    Kuu = backend.numpy(inducing_covariance(model))
     Lu = np.linalg.cholesky(Kuu)
     mean, scale = np.linalg.solve(Lu, case.host("q_mu")), np.tril(np.linalg.solve(Lu, case.host("q_sqrt")))
-    white = dataclasses.replace(model, posterior=Whitened(backend.array(mean), backend.array(scale)))
+    white = replaced(model, posterior=Whitened(backend.array(mean), backend.array(scale)))
     _compare_values(case, white)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import KERNELS, POSTERIORS, as_arrays, assert_close, problem
+from helpers import KERNELS, POSTERIORS, as_arrays, assert_close, problem, with_leaves
 
 from agp import tree
 from agp.constraints import LOWER, POSITIVE, REAL
@@ -62,7 +62,7 @@ def test_models_are_frozen_and_compared_by_identity():
 
 def test_with_leaves_replaces_what_is_named_and_keeps_the_rest():
     model, _, _ = problem("sum", "relaxed")
-    new = tree.with_leaves(model, {"kernel.parts.1.variance": np.asarray(9.0)})
+    new = with_leaves(model, {"kernel.parts.1.variance": np.asarray(9.0)})
     assert new.kernel.parts[1].variance == 9.0
     assert model.kernel.parts[1].variance != 9.0
     assert new.kernel.parts[0].variance is model.kernel.parts[0].variance
@@ -74,7 +74,7 @@ def test_with_leaves_replaces_what_is_named_and_keeps_the_rest():
 def test_with_leaves_lists_the_names_when_one_is_unknown():
     model, _, _ = problem("rbf", "relaxed")
     with pytest.raises(KeyError, match=r"no leaf named kernel\.width; the leaves are kernel\.variance, kernel\."):
-        tree.with_leaves(model, {"kernel.width": 1.0, "Z": model.Z})
+        with_leaves(model, {"kernel.width": 1.0, "Z": model.Z})
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------

@@ -3,22 +3,15 @@
 import numpy as np
 import pytest
 from dual_cases import LIKELIHOODS, STORAGES, bound_stage, case
-from helpers import (
-    EXACT,
-    JAX,
-    assert_close,
-    assert_closed_form_is_autograd,
-    assert_closed_form_is_slope,
-)
+from helpers import EXACT, JAX, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope, named
 
-from agp import tree
 from agp.gradient import value_and_gradient
 
 AUXILIARY = ("posterior.", "site_")
 
 
 def _leaves(model, X):
-    return tree.leaves(model, "parameter") | {"inputs": X}
+    return named(model, "parameter") | {"inputs": X}
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
@@ -58,8 +51,8 @@ def test_sites_have_no_gradient(storage):
     model, X, y = case(storage)
     bar, _ = model.bound(X, y)[1](1.0)
     assert isinstance(bar, type(model))
-    assert tree.leaves(bar).keys() == tree.leaves(model, "parameter").keys()
-    assert not [name for name in tree.leaves(bar) if name.startswith(AUXILIARY)]
+    assert named(bar).keys() == named(model, "parameter").keys()
+    assert not [name for name in named(bar) if name.startswith(AUXILIARY)]
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -81,8 +74,8 @@ def test_a_bound_in_blocks_is_the_bound(storage, backend, monkeypatch):
     assert_close(backend.numpy(blocked), backend.numpy(value), 1e-12)
     bar, X_bar = pull_blocked(0.7)
     assert X_bar is None  # so there were blocks
-    for name, x in tree.leaves(pull(0.7)[0]).items():
-        assert_close(backend.numpy(tree.leaves(bar)[name]), backend.numpy(x), 1e-10, name)
+    for name, x in named(pull(0.7)[0]).items():
+        assert_close(backend.numpy(named(bar)[name]), backend.numpy(x), 1e-10, name)
 
 
 @pytest.mark.parametrize("storage", ["natural", "datum"])

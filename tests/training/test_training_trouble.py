@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers import named, process, with_leaves
 
 from agp import (
     GPR,
@@ -21,7 +22,6 @@ from agp import (
     to_numpy,
     train,
 )
-from agp.tree import leaves, with_leaves
 from agp.updates import Adam, InverseUpdate
 
 # NumPy's own warnings about the arithmetic of NaN; the errors asked for here say it better.
@@ -41,11 +41,15 @@ def sparse(X, y, posterior=Relaxed, **options):
 
 
 def usual(model):
-    return [Adam(), InverseUpdate()] if isinstance(getattr(model, "posterior", None), Relaxed) else [Adam()]
+    return (
+        [Adam(), InverseUpdate()]
+        if isinstance(model, SVGP) and isinstance(process(model).posterior, Relaxed)
+        else [Adam()]
+    )
 
 
 def assert_finite(model):
-    for name, value in leaves(model).items():
+    for name, value in named(model).items():
         assert np.all(np.isfinite(to_numpy(value))), name
 
 
@@ -61,7 +65,7 @@ class Poison:
     def __call__(self, model, batch, state):
         count = state["count"] + 1
         if count == self.step:
-            leaf = leaves(model)[self.name]
+            leaf = named(model)[self.name]
             model = with_leaves(model, {self.name: leaf * self.value})
         return model, {"count": count}, {}
 
