@@ -16,6 +16,7 @@ from agp import (
     models,
     posteriors,
     priors,
+    processes,
     training,
     tree,
     updates,
@@ -27,6 +28,7 @@ from agp.gradient import value_and_gradient
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
+from agp.inducing import Patches, Points, Together
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     Dual,
@@ -41,6 +43,7 @@ from agp.posteriors import (
     RelaxedUnion,
     Whitened,
 )
+from agp.processes import Deep, Mixed, Sparse, Stack
 from agp.training import fit_lbfgs, recipe, train
 from agp.tree import to_backend
 
@@ -109,6 +112,7 @@ __all__ = [
     "models",
     "posteriors",
     "priors",
+    "processes",
     "recipe",
     "to_backend",
     "to_numpy",

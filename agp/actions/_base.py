@@ -1,6 +1,7 @@
 """What every choice of actions offers: the columns of S, on which a computation-aware GP projects its data."""
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 from agp.backend import Array, Pullback, backend_of, like
 
@@ -48,6 +49,15 @@ class Actions(ABC):
     @abstractmethod
     def dependent(self) -> list[int]:
         """Which actions are zero, or lie in the span of those before them to working precision; for concrete arrays."""
+
+    @property
+    def normalises(self) -> bool:
+        """Whether training scales the actions to unit norm after each step (`normalised`)."""
+        return False
+
+    def normalised(self) -> Self:
+        """The actions with unit norm, where no bound depends on it; usually themselves."""
+        return self
 
     @property
     def floats_per_row(self) -> int:

@@ -126,6 +126,10 @@ class BlockActions(Actions):
         """Whether the action that a row belongs to is zero, Boolean [m]."""
         return self._spread(self._summed(self.values * self.values)) == 0.0
 
+    @property
+    def normalises(self) -> bool:
+        return True
+
     def normalised(self) -> Self:
         """The same actions with unit norms."""
         norms = backend_of(self.values).xp.sqrt(self._summed(self.values * self.values))

@@ -6,9 +6,8 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import NO_DRAWS, Draws, below
-from agp.rows import row_ranges
 
-__all__ = ["elbo", "expectation_block", "row_blocks", "tiled"]
+__all__ = ["elbo", "expectation_block", "rows_first", "tiled"]
 
 
 def elbo(
@@ -50,8 +49,8 @@ def elbo(
     if block_rows is None:
         ell, pull_ell = expectation_block((model, factor), (X, y, draws.by_row))
     else:
-        blocks = row_blocks(block_rows, X, y, draws.by_row)
-        ell, pull_blocks = backend_of(X).fold(_without_inputs, (model, factor), blocks, add=tree.add)
+        rows = X, y, rows_first(draws.by_row)
+        ell, pull_blocks = backend_of(X).fold(_rows_block, (model, factor), rows, block_rows, add=tree.add)
         pull_ell = lambda bar: (*pull_blocks(bar), None)  # noqa: E731
 
     def pullback(bar=1.0):
@@ -83,9 +82,15 @@ def expectation_block(
     return xp.sum(ell) / samples, pullback
 
 
-def _without_inputs(params: tuple[Any, Any], block: Any) -> tuple[Array, Pullback]:
-    ell, pull = expectation_block(params, block)
+def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Array]]) -> tuple[Array, Pullback]:
+    X, y, draws = block
+    ell, pull = expectation_block(params, (X, y, rows_first(draws)))
     return ell, lambda bar: pull(bar)[:2]
+
+
+def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
+    """Draws [S, N, ...] as [N, S, ...], the way a fold cuts its rows; and back."""
+    return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
 
 
 def tiled(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
@@ -95,11 +100,3 @@ def tiled(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Ma
         y = xp.concat([y] * samples, axis=0)
         draws = {name: xp.concat([x] * samples, axis=1) for name, x in draws.items()}
     return y, draws or None
-
-
-def row_blocks(rows: int, X: Array, y: Array, draws: Mapping[str, Array]) -> list[tuple[Array, Array, dict[str, Array]]]:
-    """Blocks of so many rows of X and y, each with its share of the draws [S, N, ...]."""
-    return [
-        (X[start:stop, :], y[start:stop, :], {name: x[:, start:stop, ...] for name, x in draws.items()})
-        for start, stop in row_ranges(X.shape[0], rows)
-    ]

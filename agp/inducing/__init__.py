@@ -5,7 +5,7 @@ from agp.inducing._choose import How, choose
 from agp.inducing._greedy import greedy_variance
 from agp.inducing._kmeans import kmeans
 from agp.inducing._patches import Patches
-from agp.inducing._points import NUM_INDUCING, Points, chosen_rows
+from agp.inducing._points import NUM_INDUCING, Points, chosen_rows, placement
 from agp.inducing._random import random
 from agp.inducing._together import Together
 
@@ -20,5 +20,6 @@ __all__ = [
     "chosen_rows",
     "greedy_variance",
     "kmeans",
+    "placement",
     "random",
 ]

@@ -10,6 +10,7 @@ from agp.inducing._base import Inducing
 from agp.inducing._points import chosen_rows
 from agp.kernels import Kernel
 from agp.leaves import usable
+from agp.units import column_spreads
 
 __all__ = ["Patches"]
 
@@ -40,8 +41,9 @@ class Patches(Inducing):
 
     image: tuple[int, int]
     patch: tuple[int, int]
-    Z: Array = tree.param(default=None)
+    Z: Array = tree.param(default=None, unit="Z_unit")
     weights: Array | None = tree.param(optional=True)
+    Z_unit: Array | None = tree.unit()
 
     locations: ClassVar[tuple[str, ...]] = ("Z",)
 
@@ -198,8 +200,7 @@ class Patches(Inducing):
         rows = B.xp.reshape(patches, (-1, patches.shape[-1]))
         kernel = usable(kernel.from_data(rows, variance), X)
         Z = chosen_rows(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
-        found = usable(type(self)(self.image, self.patch, Z, self.weights), X) if self.weights is not None else None
-        found = type(self)(self.image, self.patch, Z) if found is None else found
+        found = usable(type(self)(self.image, self.patch, Z, self.weights, Z_unit=column_spreads(rows)), X)
         found.check(kernel)
         return found, kernel
 

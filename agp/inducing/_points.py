@@ -9,8 +9,9 @@ from agp.inducing._base import Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, usable
+from agp.units import column_spreads
 
-__all__ = ["NUM_INDUCING", "Points", "chosen_rows"]
+__all__ = ["NUM_INDUCING", "Points", "chosen_rows", "placement"]
 
 NUM_INDUCING = 128
 """Inducing variables where the user does not say how many."""
@@ -26,7 +27,8 @@ class Points(Inducing):
         [M, D], in units of the inputs. None starts among the data.
     """
 
-    Z: Array = tree.param(default=None)
+    Z: Array = tree.param(default=None, unit="Z_unit")
+    Z_unit: Array | None = tree.unit()
 
     locations: ClassVar[tuple[str, ...]] = ("Z",)
 
@@ -79,7 +81,8 @@ class Points(Inducing):
     ) -> tuple[Self, Kernel]:
         kernel = usable(kernel.from_data(X, variance), X)
         kernel.check(X.shape[1])
-        return type(self)(chosen_rows(X, self.Z, kernel, num_inducing, how=how, seed=seed)), kernel
+        Z = chosen_rows(X, self.Z, kernel, num_inducing, how=how, seed=seed)
+        return type(self)(Z, Z_unit=column_spreads(X)), kernel
 
 
 def chosen_rows(X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int) -> Array:
@@ -102,3 +105,19 @@ def chosen_rows(X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | N
         msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
         raise ValueError(msg)
     return copied(*constant_data(Z))
+
+
+def placement(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
+    """Where inducing variables live, and how their inputs are chosen, from what the user gives: a way, or an object.
+
+    Raises
+    ------
+    ValueError
+        If inducing inputs are given beside an object that has its own.
+    """
+    if not isinstance(inducing, Inducing):
+        return Points(Z), inducing
+    if Z is not None:
+        msg = f"Z is given beside inducing={type(inducing).__name__}; give the inducing inputs to one of them."
+        raise ValueError(msg)
+    return inducing, "kmeans"

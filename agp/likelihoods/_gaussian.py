@@ -67,6 +67,9 @@ class Gaussian(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return _log_density(mu, var + self.noise_variance, y)
 
+    def variance_cost(self) -> Array:
+        return 0.5 / self.noise_variance
+
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
 

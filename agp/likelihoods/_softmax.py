@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -37,6 +37,8 @@ class Softmax(MultiClass):
     classes: int
     samples: int = 20
     fixed_samples: int = 200
+
+    couples_outputs: ClassVar[bool] = True
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}

@@ -14,7 +14,7 @@ from agp.linalg._inverse import (
     starting_factor,
     starting_vector,
 )
-from agp.linalg._jitter import add_jitter, default_jitter, diagonal, identity
+from agp.linalg._jitter import add_jitter, checked_jitter, default_jitter, diagonal, identity
 from agp.linalg._pivoted_cholesky import LowRank, Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
@@ -40,6 +40,7 @@ __all__ = [
     "StepRule",
     "add_jitter",
     "block_diagonal",
+    "checked_jitter",
     "cholesky",
     "cholesky_pullback",
     "congruence",

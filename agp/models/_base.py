@@ -2,13 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp.backend import Array, Pullback, backend_of, to_numpy
 from agp.batch import Batch
+from agp.bounds import tiled
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
+from agp.draws import Draws, under
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
+from agp.priors import Priors
 from agp.linalg import nonnegative
 from agp.rows import MEMORY, row_ranges, tile_rows
 
@@ -26,11 +29,15 @@ class Conditioned(NamedTuple):
     """X [n, D] -> covariances [P, n, n]."""
     floats_per_row: int
     """Numbers that `moments` holds for each row."""
+    for_rows: Callable[[int, Array], "Conditioned"] | None = None
+    """The same for a chunk X [n, D] whose first row has that number: for predictions by noise that belongs to rows."""
 
 
 class Model(ABC):
     """A model of y given X: its bound, and predictions. It is trained by `agp.train`."""
 
+    priors: Priors = ()
+    """Pairs of a pattern of leaf names and a prior."""
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
@@ -86,13 +93,32 @@ class Model(ABC):
             raise ValueError(msg)
         return Batch(X, y, scale)
 
-    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
-        """The noise that a step on so many rows needs, as host arrays by name, from a NumPy generator."""
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
+        return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
+
+    def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, Any]:
+        """What steps of sites and natural gradients need of a batch, by the path of the node that takes the step.
+
+        Usually nothing. One pass over the rows, in blocks that fit `memory` MiB.
+        """
         return {}
 
+    def settled(self) -> Self:
+        """The model in the state that a step of its sites needs; usually itself."""
+        return self
+
     @abstractmethod
-    def conditioned(self) -> Conditioned:
-        """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks."""
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks.
+
+        Where that takes a pass over the data, it does so in blocks that fit `memory` MiB.
+        """
+
+    @property
+    def width(self) -> int:
+        """The number of columns D of the inputs."""
+        return self._reference()[1].shape[1]
 
     @abstractmethod
     def _reference(self) -> tuple[str, Array]:
@@ -125,11 +151,11 @@ class Model(ABC):
             If X has another library, dtype, device or width than the model, or entries that are not finite.
         """
         self._check_test_inputs(X)
-        posterior = self.conditioned()
+        posterior = self.conditioned(memory=memory)
         parts = []
-        for chunk in self._chunks(X, posterior.floats_per_row, memory):
-            moments = posterior.moments(chunk)
-            parts.append(self.likelihood.predict(*moments) if observed else moments)
+        for chunk, here in self._chunks(X, posterior, memory):
+            moments = here.moments(chunk)
+            parts.append(_mixture(self.likelihood.predict(*moments) if observed else moments, chunk.shape[0]))
         xp = backend_of(X).xp
         mean, variance = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
         return Prediction(mean, variance)
@@ -137,8 +163,8 @@ class Model(ABC):
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
-        posterior = self.conditioned()
-        parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior.floats_per_row, memory)]
+        posterior = self.conditioned(memory=memory)
+        parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
     def predict_covariance(self, X: Array, /) -> Array:
@@ -190,11 +216,13 @@ class Model(ABC):
         y = check_targets(X, y)
         self._check_outputs(y)
         self.likelihood.check_targets(y)
-        posterior = self.conditioned()
+        posterior = self.conditioned(memory=memory)
         parts, start = [], 0
-        for chunk in self._chunks(X, posterior.floats_per_row, memory):
+        for chunk, here in self._chunks(X, posterior, memory):
             stop = start + chunk.shape[0]
-            parts.append(self.likelihood.predictive_log_density(*posterior.moments(chunk), y[start:stop, :]))
+            mu, var = here.moments(chunk)
+            targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
+            parts.append(_log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
             start = stop
         return backend_of(X).xp.concat(parts, axis=0)
 
@@ -204,11 +232,11 @@ class Model(ABC):
         check_like("X", X, name, reference)
         self._check_width(X)
 
-    def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
-        for start, stop in row_ranges(X.shape[0], tile_rows(memory, floats_per_row, X)):
+    def _chunks(self, X: Array, posterior: Conditioned, memory: float) -> Iterator[tuple[Array, Conditioned]]:
+        for start, stop in row_ranges(X.shape[0], tile_rows(memory, posterior.floats_per_row, X)):
             chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
-            yield chunk
+            yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
 
     def _check_outputs(self, y: Array) -> None:
         needed = self.likelihood.latents(y.shape[1])
@@ -217,7 +245,37 @@ class Model(ABC):
             raise ValueError(msg)
 
     def _check_width(self, X: Any) -> None:
-        name, reference = self._reference()
-        if X.shape[1] != reference.shape[1]:
-            msg = f"X has {X.shape[1]} columns, {name} has {reference.shape[1]}; they must live in one space."
+        if X.shape[1] != self.width:
+            msg = f"X has {X.shape[1]} columns, {self._reference()[0]} has {self.width}; they must live in one space."
             raise ValueError(msg)
+
+
+# -- mixtures of Gaussians, whose S parts [S N, P] stand sample after sample ------------------------------------------
+
+
+def _by_sample(x: Array, rows: int) -> Array:
+    return backend_of(x).xp.reshape(x, (-1, rows, *x.shape[1:]))
+
+
+def _average(x: Array, rows: int) -> Array:
+    return x if x.shape[0] == rows else backend_of(x).xp.mean(_by_sample(x, rows), axis=0)
+
+
+def _mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
+    """Mean and variance [N, P] of the mixture."""
+    mean, variance = moments
+    if mean.shape[0] == rows:
+        return moments
+    centre = _average(mean, rows)
+    apart = _by_sample(mean, rows) - centre
+    return centre, _average(variance, rows) + backend_of(mean).xp.mean(apart * apart, axis=0)
+
+
+def _log_average(density: Array, rows: int) -> Array:
+    """The log of the mean of densities whose logs are given [S N]: [N]."""
+    if density.shape[0] == rows:
+        return density
+    xp = backend_of(density).xp
+    by_sample = _by_sample(density, rows)
+    largest = xp.max(by_sample, axis=0)
+    return largest + xp.log(xp.mean(xp.exp(by_sample - largest), axis=0))

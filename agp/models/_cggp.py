@@ -9,6 +9,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import CovarianceSystem, estimated_evidence
 from agp.checks import check_whole
+from agp.draws import Draws
 from agp.host import generator
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -16,7 +17,8 @@ from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, check_without_white, gaussian_only
-from agp.models._start import copied, started, started_model
+from agp.leaves import copied
+from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, rows_within, tile_rows
 
@@ -154,19 +156,19 @@ class CGGP(Regression):
                 raise ValueError(msg)
         check_without_white(type(self), self.kernel, self.X)
 
-    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
+    def draws(self, rng: Any, rows: int, /) -> Draws:
         low = {"low": rng.standard_normal((self.rank, self.probes))} if self.rank else {}
-        return low | {"full": rng.standard_normal((rows, self.probes))}
+        return Draws({}, low | {"full": rng.standard_normal((rows, self.probes))})
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        draws = self._fixed_draws() if batch.draws is None else batch.draws
+        draws = batch.draws.whole or self._fixed_draws()
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _fixed_draws(self) -> dict[str, Array]:
         B = backend_of(self.X)
         device = B.device_name(self.X) or None
-        noise = self.draws(generator(0, 9), self.X.shape[0])
+        noise = self.draws(generator(0, 9), self.X.shape[0]).whole
         return {name: B.from_numpy(x, dtype="float64", device=device) for name, x in noise.items()}
 
     def _block_rows(self, memory: float) -> int:
@@ -177,7 +179,7 @@ class CGGP(Regression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype, wide = self.X.dtype, xp.float64
         system = CovarianceSystem.of(self, self.X, self._block_rows(MEMORY))

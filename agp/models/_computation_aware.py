@@ -24,8 +24,9 @@ from agp.models._actions import (
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, gaussian_only
-from agp.models._start import copied, started, started_model
-from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
+from agp.leaves import copied
+from agp.models._start import started, started_model
+from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
 
@@ -47,7 +48,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model):
+class CaGP(Model, InverseOwner):
     """A computation-aware GP: regression with Gaussian noise that accounts for the computation that it leaves out.
 
     The posterior of an exact GP for the i observations S^T y. Its variance is never below that of the exact GP with
@@ -202,6 +203,10 @@ class CaGP(Model):
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
+    def followed_matrix(self) -> Array:
+        """G."""
+        return self.projected_covariance()
+
     def _block_rows(self, memory: float) -> int:
         check_memory(memory)
         needed = mebibytes(self._floats_per_row, self.X)
@@ -219,7 +224,7 @@ class CaGP(Model):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype = self.X.dtype
         moments, _ = support_moments(self, self._block_rows(MEMORY))

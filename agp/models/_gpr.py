@@ -13,7 +13,8 @@ from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, gaussian_only
-from agp.models._start import copied, started, started_model
+from agp.leaves import copied
+from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY
 
@@ -66,7 +67,7 @@ class GPR(Regression):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
-    def conditioned(self) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         B = backend_of(self.X)
         xp = B.xp
         K = self.kernel(self.X)[0]

@@ -8,6 +8,7 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model
+from agp.processes import SparsePrior
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "gaussian_only"]
@@ -66,11 +67,12 @@ class Regression(Model):
         return "the training data", self.X
 
 
-class SparseRegression(Regression):
-    """Such a model with inducing inputs `Z` [M, D], whose bound takes the data in blocks of rows."""
+class SparseRegression(Regression, SparsePrior):
+    """Such a model with M inducing variables, whose bound takes the data in blocks of rows."""
 
-    Z: Array
-    jitter: float | None
+    def check(self, X: Array, y: Array, /) -> None:
+        self.inducing.check(self.kernel)
+        super().check(X, y)
 
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
@@ -88,7 +90,11 @@ class SparseRegression(Regression):
     @property
     def _floats_per_row(self) -> int:
         # the kernel's own arrays, Kuf, A, their cotangents and temporaries
-        return self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
+        return self.inducing.floats_per_row(self.kernel) + 4 * self.inducing.count + self.outputs
+
+    @property
+    def width(self) -> int:
+        return self.inducing.width
 
     def _reference(self) -> tuple[str, Array]:
-        return "Z", self.Z
+        return self.inducing.reference

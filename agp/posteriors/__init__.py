@@ -1,6 +1,7 @@
 """Stage (b): from covariances to marginals and KL divergences, one file for each parameterisation of q(u)."""
 
-from agp.posteriors._base import FollowsInverse, InverseFactored, Posterior
+from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
+from agp.posteriors._datum_sites import moments_of_sites, solved_sites
 from agp.posteriors._dual import Dual, Tied
 from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._inverse_free import InverseFree
@@ -11,15 +12,19 @@ from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._projected import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
-from agp.posteriors._sites import NaturalSteps, SiteGradients, SiteHolder, guarded_step
+from agp.posteriors._sites import GuardedSums, NaturalSteps, SiteGradients, SiteHolder, Sums, guarded_step
+from agp.posteriors._start import posterior_named, start_of
 from agp.posteriors._whitened import Whitened
 
 __all__ = [
     "Dual",
     "DualInverseFree",
     "FollowsInverse",
+    "GroupPosterior",
+    "GuardedSums",
     "InverseFactored",
     "InverseFree",
+    "InverseOwner",
     "LikelihoodForm",
     "Marginal",
     "NaturalState",
@@ -36,8 +41,13 @@ __all__ = [
     "RelaxedUnion",
     "SiteGradients",
     "SiteHolder",
+    "Sums",
     "Tied",
     "Whitened",
     "guarded_step",
+    "moments_of_sites",
     "natural_state",
+    "posterior_named",
+    "solved_sites",
+    "start_of",
 ]

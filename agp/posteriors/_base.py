@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import InverseFactor, inverse_factor, inverse_residual, report_repair
+from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual, report_repair
 
-__all__ = ["FollowsInverse", "InverseFactored", "Posterior"]
+__all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior"]
 
 STALE = 0.1
 """The residual of an inverse factor above which predictions bring it up to date first."""
@@ -93,6 +93,14 @@ class Posterior(ABC):
         """
         return None
 
+    bounds_variance_gap: ClassVar[bool] = False
+    """Whether it is known what inexact inverses can add to the variances (`variance_gap`)."""
+
+    def variance_gap(self, Kuf: Array, /) -> Gap:
+        """What inexact inverses can add to the variances at N inputs, summed, as a measure, for Kuf [M, N]."""
+        msg = f"{type(self).__name__} does not tell what inexact inverses cost; use the residual."
+        raise TypeError(msg)
+
     def settled(self, Kuu: Array, /) -> Self:
         """The posterior in the state that a step of its sites needs, for Kuu [M, M]; usually itself."""
         return self
@@ -105,6 +113,12 @@ class Posterior(ABC):
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
+
+
+class GroupPosterior(ABC):
+    """A q(u) of inducing variables in consecutive groups, of so many each: `sizes`."""
+
+    sizes: tuple[int, ...]
 
 
 class FollowsInverse(ABC):
@@ -143,6 +157,16 @@ class FollowsInverse(ABC):
             "to keep it so."
         )
         return tree.with_leaves(self, {name: found.factor})
+
+
+class InverseOwner(ABC):
+    """What has a posterior that may follow inverses, and knows the matrix on which their targets depend."""
+
+    posterior: Any
+
+    @abstractmethod
+    def followed_matrix(self) -> Array:
+        """The matrix that `FollowsInverse.inverse_target` takes."""
 
 
 class InverseFactored(FollowsInverse, Posterior):

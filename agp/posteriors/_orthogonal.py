@@ -17,6 +17,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import block_diagonal, cholesky, groups_of
+from agp.posteriors._base import GroupPosterior
 from agp.posteriors._dual import Dual
 from agp.posteriors._sites import SiteGradients, SiteHolder
 from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
@@ -110,7 +111,7 @@ class OrthogonalState(WhiteState):
 
 
 @tree.model
-class Orthogonal(WhitePosterior, SiteHolder):
+class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     """q(u) q(v) ... of orthogonal groups of inducing variables; the groups are consecutive rows of the inducing inputs.
 
     Parameters

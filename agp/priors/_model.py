@@ -74,7 +74,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
 
 def _assigned(model: Any) -> list[tuple[tree.Leaf, Prior]]:
     """The parameters that have a prior, each with its own."""
-    pairs = as_priors(getattr(model, "priors", ()))
+    pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
     for pattern, prior in pairs:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]

@@ -3,8 +3,8 @@
 from agp.processes._base import Process, SitePull
 from agp.processes._deep import Deep
 from agp.processes._mixed import Mixed
-from agp.processes._prior import SparsePrior
+from agp.processes._prior import SparsePrior, started_prior
 from agp.processes._sparse import Sparse
 from agp.processes._stack import Stack
 
-__all__ = ["Deep", "Mixed", "Process", "SitePull", "Sparse", "SparsePrior", "Stack"]
+__all__ = ["Deep", "Mixed", "Process", "SitePull", "Sparse", "SparsePrior", "Stack", "started_prior"]

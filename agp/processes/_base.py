@@ -97,6 +97,10 @@ class Process(ABC):
         """
 
     @abstractmethod
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        """The factor of each posterior that `project_to_sites` reaches, by the same path."""
+
+    @abstractmethod
     def refreshed(self) -> Self:
         """The process whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
 

@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import Draws, below, under, union
 from agp.host import row_normals
+from agp.posteriors import SiteHolder
 from agp.processes._base import Process, SitePull
 
 __all__ = ["Deep"]
@@ -135,6 +136,10 @@ class Deep(Process):
 
         return moments, to_sites
 
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        last = len(self.layers) - 1
+        return {f"layers.{last}.{path}": x for path, x in self.layers[last].site_factors(factor[last]).items()}
+
     def refreshed(self) -> Self:
         layers = tuple(layer.refreshed() for layer in self.layers)
         same = all(a is b for a, b in zip(layers, self.layers, strict=True))
@@ -148,8 +153,11 @@ class Deep(Process):
                     "columns; they must be the same."
                 )
                 raise ValueError(msg)
-        for layer in self.layers:
+        for i, layer in enumerate(self.layers):
             layer.check()
+            if i + 1 < len(self.layers) and any(node.has_sites for node in tree.nodes(layer, SiteHolder).values()):
+                msg = f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
+                raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
         noise = rng.standard_normal((self.samples, rows, self._latents))

@@ -106,6 +106,9 @@ class Mixed(Process):
 
         return (mu @ W.mT, var @ (W * W).mT), to_sites
 
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {f"process.{path}": x for path, x in self.process.site_factors(factor).items()}
+
     def refreshed(self) -> Self:
         process = self.process.refreshed()
         return self if process is self.process else type(self)(process, self.weights)
@@ -124,3 +127,6 @@ class Mixed(Process):
 
     def drawn(self, draws: Draws, /) -> "Mixed":
         return Mixed(self.process.drawn(below("process", draws)), self.weights)
+
+    def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
+        return under("process", self.process.row_draws(seed, start, rows))

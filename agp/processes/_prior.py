@@ -1,15 +1,17 @@
 """The prior side of a sparse process: a kernel, inducing variables and a mean function."""
 
 from abc import ABC
+from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.inducing import Inducing
-from agp.kernels import Kernel
-from agp.linalg import add_jitter
-from agp.means import Mean
+from agp.inducing import Inducing, placement
+from agp.kernels import RBF, Kernel
+from agp.leaves import usable
+from agp.linalg import add_jitter, checked_jitter
+from agp.means import Mean, ZeroMean
 
-__all__ = ["SparsePrior"]
+__all__ = ["SparsePrior", "StartedPrior", "started_prior"]
 
 
 class SparsePrior(ABC):
@@ -55,3 +57,39 @@ class SparsePrior(ABC):
             return bar, tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
 
         return (Kuf, kff, h), pullback
+
+
+class StartedPrior(NamedTuple):
+    """The fields of a `SparsePrior`."""
+
+    kernel: Kernel
+    inducing: Inducing
+    mean_function: Mean
+    jitter: float | None
+
+
+def started_prior(
+    X: Array,
+    kernel: Kernel | None,
+    mean_function: Mean | None,
+    level: Array,
+    variance: float,
+    /,
+    *,
+    inducing: Any,
+    Z: Array | None,
+    num_inducing: int | None,
+    seed: int,
+    jitter: float | None,
+) -> StartedPrior:
+    """The parts with starting values that suit inputs X [N, D], and functions of these levels [P] and variance.
+
+    Arguments and errors as `Sparse.from_data`.
+    """
+    place, how = placement(inducing, Z)
+    choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
+    place, kernel = place.started(X, RBF() if kernel is None else kernel, variance, **choice)
+    mean_function = ZeroMean() if mean_function is None else mean_function
+    mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
+    mean_function.check(X.shape[1], level.shape[0])
+    return StartedPrior(kernel, place, mean_function, checked_jitter(jitter))

@@ -3,14 +3,16 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import check_inputs
 from agp.draws import Draws, below, under
 from agp.inducing import Inducing
 from agp.kernels import Kernel
+from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
-from agp.posteriors import Posterior
+from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
-from agp.processes._prior import SparsePrior
+from agp.processes._prior import SparsePrior, started_prior
 
 __all__ = ["Sparse"]
 
@@ -19,7 +21,7 @@ FLOOR = 1e-12
 
 
 @tree.model
-class Sparse(Process, SparsePrior):
+class Sparse(Process, SparsePrior, InverseOwner):
     """A sparse Gaussian process with M inducing variables, whose P outputs share kernel and inducing variables.
 
     Parameters
@@ -41,6 +43,63 @@ class Sparse(Process, SparsePrior):
     posterior: Posterior
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        /,
+        *,
+        outputs: int = 1,
+        posterior: Any = "relaxed",
+        kernel: Kernel | None = None,
+        inducing: Any = "kmeans",
+        Z: Array | None = None,
+        num_inducing: int | None = None,
+        mean_function: Mean | None = None,
+        level: Array | None = None,
+        variance: float = 1.0,
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A process whose missing leaves start at values that suit inputs X [N, D]: a layer, or a part of a stack.
+
+        Parameters
+        ----------
+        X
+            Inputs [N, D], which are not kept.
+        outputs
+            P.
+        posterior
+            As `agp.posteriors.start_of`: a class of q(u), its name, or a function of Kuu and P.
+        kernel, mean_function
+            `RBF` with a lengthscale for each column, and `ZeroMean`, by default.
+        inducing, Z, num_inducing, seed
+            An `agp.inducing.Inducing`, or how inducing inputs are chosen (`agp.inducing.choose`); the inducing inputs
+            themselves [M, D]; how many; and the seed of the choice.
+        level, variance
+            Where the mean function starts [P] (zero by default), and the prior variance of f.
+        jitter
+            See the class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X is no finite floating-point array, a parameter violates its constraint, or M is out of range.
+        """
+        check_inputs("X", X)
+        (X,) = constant_data(X)
+        start = start_of(posterior)
+        level = backend_of(X).xp.zeros((outputs,), **like(X)) if level is None else level
+        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        prior = started_prior(X, kernel, mean_function, level, variance, **choice)
+        Kuu = cls(**prior._asdict(), posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
+        return detached(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
+
+    @classmethod
+    def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
+        """The process with the prior side of another one, or of a model, and this q(u)."""
+        return cls(prior.kernel, prior.inducing, posterior, prior.mean_function, prior.jitter)
 
     @property
     def outputs(self) -> int:
@@ -143,6 +202,13 @@ class Sparse(Process, SparsePrior):
             return {} if sums is None else {"posterior": sums}
 
         return (h + residual, var), to_sites
+
+    def followed_matrix(self) -> Array:
+        """Kuu."""
+        return self.inducing_covariance()[0]
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {"posterior": factor}
 
     def refreshed(self) -> Self:
         posterior = self.posterior.refreshed(self.inducing_covariance()[0])

@@ -99,6 +99,10 @@ class Stack(Process):
 
         return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), to_sites
 
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        found = enumerate(self._with(factor))
+        return {f"parts.{i}.{path}": x for i, (part, one) in found for path, x in part.site_factors(one).items()}
+
     def refreshed(self) -> Self:
         parts = tuple(part.refreshed() for part in self.parts)
         return self if all(a is b for a, b in zip(parts, self.parts, strict=True)) else type(self)(parts)
@@ -116,6 +120,9 @@ class Stack(Process):
 
     def drawn(self, draws: Draws, /) -> "Stack":
         return Stack(tuple(part.drawn(below(f"parts.{i}", draws)) for i, part in enumerate(self.parts)))
+
+    def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
+        return union(under(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts))
 
     # -- the parts --------------------------------------------------------------------------------------------------
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
+from agp.draws import NO_DRAWS, Draws
 from agp.host import generator
 from agp.rows import blocks_of
 
 __all__ = ["Batches"]
 
-Draws = Callable[[np.random.Generator, int], dict[str, Any]]
+DrawsOf = Callable[[np.random.Generator, int], Draws]
 
 FINGERPRINT_ROWS = 65_536
 
@@ -36,7 +37,7 @@ class Batches:
         The noise that a step on so many rows needs (`agp.models.Model.draws`).
     """
 
-    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: Draws | None = None) -> None:
+    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: DrawsOf | None = None) -> None:
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.per_epoch = X.shape[0] // size
         self._permutation = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(X.shape[0]))
@@ -63,10 +64,8 @@ class Batches:
         scale = self.X.shape[0] / self.size
         return Batch(B.xp.take(self.X, rows, axis=0), B.xp.take(self.y, rows, axis=0), scale, rows, draws)
 
-    def _draws(self, step: int) -> dict[str, Array] | None:
-        B, X = backend_of(self.X), self.X
-        noise = self.draws(generator(self.seed, 3, step), self.size) if self.draws else None
-        if not noise:
-            return None
-        dtype = str(to_numpy(X[:1, :]).dtype)
-        return {name: B.from_numpy(x, dtype=dtype, device=B.device_name(X)) for name, x in noise.items()}
+    def _draws(self, step: int) -> Draws:
+        if self.draws is None:
+            return NO_DRAWS
+        found = self.draws(generator(self.seed, 3, step), self.size)
+        return Draws(*({name: placed(x, self.X) for name, x in part.items()} for part in found))

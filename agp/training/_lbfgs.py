@@ -21,7 +21,8 @@ from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, Re
 from agp.gradient import GradientMode, gradient_of
 from agp.host import generator
 from agp.linalg import recorded_repairs
-from agp.models import detached, valid_data
+from agp.leaves import detached
+from agp.models import valid_data
 from agp.rows import MEMORY
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
@@ -157,7 +158,8 @@ def _not_negative(name: str, value: float) -> float:
 
 
 def _check_deterministic(model: Any, rows: int) -> None:
-    if noise := model.draws(generator(0), rows):
+    draws = model.draws(generator(0), rows)
+    if noise := [*draws.by_row, *draws.whole]:
         msg = f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
         raise TypeError(msg)
     if auxiliary := tree.leaves(model, "auxiliary"):

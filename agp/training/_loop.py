@@ -10,7 +10,8 @@ from agp.backend import Array
 from agp.checks import check_whole
 from agp.errors import Interrupted, RepairWarning
 from agp.linalg import recorded_repairs
-from agp.models import detached, valid_data
+from agp.leaves import detached
+from agp.models import valid_data
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
