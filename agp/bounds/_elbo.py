@@ -1,12 +1,11 @@
 """The evidence lower bound of sparse variational GPs, for any kernel, likelihood and parameterisation of q(u)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.posteriors import factorise, kl_divergence, marginals, project
-from agp.rows import row_ranges
 
 __all__ = ["blocked_elbo", "elbo"]
 
@@ -59,8 +58,8 @@ def blocked_elbo(
     """
     factor, pull_factor = factorise(model)
     kl, pull_kl = kl_divergence(model, factor)
-    blocks = list(_blocks_with_draws(X, y, draws, block_rows))
-    ell, pull_ell = backend_of(X).fold(_block, (model, factor), blocks, add=tree.add)
+    rows = X, y, _rows_first(draws)
+    ell, pull_ell = backend_of(X).fold(_block, (model, factor), rows, block_rows, add=tree.add)
 
     def pullback(bar=1.0):
         model_bar, factor_bar = pull_ell(bar * scale)
@@ -74,7 +73,7 @@ def blocked_elbo(
 def _block(params: tuple[Any, Any], block: tuple[Array, Array, Draws]) -> tuple[Array, Pullback]:
     (model, factor), (X, y, draws) = params, block
     (mu, var), pull_project = project(model, factor, X)
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, draws)
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, _rows_first(draws))
     xp = backend_of(ell).xp
 
     def pullback(bar):
@@ -85,8 +84,10 @@ def _block(params: tuple[Any, Any], block: tuple[Array, Array, Draws]) -> tuple[
     return xp.sum(ell), pullback
 
 
-def _blocks_with_draws(X: Array, y: Array, draws: Draws, rows: int) -> Iterator[tuple[Array, Array, Draws]]:
-    """The blocks of X and y, each with its share of the draws [S, N, ...]."""
-    for start, stop in row_ranges(X.shape[0], rows):
-        share = draws and {name: x[:, start:stop, ...] for name, x in draws.items()}
-        yield X[start:stop, :], y[start:stop, :], share
+def _rows_first(draws: Draws) -> Draws:
+    """Draws [S, N, ...] as [N, S, ...], the way a fold cuts its rows; and back."""
+    return draws and {name: _swapped(x) for name, x in draws.items()}
+
+
+def _swapped(x: Array) -> Array:
+    return backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim)))

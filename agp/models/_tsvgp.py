@@ -17,7 +17,7 @@ from agp.models._start import checked_jitter, chosen_inducing, copied, started, 
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, blocks_of, tile_rows
+from agp.rows import MEMORY, tile_rows
 
 __all__ = ["TSVGP"]
 
@@ -96,8 +96,8 @@ class TSVGP(SiteModel):
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
         Kuu, pull_Kuu = inducing_covariance(self)
         Lu = cholesky(Kuu)
-        blocks = self._blocks(memory)
-        sites, pull = backend_of(Lu).fold(_block, (self, Lu), blocks, add=tree.add)
+        rows = self.X, self.site_shift, self.site_precision
+        sites, pull = backend_of(self.X).fold(_block, (self, Lu), rows, self._block_rows(memory), add=tree.add)
 
         def pullback(shift_bar, precision_bar):
             model_bar, change_bar = pull((shift_bar, precision_bar))
@@ -105,11 +105,10 @@ class TSVGP(SiteModel):
 
         return sites, pullback
 
-    def _blocks(self, memory: float) -> list[tuple[Array, ...]]:
+    def _block_rows(self, memory: float) -> int:
         P = self.outputs
         floats = self.Z.shape[0] * (self.kernel.floats_per_entry + 4 + 2 * P)
-        rows = tile_rows(memory, floats, self.X)
-        return list(blocks_of(rows, self.X, self.site_shift, self.site_precision))
+        return tile_rows(memory, floats, self.X)
 
     def _state(self, memory: float = MEMORY) -> tuple[NaturalState, Pullback]:
         """q(v), and ``state_bar -> model_bar``."""
