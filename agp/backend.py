@@ -12,10 +12,12 @@ import importlib.util
 import resource
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
 
 from agp.errors import BackendError
 
@@ -28,7 +30,10 @@ __all__ = [
     "get_backend",
     "known_backends",
     "like",
+    "placed",
+    "row_blocks",
     "to_numpy",
+    "wide",
 ]
 
 Array: TypeAlias = Any
@@ -39,12 +44,15 @@ Pullback: TypeAlias = Callable[..., Any]
 
 GROUP = "agp.backends"
 
+DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
+"""Names of dtypes of the standard, the frequent ones first."""
+
 
 class Backend(ABC):
     """What the mathematics asks of an array library; the defaults are right for eager libraries without autodiff.
 
-    A plug-in sets the class attributes and supplies at least `cholesky`, `solve_triangular`, `special`, `from_numpy`
-    and `to_numpy`.
+    A plug-in sets the class attributes and supplies at least `cholesky`, `solve_triangular`, `from_numpy` and
+    `to_numpy`.
     """
 
     name: str
@@ -57,6 +65,10 @@ class Backend(ABC):
     """Subclasses of those that do not behave as arrays of the standard."""
     gradients: tuple[str, ...] = ("closed-form",)
     """The gradient modes on offer."""
+    special_module: str = ""
+    """The library's own module of special functions, under the names of SciPy; imported when one is asked for."""
+    special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
+    """Special functions by SciPy's name, where that module has none of the name or a worse one."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -77,6 +89,15 @@ class Backend(ABC):
     def like(self, x: Array, /) -> dict[str, Any]:
         """The keywords with which a new array gets the dtype and device of x."""
         return {"dtype": x.dtype, "device": x.device}
+
+    def dtype_name(self, x: Array, /) -> str:
+        """The name of the dtype of x, as NumPy has it."""
+        return next(name for name in DTYPES if getattr(self.xp, name) == x.dtype)
+
+    def widest_float(self, x: Array, /) -> Any:
+        """The widest real floating-point dtype on the device of x: float64 where there is one."""
+        found = self.xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
+        return found.get("float64", x.dtype)
 
     @abstractmethod
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
@@ -113,16 +134,29 @@ class Backend(ABC):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
 
-    def special(self, name: str, x: Array, /) -> Array:
-        """The special function of SciPy's name at x: log_ndtr, ndtr, erf, gammaln."""
-        table = self._special_functions()
-        if name not in table:
-            msg = f"backend {self.name!r} has no special function {name!r}; it has {', '.join(sorted(table))}."
-            raise BackendError(msg)
-        return table[name](x)
+    def special(self, name: str, /, *args: Any) -> Array:
+        """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
 
-    def _special_functions(self) -> Mapping[str, Callable[[Array], Array]]:
-        return {}
+        Raises
+        ------
+        BackendError
+            If neither the plug-in nor the library has a function of that name.
+        """
+        return self.special_function(name)(*args)
+
+    def special_function(self, name: str, /) -> Callable[..., Array]:
+        """The function that `special` calls; errors as there."""
+        found = self.special_functions.get(name)
+        if found is None and self.special_module and not name.startswith("_"):
+            found = vars(importlib.import_module(self.special_module)).get(name)
+        if not callable(found) or isinstance(found, type):
+            own = self.special_module or f"backend {self.name!r}"
+            msg = (
+                f"{own} has no special function {name!r}; compute it from functions that are there, or add it to "
+                f"`special_functions` of the backend {self.name!r}."
+            )
+            raise BackendError(msg)
+        return found
 
     # -- control flow -----------------------------------------------------------------------------------------------
 
@@ -136,20 +170,32 @@ class Backend(ABC):
             carry = body(*carry)
         return carry
 
-    def fold(self, f: Callable, params: Any, blocks: Sequence, /, *, add: Callable) -> tuple[Any, Pullback]:
-        """The sum of `f(params, block)[0]` over the blocks, with its pullback to params, in the memory of one block.
+    def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
+        """The sum of `f(params, block)[0]` over blocks of rows, with its pullback to params, in the memory of a block.
 
-        `f(params, block)` returns a value and its pullback to params. Each block is evaluated once for the value and
-        again in the pullback, and nothing is kept between.
+        Parameters
+        ----------
+        f
+            `f(params, block)` returns a value and its pullback to params; it is evaluated once for the value and again
+            in the pullback, and nothing is kept between.
+        params
+            What each block needs whole: models, factors, arrays.
+        rows
+            Arrays [N, ...] of this library, and None, in (nested) tuples and dictionaries; a block has the same
+            structure with the arrays [b, ...].
+        block_rows
+            Rows to take at once.
+        add
+            Sums two values, or two cotangents; None is zero.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total = None
-        for block in blocks:
+        for block in row_blocks(rows, block_rows):
             total = add(total, value_of(params, block))
 
         def pullback(bar):
             params_bar = None
-            for block in blocks:
+            for block in row_blocks(rows, block_rows):
                 params_bar = add(params_bar, f(params, block)[1](bar))
             return params_bar
 
@@ -268,11 +314,57 @@ def _resolve(kind: type) -> Backend:
     raise TypeError(msg)
 
 
+# -- what callers ask of any array ------------------------------------------------------------------------------------
+
+
 def like(x: Array, /) -> dict[str, Any]:
     """dtype= and device= for creation calls: ``xp.eye(M, **like(x))``."""
     return backend_of(x).like(x)
 
 
+def placed(x: Any, beside: Array, /) -> Array:
+    """Host numbers (a NumPy array, or lists) as an array of the library and device of another.
+
+    Floating-point numbers take its dtype; whole numbers, such as the positions of rows, stay whole.
+    """
+    B, host = backend_of(beside), np.asarray(x)
+    dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
+    return B.from_numpy(host, dtype=dtype, device=B.device_name(beside) or None)
+
+
 def to_numpy(x: Array, /) -> Any:
     """An array of any library and device on the host, on purpose; it may share the memory of x."""
     return backend_of(x).to_numpy(x)
+
+
+def wide(x: Array, /) -> Array:
+    """X in the widest floating-point dtype of its device (float64, where there is one), for sums that lose digits."""
+    B = backend_of(x)
+    return B.xp.astype(x, B.widest_float(x))
+
+
+def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
+    """Consecutive blocks of at most so many rows of arrays [N, ...] in (nested) tuples and dictionaries; None stays.
+
+    The last block has what is left. The first array says what N is.
+    """
+    N = _first_array(rows).shape[0]
+    for start in range(0, N, block_rows):
+        yield _cut(rows, start, min(start + block_rows, N))
+
+
+def _first_array(rows: Any) -> Array:
+    while isinstance(rows, (tuple, dict)):
+        parts = rows.values() if isinstance(rows, dict) else rows
+        rows = next(part for part in parts if part is not None)
+    return rows
+
+
+def _cut(rows: Any, start: int, stop: int) -> Any:
+    if rows is None:
+        return None
+    if isinstance(rows, dict):
+        return {name: _cut(part, start, stop) for name, part in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(_cut(part, start, stop) for part in rows)
+    return rows[start:stop, ...]

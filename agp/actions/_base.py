@@ -10,8 +10,7 @@ __all__ = ["Actions", "whole_numbers"]
 
 def whole_numbers(count: int, x: Array, /) -> Array:
     """The whole numbers from zero to count - 1, where x is."""
-    xp = backend_of(x).xp
-    return xp.arange(count, **{**like(x), "dtype": xp.int64})
+    return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
 class Actions(ABC):

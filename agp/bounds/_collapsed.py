@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, nonnegative
-from agp.rows import blocks_of
 
 __all__ = [
     "Collapsed",
@@ -108,10 +107,9 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
 
     Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
     """
-    B = backend_of(X)
-    xp = B.xp
-    N, P = y.shape
     noise = model.likelihood.noise_variance
+    xp = backend_of(noise).xp
+    N, P = y.shape
     totals = totals_of(model, cholesky(model.inducing_covariance()[0]), X, y, block_rows)[0]
     LB, _ = _whitened(totals, noise)
     inflated = noise + totals.residual
@@ -165,8 +163,7 @@ def totals_of(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None)
     """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
     if block_rows is None:
         return _statistics((model, Lu), (X, y))
-    blocks = list(blocks_of(block_rows, X, y))
-    return backend_of(X).fold(_statistics_of_block, (model, Lu), blocks, add=tree.add)
+    return backend_of(X).fold(_statistics_of_block, (model, Lu), (X, y), block_rows, add=tree.add)
 
 
 def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:

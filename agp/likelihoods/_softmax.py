@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, placed
 from agp.checks import check_whole
 from agp.host import generator
 from agp.likelihoods._base import Prediction
@@ -47,7 +47,7 @@ class Softmax(MultiClass):
         """Standard normal noise [S, N, C] or [S, 1, C]."""
         if draws and "eps" in draws:
             return draws["eps"]
-        return backend_of(mu).xp.asarray(_fixed_noise(self.fixed_samples, self.classes), **like(mu))
+        return placed(_fixed_noise(self.fixed_samples, self.classes), mu)
 
     def _log_probabilities(self, mu: Array, root: Array, eps: Array) -> Array:
         """Log softmax of the samples [S, N, C]."""

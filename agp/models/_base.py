@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
-from agp.backend import Array, Pullback, backend_of, to_numpy
+from agp.backend import Array, Pullback, backend_of, placed
 from agp.batch import Batch
 from agp.bounds import tiled
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
@@ -198,13 +198,12 @@ class Model(ABC):
         check_finite("X", X)
         posterior = self.conditioned()
         mean, covariance = posterior.mean(X), posterior.covariance(X)
-        B = backend_of(X)
-        xp = B.xp
+        xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
         noise = generator(check_whole("seed", seed, least=0), 6).standard_normal((count, *mean.mT.shape, 1))
-        noise = B.from_numpy(noise, dtype=str(to_numpy(X[:1, :]).dtype), device=B.device_name(X))
-        rooted = (vectors * scale) @ (vectors.mT @ noise)  # the symmetric root is unique, eigenvectors are not
+        # the symmetric root is unique, eigenvectors are not
+        rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, placed, wide
 from agp.batch import Batch
 from agp.bounds import CovarianceSystem, estimated_evidence
 from agp.checks import check_whole
@@ -166,10 +166,8 @@ class CGGP(Regression):
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _fixed_draws(self) -> dict[str, Array]:
-        B = backend_of(self.X)
-        device = B.device_name(self.X) or None
         noise = self.draws(generator(0, 9), self.X.shape[0]).whole
-        return {name: B.from_numpy(x, dtype="float64", device=device) for name, x in noise.items()}
+        return {name: placed(x, self.X) for name, x in noise.items()}
 
     def _block_rows(self, memory: float) -> int:
         N = self.X.shape[0]
@@ -181,9 +179,9 @@ class CGGP(Regression):
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
-        dtype, wide = self.X.dtype, xp.float64
+        dtype = self.X.dtype
         system = CovarianceSystem.of(self, self.X, self._block_rows(MEMORY))
-        residual = xp.astype(self.y - self.mean_function(self.X)[0], wide)
+        residual = wide(self.y - self.mean_function(self.X)[0])
         weights = xp.astype(system.solve(residual, self.prediction_tolerance).x, dtype)
         N, P = self.y.shape
 
@@ -192,7 +190,7 @@ class CGGP(Regression):
 
         def solved(X: Array) -> tuple[Array, Array]:
             Kfs = self.kernel(self.X, X)[0]
-            return Kfs, xp.astype(system.solve(xp.astype(Kfs, wide), self.prediction_tolerance).x, dtype)
+            return Kfs, xp.astype(system.solve(wide(Kfs), self.prediction_tolerance).x, dtype)
 
         def moments(X: Array) -> tuple[Array, Array]:
             Kfs, solution = solved(X)

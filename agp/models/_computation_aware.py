@@ -6,7 +6,7 @@ from typing import NamedTuple, Self, get_args
 
 from agp import tree
 from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, started_blocks
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.kernels import Kernel
@@ -237,21 +237,21 @@ class CaGP(Model, InverseOwner):
         P = self.outputs
 
         def features(X: Array) -> Array:
-            return xp.astype(self.actions.times(self.kernel(X, self.X)[0])[0], xp.float64)
+            return wide(self.actions.times(self.kernel(X, self.X)[0])[0])
 
         def mean(X: Array) -> Array:
             return self.mean_function(X)[0] + xp.astype(features(X) @ weights, dtype)
 
         def moments_at(X: Array) -> tuple[Array, Array]:
             W = features(X)
-            kff = xp.astype(self.kernel.diag(X)[0], xp.float64)
+            kff = wide(self.kernel.diag(X)[0])
             var = xp.astype(nonnegative(kff - xp.sum((W @ inverse) * W, axis=1))[0], dtype)
             mu = self.mean_function(X)[0] + xp.astype(W @ weights, dtype)
             return mu, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:
             W = features(X)
-            full = xp.astype(xp.astype(self.kernel(X)[0], xp.float64) - W @ inverse @ W.mT, dtype)
+            full = xp.astype(wide(self.kernel(X)[0]) - W @ inverse @ W.mT, dtype)
             return xp.broadcast_to(full, (P, *full.shape))
 
         return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)

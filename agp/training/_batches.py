@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, backend_of, placed, row_blocks, to_numpy
 from agp.batch import Batch
 from agp.draws import NO_DRAWS, Draws
 from agp.host import generator
-from agp.rows import blocks_of
 
 __all__ = ["Batches"]
 
@@ -50,7 +49,7 @@ class Batches:
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
         checksum = 0
-        for block in blocks_of(FINGERPRINT_ROWS, self.X, self.y):
+        for block in row_blocks((self.X, self.y), FINGERPRINT_ROWS):
             for x in block:
                 checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
         return checksum
@@ -59,10 +58,9 @@ class Batches:
         draws = self._draws(step)
         if self.size == self.X.shape[0]:
             return Batch(self.X, self.y, 1.0, None, draws)
-        B = backend_of(self.X)
-        rows = B.from_numpy(self.indices(step), device=B.device_name(self.X))
+        xp, rows = backend_of(self.X).xp, placed(self.indices(step), self.X)
         scale = self.X.shape[0] / self.size
-        return Batch(B.xp.take(self.X, rows, axis=0), B.xp.take(self.y, rows, axis=0), scale, rows, draws)
+        return Batch(xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), scale, rows, draws)
 
     def _draws(self, step: int) -> Draws:
         if self.draws is None:

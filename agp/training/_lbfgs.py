@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.optimize
 
 from agp import tree
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
 from agp.checks import check_whole
 from agp.constraints import POSITIVE
@@ -195,7 +195,6 @@ class _Objective:
     def __init__(self, model: Any, batch: Batch, moving: list[str], gradient: GradientMode, memory: float) -> None:
         self.model, self.batch, self.moving = model, batch, moving
         self.B = backend_of(batch.X)
-        self.dtype = str(to_numpy(batch.X[:1, :]).dtype)
         self.shapes = [tuple(tree.leaves(model)[name].shape) for name in moving]
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
@@ -214,7 +213,7 @@ class _Objective:
     def model_at(self, vector: npt.NDArray[np.float64]) -> Any:
         """The model with these raw leaves."""
         xp = self.B.xp
-        flat = self.B.from_numpy(vector, dtype=self.dtype, device=self.B.device_name(self.batch.X))
+        flat = placed(vector, self.batch.X)
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
         raw = {
             name: xp.reshape(flat[start:end], shape)
@@ -251,7 +250,7 @@ def _starts(objective: _Objective, restarts: int, seed: int, spread: float) -> I
 
 
 def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -> Any:
-    B, model = objective.B, objective.model
+    model = objective.model
     new = {}
     for name, _, constraint, value, unit in tree.describe(model):
         if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
@@ -259,7 +258,7 @@ def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -
             host = to_numpy(value).astype(np.float64)
             one = 1.0 if unit is None else to_numpy(unit)
             host = host * np.exp(noise) if constraint is POSITIVE else host + one * noise
-            new[name] = B.from_numpy(host, dtype=objective.dtype, device=B.device_name(value))
+            new[name] = placed(host, value)
     return tree.with_leaves(model, new)
 
 

@@ -3,14 +3,13 @@
 Loading this plug-in switches JAX to 64 bits, since float64 arrays do not exist there otherwise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as xp
 import jax.scipy.linalg
-import jax.scipy.special
 import numpy as np
 
 from agp import tree
@@ -24,6 +23,7 @@ class JaxBackend(Backend):
     xp = xp
     array_types = (jax.Array, jax.core.Tracer)  # tracers stand for arrays while a function is traced
     gradients = ("closed-form", "autodiff")
+    special_module = "jax.scipy.special"
 
     def __init__(self) -> None:
         tree.on_model_class(_register)
@@ -39,6 +39,9 @@ class JaxBackend(Backend):
     def like(self, x: Array, /) -> dict[str, Any]:
         # a tracer has no device
         return {"dtype": x.dtype, "device": x.device} if self.is_concrete(x) else {"dtype": x.dtype}
+
+    def widest_float(self, x: Array, /) -> Any:
+        return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         chosen = next((d for d in jax.devices() if device in (_name(d), d.platform)), None) if device else None
@@ -64,10 +67,6 @@ class JaxBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return jax.scipy.linalg.solve_triangular(L, B, lower=True, trans=1 if transpose else 0)
 
-    def _special_functions(self):
-        s = jax.scipy.special
-        return {"log_ndtr": s.log_ndtr, "ndtr": s.ndtr, "erf": s.erf, "gammaln": s.gammaln}
-
     # -- control flow -----------------------------------------------------------------------------------------------
 
     def cond(self, predicate: Array, if_true: Callable[[], Any], if_false: Callable[[], Any], /) -> Any:
@@ -81,19 +80,18 @@ class JaxBackend(Backend):
             return super().while_loop(condition, body, carry)
         return jax.lax.while_loop(lambda c: condition(*c), lambda c: tuple(body(*c)), tuple(carry))
 
-    def fold(self, f: Callable, params: Any, blocks: Sequence, /, *, add: Callable) -> tuple[Any, Pullback]:
+    def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
         # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
-        if all(self.is_concrete(x) for x in jax.tree.leaves((params, blocks))):
-            return super().fold(f, params, blocks, add=add)
-        equal, rest = _stacked(blocks)
+        if all(self.is_concrete(x) for x in jax.tree.leaves((params, rows))):
+            return super().fold(f, params, rows, block_rows, add=add)
+        equal, rest = _stacked(rows, block_rows)
 
         def summed(g: Callable) -> Any:
             step = lambda total, block: (jax.tree.map(xp.add, total, g(block)), None)  # noqa: E731
-            zeros = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), jax.eval_shape(g, blocks[0]))
+            first = jax.eval_shape(lambda blocks: g(jax.tree.map(lambda x: x[0], blocks)), equal)
+            zeros = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
             total = jax.lax.scan(step, zeros, equal)[0]
-            for block in rest:
-                total = add(total, g(block))
-            return total
+            return total if rest is None else add(total, g(rest))
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total = summed(lambda block: value_of(params, block))
@@ -130,9 +128,9 @@ def _register(cls: type) -> None:
     jax.tree_util.register_pytree_node(cls, tree.split, lambda settings, arrays: tree.join(cls, settings, arrays))
 
 
-def _stacked(blocks: Sequence) -> tuple[Any, list]:
-    """The blocks with the shapes of the first, stacked along a new axis, and the others."""
-    shapes = [[x.shape for x in jax.tree.leaves(block)] for block in blocks]
-    equal = [block for block, shape in zip(blocks, shapes, strict=True) if shape == shapes[0]]
-    rest = [block for block, shape in zip(blocks, shapes, strict=True) if shape != shapes[0]]
-    return jax.tree.map(lambda *x: xp.stack(x), *equal), rest
+def _stacked(rows: Any, block_rows: int) -> tuple[Any, Any]:
+    """The blocks of equal size along a new leading axis, and the rows that are left; None if there are none."""
+    N = jax.tree.leaves(rows)[0].shape[0]
+    count, size = (N // block_rows, block_rows) if block_rows < N else (1, N)
+    equal = jax.tree.map(lambda x: xp.reshape(x[: count * size], (count, size, *x.shape[1:])), rows)
+    return equal, jax.tree.map(lambda x: x[count * size :], rows) if count * size < N else None

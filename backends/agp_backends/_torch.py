@@ -6,7 +6,7 @@ warning, and an eager step is right.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
 import torch
@@ -15,11 +15,41 @@ from torch.utils.checkpoint import checkpoint
 from agp.backend import Array, Backend
 
 
+def _ndtr(x: Array) -> Array:
+    # torch.special.ndtr loses all digits in the left tail; erfc does not
+    return 0.5 * torch.special.erfc(-math.sqrt(0.5) * x)
+
+
+def _polygamma(n: int, x: Array) -> Array:
+    # torch's own loses seven digits at n = 1
+    if n == 0:
+        return torch.special.digamma(x)
+    return (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, x)
+
+
+_s = torch.special
+
+
 class TorchBackend(Backend):
     name = "torch"
     xp = xp
     array_types = (torch.Tensor,)
     gradients = ("closed-form", "autodiff")
+    special_module = "torch.special"
+    special_functions: ClassVar = {
+        "ndtr": _ndtr,
+        "polygamma": _polygamma,
+        # what torch has under names of its own
+        "loggamma": _s.gammaln,
+        "j0": _s.bessel_j0,
+        "j1": _s.bessel_j1,
+        "y0": _s.bessel_y0,
+        "y1": _s.bessel_y1,
+        "k0": _s.modified_bessel_k0,
+        "k1": _s.modified_bessel_k1,
+        "k0e": _s.scaled_modified_bessel_k0,
+        "k1e": _s.scaled_modified_bessel_k1,
+    }
 
     def version(self) -> str:
         return torch.__version__
@@ -49,10 +79,6 @@ class TorchBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return torch.linalg.solve_triangular(L.mT if transpose else L, B, upper=transpose)
 
-    def _special_functions(self):
-        s = torch.special
-        return {"log_ndtr": s.log_ndtr, "ndtr": _ndtr, "erf": s.erf, "gammaln": s.gammaln}
-
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
             return checkpoint(f, *args, use_reentrant=False)
@@ -68,8 +94,3 @@ class TorchBackend(Backend):
             value = f(inputs)
             grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))
-
-
-def _ndtr(x: Array) -> Array:
-    # torch.special.ndtr loses all digits in the left tail; erfc does not
-    return 0.5 * torch.special.erfc(-math.sqrt(0.5) * x)
