@@ -9,6 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
@@ -133,7 +134,7 @@ class HeteroscedasticGaussian(Likelihood):
         return value, pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return Prediction(mu, self._with_common(var))
+        return Prediction(mu, positive_variance(self._with_common(var)))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         values, noise = self._split(y)

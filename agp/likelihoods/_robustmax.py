@@ -9,6 +9,7 @@ from agp.checks import check_whole
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._classes import MultiClass
 from agp.likelihoods._quadrature import nodes_and_weights, root_and_slope
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["RobustMax"]
 
@@ -78,6 +79,10 @@ class RobustMax(MultiClass):
     def _density(self, largest: Array) -> Array:
         return largest * (1.0 - self.epsilon) + (1.0 - largest) * self.epsilon / (self.classes - 1)
 
+    def _density_of_others(self, largest: Array) -> Array:
+        """1 - `_density`, without the cancellation."""
+        return largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
+
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
     ) -> tuple[Array, Pullback]:
@@ -95,8 +100,9 @@ class RobustMax(MultiClass):
         xp = backend_of(mu).xp
         label = xp.zeros_like(mu[:, :1])
         columns = [self._largest(mu, var, self.chosen(label + float(c)))[0] for c in range(self.classes)]
-        p = self._density(xp.stack(columns, axis=-1))
-        return Prediction(p, p * (1.0 - p))
+        largest = xp.stack(columns, axis=-1)
+        p = self._density(largest)
+        return Prediction(p, positive_variance(p * self._density_of_others(largest)))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.chosen(y))[0]))

@@ -11,6 +11,7 @@ from agp.host import generator
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._classes import MultiClass
 from agp.likelihoods._quadrature import log_mean_exp, log_sum_exp, root_and_slope
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["Softmax"]
 
@@ -92,7 +93,9 @@ class Softmax(MultiClass):
         xp = backend_of(mu).xp
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
         p = xp.mean(xp.exp(log_p), axis=0)
-        return Prediction(p, p * (1.0 - p))
+        # the sum of the others: 1 - p would lose the digits of a small one
+        others = p @ (xp.ones((self.classes, self.classes), **like(p)) - xp.eye(self.classes, **like(p)))
+        return Prediction(p, positive_variance(p * others))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
