@@ -1,7 +1,7 @@
 """What every model offers: a bound to train on, and prediction in chunks of bounded memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from agp.backend import Array, Pullback, backend_of, to_numpy
@@ -9,7 +9,7 @@ from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
-from agp.linalg import nonnegative
+from agp.linalg import covariance_with, nonnegative
 from agp.rows import MEMORY, row_ranges, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -126,13 +126,8 @@ class Model(ABC):
         """
         self._check_test_inputs(X)
         posterior = self.conditioned()
-        parts = []
-        for chunk in self._chunks(X, posterior.floats_per_row, memory):
-            moments = posterior.moments(chunk)
-            parts.append(self.likelihood.predict(*moments) if observed else moments)
-        xp = backend_of(X).xp
-        mean, variance = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
-        return Prediction(mean, variance)
+        parts = self._moments(posterior, X, memory)
+        return _joined(self.likelihood.predict(*moments) if observed else Prediction(*moments) for moments in parts)
 
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
@@ -142,10 +137,18 @@ class Model(ABC):
         return backend_of(X).xp.concat(parts, axis=0)
 
     def predict_covariance(self, X: Array, /) -> Array:
-        """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory."""
+        """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
+
+        They are symmetric, and their diagonals are the variances of `predict`, never negative: where rounding has left
+        less there, it is raised. Arguments and errors as `predict`.
+        """
         self._check_test_inputs(X)
         check_finite("X", X)
-        return self.conditioned().covariance(X)
+        return self._joint_covariance(self.conditioned(), X)
+
+    def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
+        variance = _joined(Prediction(*moments) for moments in self._moments(posterior, X, MEMORY)).variance
+        return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
@@ -171,7 +174,7 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        mean, covariance = posterior.mean(X), posterior.covariance(X)
+        mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
         B = backend_of(X)
         xp = B.xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
@@ -204,6 +207,10 @@ class Model(ABC):
         check_like("X", X, name, reference)
         self._check_width(X)
 
+    def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, Array]]:
+        for chunk in self._chunks(X, posterior.floats_per_row, memory):
+            yield posterior.moments(chunk)
+
     def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
         for start, stop in row_ranges(X.shape[0], tile_rows(memory, floats_per_row, X)):
             chunk = X[start:stop, :]
@@ -221,3 +228,10 @@ class Model(ABC):
         if X.shape[1] != reference.shape[1]:
             msg = f"X has {X.shape[1]} columns, {name} has {reference.shape[1]}; they must live in one space."
             raise ValueError(msg)
+
+
+def _joined(parts: Iterable[Prediction]) -> Prediction:
+    """The predictions for consecutive rows as one."""
+    mean, variance = (list(column) for column in zip(*parts, strict=True))
+    xp = backend_of(mean[0]).xp
+    return Prediction(xp.concat(mean, axis=0), xp.concat(variance, axis=0))
