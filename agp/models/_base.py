@@ -10,7 +10,7 @@ from agp.checks import check_finite, check_inputs, check_like, check_parameters,
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
-from agp.rows import MEMORY, row_ranges, tile_rows
+from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
 
@@ -26,6 +26,8 @@ class Conditioned(NamedTuple):
     """X [n, D] -> covariances [P, n, n]."""
     floats_per_row: int
     """Numbers that `moments` holds for each row."""
+    rows_share_work: bool = False
+    """Whether most of the work of `moments` does not depend on the number of rows, so that they come all at once."""
 
 
 class Model(ABC):
@@ -133,7 +135,7 @@ class Model(ABC):
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
         posterior = self.conditioned()
-        parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior.floats_per_row, memory)]
+        parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
     def predict_covariance(self, X: Array, /) -> Array:
@@ -195,7 +197,7 @@ class Model(ABC):
         self.likelihood.check_targets(y)
         posterior = self.conditioned()
         parts, start = [], 0
-        for chunk in self._chunks(X, posterior.floats_per_row, memory):
+        for chunk in self._chunks(X, posterior, memory):
             stop = start + chunk.shape[0]
             parts.append(self.likelihood.predictive_log_density(*posterior.moments(chunk), y[start:stop, :]))
             start = stop
@@ -208,11 +210,12 @@ class Model(ABC):
         self._check_width(X)
 
     def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, Array]]:
-        for chunk in self._chunks(X, posterior.floats_per_row, memory):
+        for chunk in self._chunks(X, posterior, memory):
             yield posterior.moments(chunk)
 
-    def _chunks(self, X: Array, floats_per_row: int, memory: float) -> Iterator[Array]:
-        for start, stop in row_ranges(X.shape[0], tile_rows(memory, floats_per_row, X)):
+    def _chunks(self, X: Array, posterior: Conditioned, memory: float) -> Iterator[Array]:
+        rows_of = rows_within if posterior.rows_share_work else tile_rows
+        for start, stop in row_ranges(X.shape[0], rows_of(memory, posterior.floats_per_row, X)):
             chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
             yield chunk
