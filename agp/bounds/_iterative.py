@@ -31,8 +31,11 @@ class CovarianceSystem(NamedTuple):
     coefficients: int
 
     @classmethod
-    def of(cls, model: Any, X: Array, block_rows: int, /) -> "CovarianceSystem":
-        """From a model with the fields kernel, likelihood, rank, max_iterations and lanczos_steps, and X [N, D]."""
+    def of(cls, model: Any, X: Array, block_rows: int, /, *, rank: int | None = None) -> "CovarianceSystem":
+        """From a model with the fields kernel, likelihood, rank, max_iterations and lanczos_steps, and X [N, D].
+
+        The rank of the preconditioner is the model's unless another one, at most N, is given.
+        """
         B = backend_of(X)
         kernel = tree.with_leaves(model.kernel, {k: B.stop_gradient(x) for k, x in tree.leaves(model.kernel).items()})
         noise = B.stop_gradient(wide(model.likelihood.noise_variance))
@@ -48,9 +51,10 @@ class CovarianceSystem(NamedTuple):
             return kernel(X, B.xp.take(X, i, axis=0))[0]
 
         U = None
-        if model.rank:
+        rank = model.rank if rank is None else rank
+        if rank:
             eps = float(B.xp.finfo(X.dtype).eps)
-            U = pivoted_cholesky(column, wide(kernel.diag(X)[0]), model.rank, precision=eps).U
+            U = pivoted_cholesky(column, wide(kernel.diag(X)[0]), rank, precision=eps).U
         return cls(product, preconditioner(U, noise, X.shape[0]), model.max_iterations, model.lanczos_steps)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:

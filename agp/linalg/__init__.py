@@ -29,7 +29,7 @@ from agp.linalg._triangular import (
     symmetric_from_lower,
     times_lower,
 )
-from agp.linalg._variances import nonnegative
+from agp.linalg._variances import covariance_with, nonnegative
 
 __all__ = [
     "Gap",
@@ -46,6 +46,7 @@ __all__ = [
     "congruence",
     "conjugate_gradients",
     "constant_step",
+    "covariance_with",
     "default_jitter",
     "diagonal",
     "doubling_step",

@@ -11,9 +11,9 @@ from agp.checks import check_finite, check_inputs, check_like, check_parameters,
 from agp.draws import Draws, under
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
+from agp.linalg import covariance_with, nonnegative
 from agp.priors import Priors
-from agp.linalg import nonnegative
-from agp.rows import MEMORY, row_ranges, tile_rows
+from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
 
@@ -31,6 +31,8 @@ class Conditioned(NamedTuple):
     """Numbers that `moments` holds for each row."""
     for_rows: Callable[[int, Array], "Conditioned"] | None = None
     """The same for a chunk X [n, D] whose first row has that number: for predictions by noise that belongs to rows."""
+    rows_share_work: bool = False
+    """Whether most of the work of `moments` does not depend on the number of rows, so that they come all at once."""
 
 
 class Model(ABC):
@@ -151,14 +153,11 @@ class Model(ABC):
             If X has another library, dtype, device or width than the model, or entries that are not finite.
         """
         self._check_test_inputs(X)
-        posterior = self.conditioned(memory=memory)
-        parts = []
-        for chunk, here in self._chunks(X, posterior, memory):
-            moments = here.moments(chunk)
-            parts.append(_mixture(self.likelihood.predict(*moments) if observed else moments, chunk.shape[0]))
-        xp = backend_of(X).xp
-        mean, variance = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
-        return Prediction(mean, variance)
+        posterior, parts = self.conditioned(memory=memory), []
+        for chunk, moments in self._moments(posterior, X, memory):
+            moments = self.likelihood.predict(*moments) if observed else moments
+            parts.append(_mixture(moments, chunk.shape[0]))
+        return _joined(parts)
 
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
@@ -168,10 +167,18 @@ class Model(ABC):
         return backend_of(X).xp.concat(parts, axis=0)
 
     def predict_covariance(self, X: Array, /) -> Array:
-        """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory."""
+        """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
+
+        They are symmetric, and their diagonals are the variances of `predict`, never negative: where rounding has left
+        less there, it is raised. Arguments and errors as `predict`.
+        """
         self._check_test_inputs(X)
         check_finite("X", X)
-        return self.conditioned().covariance(X)
+        return self._joint_covariance(self.conditioned(), X)
+
+    def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
+        variance = _joined(Prediction(*moments) for moments in self._moments(posterior, X, MEMORY)).variance
+        return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
@@ -197,7 +204,7 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        mean, covariance = posterior.mean(X), posterior.covariance(X)
+        mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
         xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
@@ -217,9 +224,8 @@ class Model(ABC):
         self.likelihood.check_targets(y)
         posterior = self.conditioned(memory=memory)
         parts, start = [], 0
-        for chunk, here in self._chunks(X, posterior, memory):
+        for chunk, (mu, var) in self._moments(posterior, X, memory):
             stop = start + chunk.shape[0]
-            mu, var = here.moments(chunk)
             targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
             parts.append(_log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
             start = stop
@@ -231,8 +237,14 @@ class Model(ABC):
         check_like("X", X, name, reference)
         self._check_width(X)
 
+    def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, tuple[Array, Array]]]:
+        """The chunks of X, and the marginals there."""
+        for chunk, here in self._chunks(X, posterior, memory):
+            yield chunk, here.moments(chunk)
+
     def _chunks(self, X: Array, posterior: Conditioned, memory: float) -> Iterator[tuple[Array, Conditioned]]:
-        for start, stop in row_ranges(X.shape[0], tile_rows(memory, posterior.floats_per_row, X)):
+        rows_of = rows_within if posterior.rows_share_work else tile_rows
+        for start, stop in row_ranges(X.shape[0], rows_of(memory, posterior.floats_per_row, X)):
             chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
             yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
@@ -247,6 +259,13 @@ class Model(ABC):
         if X.shape[1] != self.width:
             msg = f"X has {X.shape[1]} columns, {self._reference()[0]} has {self.width}; they must live in one space."
             raise ValueError(msg)
+
+
+def _joined(parts: list[tuple[Array, Array]]) -> Prediction:
+    """The predictions for consecutive rows as one."""
+    mean, variance = (list(column) for column in zip(*parts, strict=True))
+    xp = backend_of(mean[0]).xp
+    return Prediction(xp.concat(mean, axis=0), xp.concat(variance, axis=0))
 
 
 # -- mixtures of Gaussians, whose S parts [S N, P] stand sample after sample ------------------------------------------

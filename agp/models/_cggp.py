@@ -12,12 +12,12 @@ from agp.checks import check_whole
 from agp.draws import Draws
 from agp.host import generator
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
-from agp.models._regression import Regression, check_without_white, gaussian_only
-from agp.leaves import copied
+from agp.models._regression import Regression, check_without_white, exact_posterior, gaussian_only
 from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, rows_within, tile_rows
@@ -26,6 +26,10 @@ __all__ = ["CGGP"]
 
 RANK = 15
 """The rank of the preconditioner where the user does not say."""
+PREDICTION_RANK = 256
+"""That for the predictions: with many right-hand sides it repays its cost."""
+PRECONDITIONER_COPIES = 16
+"""So many numbers it takes at its making for each row and unit of rank."""
 
 
 @tree.model
@@ -38,9 +42,10 @@ class CGGP(Regression):
     Lanczos quadrature. The probes of a step depend on the seed of the training and the step. `bound` without draws uses
     one fixed set of probes: an estimate with a constant error, the same on every backend, not a bound.
 
-    Predictions solve for the mean once, and for the variances by one system for each test input. Solves that are not
-    exact make variances larger than those of `GPR`, by about the relative residual; they do not otherwise show in the
-    variance.
+    Where K fits, predictions are those of `GPR`, by its Cholesky factor, which costs less than the iteration unless
+    there are few test inputs. Elsewhere they solve for the mean once, and for the variances by one system for each test
+    input, with a preconditioner of rank 256 if the memory allows. Solves that are not exact make variances larger than
+    those of `GPR`, by about the relative residual; they do not otherwise show in the variance.
 
     Parameters
     ----------
@@ -51,7 +56,7 @@ class CGGP(Regression):
     mean_function, priors
         As `SVGP`.
     rank
-        Of the preconditioner, a partial pivoted Cholesky factorisation; 0 for none.
+        Of the preconditioner, a partial pivoted Cholesky factorisation; 0 for none. Predictions may take a higher one.
     probes
         Random vectors for each step.
     tolerance
@@ -178,9 +183,13 @@ class CGGP(Regression):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        rows = self._block_rows(memory)
+        return exact_posterior(self) if rows == self.X.shape[0] else self._by_iteration(rows, memory)
+
+    def _by_iteration(self, rows: int, memory: float) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype = self.X.dtype
-        system = CovarianceSystem.of(self, self.X, self._block_rows(MEMORY))
+        system = CovarianceSystem.of(self, self.X, rows, rank=self._prediction_rank(memory))
         residual = wide(self.y - self.mean_function(self.X)[0])
         weights = xp.astype(system.solve(residual, self.prediction_tolerance).x, dtype)
         N, P = self.y.shape
@@ -199,9 +208,14 @@ class CGGP(Regression):
 
         def covariance(X: Array) -> Array:
             Kfs, solution = solved(X)
-            reduction = Kfs.mT @ solution
-            full = self.kernel(X)[0] - 0.5 * (reduction + reduction.mT)
+            full = self.kernel(X)[0] - Kfs.mT @ solution
             return xp.broadcast_to(full, (P, *full.shape))
 
         # the covariances, and in float64 the vectors of the iteration
-        return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 20))
+        floats = N * (self.kernel.floats_per_entry + 20)
+        return Conditioned(mean, moments, covariance, floats_per_row=floats, rows_share_work=True)
+
+    def _prediction_rank(self, memory: float) -> int:
+        """That of the preconditioner of predictions, whose systems are many: what it costs is paid once."""
+        fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
+        return max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0

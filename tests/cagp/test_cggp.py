@@ -12,6 +12,7 @@ from agp import CGGP, GPR, Matern32, RepairWarning, tree
 from agp.backend import get_backend
 from agp.batch import Batch
 from agp.gradient import gradient_of
+from agp.linalg import conjugate_gradients
 from agp.updates import Adam
 
 ROWS = 30
@@ -171,7 +172,14 @@ def test_predictions_are_those_of_the_exact_gp(backend, monkeypatch):
     assert_close(backend.numpy(variance), expected.variance, 1e-8)
 
 
-def test_the_tolerance_bounds_the_error_and_variances_are_never_too_small():
+@pytest.fixture
+def in_tiles(monkeypatch):
+    """A memory in which K does not fit, so that predictions solve by iteration, with the preconditioner of training."""
+    monkeypatch.setattr(CGGP, "_block_rows", lambda _self, _memory: 7)
+    monkeypatch.setattr("agp.models._cggp.PREDICTION_RANK", 0)
+
+
+def test_the_tolerance_bounds_the_error_and_variances_are_never_too_small(in_tiles):
     model, exact, X, _ = models(prediction_tolerance=1e-2)
     there = X + 0.3
     expected = exact.predict(there)
@@ -184,7 +192,7 @@ def test_the_tolerance_bounds_the_error_and_variances_are_never_too_small():
     assert_close(tight.variance, expected.variance, 1e-4)
 
 
-def test_covariances_samples_and_densities_are_those_of_the_exact_gp():
+def test_covariances_samples_and_densities_are_those_of_the_exact_gp(tiles):
     model, exact, X, y = models(prediction_tolerance=1e-12)
     there = X[:6] + 0.3
     assert_close(model.predict_covariance(there), exact.predict_covariance(there), 1e-9)
@@ -193,7 +201,38 @@ def test_covariances_samples_and_densities_are_those_of_the_exact_gp():
     assert model.sample(there, 3).shape == (3, 6, 2)
 
 
-def test_the_mean_after_few_iterations_is_that_of_a_projection_on_the_krylov_space():
+def test_predictions_where_the_matrix_fits_take_no_iteration(monkeypatch):
+    monkeypatch.setattr("agp.bounds._iterative.conjugate_gradients", None)
+    model, exact, X, _ = models()
+    for found, expected in zip(model.predict(X + 0.3), exact.predict(X + 0.3), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kernel", [agp.RBF(1.0, 0.8), Matern32(1.0, 0.8)])
+def test_predictions_in_tiles_take_few_iterations_and_few_passes(kernel, monkeypatch):
+    X, y = toy_data(400)
+    parts = {"kernel": kernel, "likelihood": agp.Gaussian(0.01)}
+    model, there = CGGP.from_data(X, y, **parts), X[:50] + 0.3
+    monkeypatch.setattr(CGGP, "_block_rows", lambda _self, _memory: 100)
+    iterations = []
+
+    def counted(*args, **options):
+        iterations.append(conjugate_gradients(*args, **options))
+        return iterations[-1]
+
+    monkeypatch.setattr("agp.bounds._iterative.conjugate_gradients", counted)
+    mean, variance = model.predict(there)
+    expected = GPR.from_data(X, y, **parts).predict(there)
+    assert_close(mean, expected.mean, 1e-5)
+    assert_close(variance, expected.variance, 1e-5)
+    assert len(iterations) == 2  # for the mean, and for all variances together
+    assert max(float(found.iterations) for found in iterations) <= 10.0
+    monkeypatch.setattr("agp.models._cggp.PREDICTION_RANK", 0)
+    model.predict(there)
+    assert max(float(found.iterations) for found in iterations) > 25.0  # so the limit above means something
+
+
+def test_the_mean_after_few_iterations_is_that_of_a_projection_on_the_krylov_space(in_tiles):
     # what a computation-aware GP with these actions has for its mean
     model, _, X, y = models(outputs=1, rank=0, max_iterations=4)
     A = model.kernel(X)[0] + 0.1 * np.eye(ROWS)
