@@ -4,20 +4,20 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.special
 
 import agp
 from agp import posteriors, tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
-from agp.constraints import POSITIVE
-from agp.kernels import RBF, Linear, Matern32
-from agp.kernels._stationary import Stationary, safe_sqrt
+from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from agp.linalg import add_jitter
 from agp.means import ConstantMean, LinearMean, ZeroMean
@@ -144,40 +144,7 @@ class Case:
         assert left_out.keys() & self.seen == set()
 
 
-# -- kernels that only the tests have, to meet files written for them -------------------------------------------------
-
-
-@tree.model
-class Matern12(Stationary):
-    """exp(-r)."""
-
-    variance: Any = tree.param(POSITIVE, default=None)
-    lengthscale: Any = tree.param(POSITIVE, default=None)
-
-    def profile(self, r2):
-        xp = backend_of(r2).xp
-        r = safe_sqrt(r2)
-        decay = xp.exp(-r)
-        positive = r > 0.0
-        return decay, lambda: xp.where(positive, -0.5 * decay / xp.where(positive, r, xp.ones_like(r)), 0.0 * r)
-
-
-@tree.model
-class Matern52(Stationary):
-    """(1 + sqrt(5) r + 5 r2 / 3) exp(-sqrt(5) r), with `extra` added to k(x, x) as some peers add their jitter."""
-
-    variance: Any = tree.param(POSITIVE, default=None)
-    lengthscale: Any = tree.param(POSITIVE, default=None)
-    extra: float = 0.0
-
-    def profile(self, r2):
-        scaled = 5.0**0.5 * safe_sqrt(r2)
-        decay = backend_of(r2).xp.exp(-scaled)
-        return (1.0 + scaled + 5.0 / 3.0 * r2) * decay, lambda: -5.0 / 6.0 * (1.0 + scaled) * decay
-
-    def diag(self, X):
-        value, pullback = super().diag(X)
-        return value + self.extra, pullback
+# -- what a stored file was written for --------------------------------------------------------------------------------
 
 
 @tree.model
@@ -204,17 +171,14 @@ class PeerProbit(Bernoulli):
         return value, pullback
 
 
-KERNELS_BY_FORMULA = {
-    "SquaredExponential": RBF,
-    "SharedIndependent(SquaredExponential": RBF,
-    "ScaleKernel(rbf": RBF,
-    "gpr_rbf_white": RBF,
-    "Matern32": Matern32,
-    "gpr_matern32_white": Matern32,
-    "Matern52": Matern52,
-    "ScaleKernel(matern52": Matern52,
-    "Matern12": Matern12,
+KERNELS_BY_NAME = {
+    "squaredexponential": RBF,
+    "rbf": RBF,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
 }
+"""The stationary kernels that files name, in small letters."""
 
 
 def mean_of(case: Case) -> Any:
@@ -230,12 +194,20 @@ MEAN_GRADIENTS = {
 }
 
 
+def stationary_of(case: Case) -> type:
+    """The class of the stationary kernel that a stored file names, the only one of its formula."""
+    words = re.findall(r"[a-z]+[0-9]*", case.meta["kernel"].lower())
+    (name,) = [word for word in words if word in KERNELS_BY_NAME]
+    return KERNELS_BY_NAME[name]
+
+
 def kernel_of(case: Case) -> Any:
     """The kernel that a stored file was written for."""
-    if case.given("linear_variance"):
-        return RBF(case.array("variance"), case.array("lengthscales")) + Linear(case.array("linear_variance"))
-    cls = next(cls for start, cls in KERNELS_BY_FORMULA.items() if case.meta["kernel"].startswith(start))
-    return cls(case.array("variance"), case.array("lengthscales"))
+    kernel = stationary_of(case)(case.array("variance"), case.array("lengthscales"))
+    if "+ Linear(" in case.meta["kernel"]:
+        return kernel + Linear(case.array("linear_variance"))
+    assert not case.given("linear_variance")
+    return kernel
 
 
 def likelihood_of(case: Case, points: int = 20) -> Any:
@@ -255,6 +227,13 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     if case.meta["peer"] == "GPyTorch":
         return PeerProbit(points=points)
     return Bernoulli(squash=0.0 if name == "bernoulli_pure" else 1e-3, points=points)
+
+
+def probit_by_nodes(mean: np.ndarray, var: np.ndarray, points: int = 20) -> np.ndarray:
+    """E[Phi(f)] over f ~ N(mean, var) by Gauss-Hermite quadrature, as GPflow forms it for the pure probit."""
+    nodes, weights = np.polynomial.hermite.hermgauss(points)
+    f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
+    return scipy.special.ndtr(f) @ weights / math.sqrt(math.pi)
 
 
 # -- models: how they are put together, and where they hold what ------------------------------------------------------

@@ -29,10 +29,10 @@ FILES = [
 def test_iterates(file, backend):
     case = Case(file, backend)
     X, y = case.array("X"), case.array("Y")
-    posterior = (Marginal if "unwhite" in file else Whitened)(case.array("q_mu"), case.array("q_sqrt"))
+    posterior = (Whitened if case.meta["whiten"] else Marginal)(case.array("q_mu"), case.array("q_sqrt"))
     start = svgp(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
     batch = Batch(X, y, float(case.host("num_data")) / X.shape[0])
-    coordinates = "root" if file.endswith("xisqrtmeanvar") else "natural"
+    coordinates = "root" if "XiSqrtMeanVar()" in case.meta["call"] else "natural"
     for i, gamma in enumerate(case.host("gammas")):
         update = NaturalGradient(float(gamma), coordinates)
         model, state = start, update.init(start)
