@@ -95,6 +95,10 @@ def train(
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
             run.save()
         result = run.result()
+        if result.repairs:
+            first = f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}"
+            warnings.warn(first, RepairWarning, stacklevel=2)
+        return result
     except KeyboardInterrupt as interrupt:
         so_far, trouble = run.rescue()
         raise _noted(Interrupted(so_far), trouble) from interrupt
@@ -108,11 +112,6 @@ def train(
         if isinstance(trouble, CheckpointError):
             raise trouble from error
         raise
-    if result.repairs:
-        warnings.warn(
-            f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}", RepairWarning, stacklevel=2
-        )
-    return result
 
 
 def _noted(error: Any, trouble: Exception | None) -> Any:
