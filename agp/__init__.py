@@ -23,7 +23,14 @@ from agp import (
 )
 from agp.actions import BlockActions, DenseActions, FixedActions
 from agp.backend import backend_of, get_backend, known_backends, to_numpy
-from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.errors import (
+    BackendError,
+    CheckpointError,
+    Interrupted,
+    NonFiniteError,
+    NotPositiveDefiniteError,
+    RepairWarning,
+)
 from agp.gradient import value_and_gradient
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
@@ -63,6 +70,7 @@ __all__ = [
     "Bernoulli",
     "BlockActions",
     "CaGP",
+    "CheckpointError",
     "Constant",
     "ConstantMean",
     "DenseActions",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of

@@ -252,7 +252,7 @@ def test_variational_em_learns(tmp_path):
     updates = [Repeat(SiteStep(0.8), 4), Repeat(Adam(0.05), 5)]
     result = train(start, X, y, steps=10, updates=updates)
     assert float(result.model.bound(X, y)[0]) > float(stepped(start, X, y, 0.8, 8).bound(X, y)[0]) + 0.5
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     train(start, X, y, steps=4, updates=updates, checkpoint=path)
     resumed = train(start, X, y, steps=10, updates=updates, checkpoint=path)
     for name, x in named(result.model).items():

@@ -96,8 +96,8 @@ def test_training_raises_the_bound_and_resumes(tmp_path, backend):
     model = SGPR.from_data(X, y, num_inducing=6)
     whole = train(model, X, y, steps=20)
     assert whole.trace["bound"][-1] > whole.trace["bound"][0] + 1.0
-    train(model, X, y, steps=20, checkpoint=tmp_path / "whole.npz", callbacks=[lambda seen: seen.step == 7])
-    resumed = train(model, X, y, steps=20, checkpoint=tmp_path / "whole.npz")
+    train(model, X, y, steps=20, checkpoint=tmp_path / "whole.safetensors", callbacks=[lambda seen: seen.step == 7])
+    resumed = train(model, X, y, steps=20, checkpoint=tmp_path / "whole.safetensors")
     for name, leaf in named(whole.model).items():
         assert_close(backend.numpy(named(resumed.model)[name]), backend.numpy(leaf), 1e-9, name)
 

@@ -233,11 +233,11 @@ def test_the_map_is_stationary():
 
 def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
     model, X, y = problem("gpr", PRIORS)
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     expected = train(model, X, y, steps=4, updates=[Adam(0.1)])
     train(model, X, y, steps=2, updates=[Adam(0.1)], checkpoint=path)
     other = with_priors(GPR.from_data(X, y), PRIORS | {"kernel.*": Gamma(2.0, 1.6)})
-    with pytest.raises(ValueError, match=r"run\.npz was written by a run with model="):
+    with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with model="):
         train(other, X, y, steps=4, updates=[Adam(0.1)], checkpoint=path)
     assert train(model, X, y, steps=4, updates=[Adam(0.1)], checkpoint=path).trace == expected.trace
 

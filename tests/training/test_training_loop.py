@@ -345,7 +345,7 @@ def test_data_of_another_width_are_refused():
 def test_checkpoint_intervals_that_are_not_positive_are_refused(every, tmp_path):
     X, y = data()
     with pytest.raises(ValueError, match=f"checkpoint_every is {every}"):
-        train(sparse(X, y), X, y, steps=1, checkpoint=tmp_path / "run.npz", checkpoint_every=every)
+        train(sparse(X, y), X, y, steps=1, checkpoint=tmp_path / "run.safetensors", checkpoint_every=every)
 
 
 def test_full_batches_are_the_data_as_they_are():

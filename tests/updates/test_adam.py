@@ -262,7 +262,7 @@ def test_a_plateau_resumes_to_the_same_bits(library, tmp_path):
     options = {"steps": 12, "batch_size": 4, "updates": [PLATEAUS]}
     expected = train(model, X, y, **options)
     for stop in (1, 3, 7, 9):
-        path = tmp_path / f"{stop}.npz"
+        path = tmp_path / f"{stop}.safetensors"
         train(model, X, y, **options, checkpoint=path, callbacks=[lambda progress, stop=stop: progress.step == stop])
         resumed = train(model, X, y, **options, checkpoint=path)
         assert resumed.trace == expected.trace
