@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like, row_blocks
 from agp.batch import Batch
 from agp.bounds import white_site_sums
 from agp.inducing import How, Inducing
@@ -20,7 +20,7 @@ from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Sums, Tied, natural_state
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse, SparsePrior, started_prior
-from agp.rows import MEMORY, blocks_of, tile_rows
+from agp.rows import MEMORY, tile_rows
 
 __all__ = ["TSVGP"]
 
@@ -142,7 +142,7 @@ class TSVGP(SiteModel, SparsePrior):
         factor = process.factorise()[0]
         rows = tile_rows(memory, self._floats_per_row, batch.X)
         xp = backend_of(shift).xp
-        parts = [process.project(factor, X)[0] for (X,) in blocks_of(rows, batch.X)]
+        parts = [process.project(factor, X)[0] for X in row_blocks(batch.X, rows)]
         mu, var = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
 
         def allowed(change: Array) -> Array:
