@@ -32,10 +32,10 @@ from agp.errors import (
     RepairWarning,
 )
 from agp.gradient import value_and_gradient
+from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.inducing import Patches, Points, Together
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     Dual,

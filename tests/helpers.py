@@ -14,15 +14,17 @@ import numpy as np
 import scipy.special
 
 import agp
-from agp import posteriors, tree
+from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
+from agp.inducing import Points
 from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from agp.linalg import add_jitter
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP
+from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, Variational
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.processes import Sparse
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -245,23 +247,22 @@ HOLDERS = ("process.", "inducing.")
 """Parts of a model that short names leave out."""
 
 
+def sparse(kernel: Any, posterior: Any, Z: Any, jitter: float | None = None, mean_function: Any = None) -> Sparse:
+    """A sparse process of these parts as they are."""
+    mean_function = ZeroMean() if mean_function is None else mean_function
+    return Sparse(kernel=kernel, inducing=Points(Z), posterior=posterior, mean_function=mean_function, jitter=jitter)
+
+
 def svgp(
     kernel: Any, likelihood: Any, posterior: Any, Z: Any, jitter: float | None = None, mean_function: Any = None
 ) -> SVGP:
     """A sparse variational GP of these parts as they are."""
-    return SVGP(
-        kernel=kernel,
-        likelihood=likelihood,
-        posterior=posterior,
-        Z=Z,
-        jitter=jitter,
-        mean_function=ZeroMean() if mean_function is None else mean_function,
-    )
+    return SVGP(process=sparse(kernel, posterior, Z, jitter, mean_function), likelihood=likelihood)
 
 
 def solvegp(kernel: Any, likelihood: Any, posterior: Any, Z: Any, jitter: float | None = None) -> SOLVEGP:
     """The same with a q(u) of groups; Z is that of all groups."""
-    return SOLVEGP(kernel=kernel, likelihood=likelihood, posterior=posterior, Z=Z, jitter=jitter)
+    return SOLVEGP(process=sparse(kernel, posterior, Z, jitter), likelihood=likelihood)
 
 
 def sgpr(
@@ -271,7 +272,7 @@ def sgpr(
     return SGPR(
         kernel=kernel,
         likelihood=likelihood,
-        Z=Z,
+        inducing=Points(Z),
         X=X,
         y=y,
         jitter=jitter,
@@ -281,16 +282,15 @@ def sgpr(
 
 def solvegpr(kernel: Any, likelihood: Any, Z: Any, X: Any, y: Any, **settings: Any) -> SOLVEGPR:
     """Sparse regression with groups of inducing inputs; settings: `sizes`, `second`, `tight`, `jitter`, ..."""
-    return SOLVEGPR(kernel=kernel, likelihood=likelihood, Z=Z, X=X, y=y, **settings)
+    return SOLVEGPR(kernel=kernel, likelihood=likelihood, inducing=Points(Z), X=X, y=y, **settings)
 
 
 def tsvgp(
     kernel: Any, likelihood: Any, Z: Any, X: Any, shift: Any, precision: Any, jitter: float | None = None
 ) -> TSVGP:
     """A sparse model with these sites of each datum."""
-    return TSVGP(
-        kernel=kernel, likelihood=likelihood, Z=Z, X=X, site_shift=shift, site_precision=precision, jitter=jitter
-    )
+    sites = {"site_shift": shift, "site_precision": precision}
+    return TSVGP(kernel=kernel, likelihood=likelihood, inducing=Points(Z), X=X, jitter=jitter, **sites)
 
 
 def tvgp(kernel: Any, likelihood: Any, X: Any, shift: Any, precision: Any) -> TVGP:
@@ -306,17 +306,22 @@ def gpr(kernel: Any, likelihood: Any, X: Any, y: Any, mean_function: Any = None)
 
 def process(model: Any) -> Any:
     """What holds kernel, mean function, jitter and (where there is one) q(u), of a model or of a gradient like it."""
-    return model
+    return model.process if isinstance(model, Variational) else model
 
 
 def inducing_inputs(model: Any) -> Any:
     """Z of a sparse model or of a gradient like it."""
-    return process(model).Z
+    return process(model).inducing.Z
 
 
 def replaced(model: Any, **parts: Any) -> Any:
-    """The model with other parts, wherever it holds them."""
-    return dataclasses.replace(model, **parts)
+    """The model with other parts, wherever it holds them; Z takes all inducing inputs."""
+    if "Z" in parts:
+        parts["inducing"] = Points(parts.pop("Z"))
+    if not isinstance(model, Variational):
+        return dataclasses.replace(model, **parts)
+    own = {name: parts.pop(name) for name in ("likelihood", "priors") if name in parts}
+    return dataclasses.replace(model, process=dataclasses.replace(model.process, **parts), **own)
 
 
 def prior_covariance(kernel: Any, Z: Any, jitter: float | None = None) -> Any:
@@ -326,12 +331,22 @@ def prior_covariance(kernel: Any, Z: Any, jitter: float | None = None) -> Any:
 
 def inducing_covariance(model: Any) -> Any:
     """Kuu of a sparse model."""
-    return posteriors.inducing_covariance(process(model))[0]
+    return process(model).inducing_covariance()[0]
 
 
 def marginals(model: Any, X: Any) -> tuple[tuple, Callable[..., tuple]]:
-    """(mu, var, KL) of a model at X, and the pullback of their cotangents to (process, X)."""
-    return posteriors.marginals(process(model), X)
+    """(mu, var, KL) of a model or a process at X, and the pullback of their cotangents to (process, X)."""
+    held = process(model)
+    factor, pull_factor = held.factorise()
+    (mu, var), pull_project = held.project(factor, X)
+    kl, pull_kl = held.kl_divergence(factor)
+
+    def pullback(mu_bar: Any, var_bar: Any, kl_bar: Any) -> tuple[Any, Any]:
+        bar, factor_bar, X_bar = pull_project(mu_bar, var_bar)
+        kl_own, kl_factor = pull_kl(kl_bar)
+        return tree.add(tree.add(bar, kl_own), pull_factor(tree.add(factor_bar, kl_factor))), X_bar
+
+    return (mu, var, kl), pullback
 
 
 def short_name(name: str) -> str:

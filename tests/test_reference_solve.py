@@ -16,7 +16,7 @@ from helpers import (
     svgp,
 )
 
-from agp.posteriors import Marginal, Orthogonal, Whitened, factorise
+from agp.posteriors import Marginal, Orthogonal, Whitened
 
 FILES = [
     "solvegp_unwhite_gaussian",

@@ -20,7 +20,7 @@ from helpers import (
     svgp,
 )
 
-from agp.bounds import blocked_elbo
+from agp.bounds import elbo
 from agp.kernels import White
 from agp.posteriors import Marginal, Whitened
 
@@ -222,5 +222,5 @@ def test_blocked_bound_of_all_data(file, backend):
     case = Case(file, backend)
     model = _model(case)
     X, Y = case.array("X"), case.array("Y")
-    found = backend.numpy(blocked_elbo(model, X, Y, block_rows=7)[0])
+    found = backend.numpy(elbo(model, X, Y, block_rows=7)[0])
     assert abs(found - (case.out("sum_var_exp") - case.out("kl"))) <= 1e-9 * abs(case.out("elbo"))

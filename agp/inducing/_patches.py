@@ -134,7 +134,9 @@ class Patches(Inducing):
                 one_bar, patch_bar, all_bar = pull(xp.reshape(w[:, None, None] * (row * w)[None, ...], (Q, N * Q)))
                 kernel_bar, every_bar = tree.add(kernel_bar, one_bar), tree.add(every_bar, all_bar)
                 patches_bar.append(patch_bar)
-                w_bar = w_bar + xp.sum(half * (row * w), axis=(1, 2)) + xp.sum(half * row * w[:, None, None], axis=(0, 1))
+                w_bar = (
+                    w_bar + xp.sum(half * (row * w), axis=(1, 2)) + xp.sum(half * row * w[:, None, None], axis=(0, 1))
+                )
             total = xp.stack(patches_bar) + xp.reshape(every_bar, patches.shape)
             own = tree.add(own, tree.cotangent(self, **self._weights_bar(w_bar)))
             return own, kernel_bar, tree.add(X_bar, pull_patches(total))
@@ -191,7 +193,9 @@ class Patches(Inducing):
     ) -> tuple[Self, Kernel]:
         check_inputs("X", X)
         if X.shape[1] != self.width:
-            msg = f"X has {X.shape[1]} columns, but images of {self.image[0]} x {self.image[1]} pixels have {self.width}."
+            msg = (
+                f"X has {X.shape[1]} columns, but images of {self.image[0]} x {self.image[1]} pixels have {self.width}."
+            )
             raise ValueError(msg)
         B = backend_of(X)
         order = generator(seed, 7).permutation(X.shape[0])[:IMAGES]

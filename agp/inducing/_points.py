@@ -85,7 +85,9 @@ class Points(Inducing):
         return type(self)(Z, Z_unit=column_spreads(X)), kernel
 
 
-def chosen_rows(X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int) -> Array:
+def chosen_rows(
+    X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int
+) -> Array:
     """The given inducing inputs, checked and copied, or as many as wanted, chosen among the rows X [N, D].
 
     Raises

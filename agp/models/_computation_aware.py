@@ -10,6 +10,7 @@ from agp.backend import Array, Pullback, backend_of, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
@@ -24,7 +25,6 @@ from agp.models._actions import (
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, gaussian_only
-from agp.leaves import copied
 from agp.models._start import started, started_model
 from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors

@@ -11,8 +11,8 @@ from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models._start import observed, started_model
 from agp.models._variational import Variational
-from agp.processes import Process, Sparse
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Process, Sparse
 
 __all__ = ["SVGP"]
 

@@ -82,7 +82,9 @@ class TVGP(SiteModel):
         Kff, pull_kernel = self.kernel(X)
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)
         h, pull_mean = self.mean_function(X)
-        ell, pull_likelihood = self.likelihood.expected_log_density(mu + h, var, batch.y, below("likelihood", batch.draws).by_row or None)
+        ell, pull_likelihood = self.likelihood.expected_log_density(
+            mu + h, var, batch.y, below("likelihood", batch.draws).by_row or None
+        )
         xp = backend_of(X).xp
 
         def pullback(bar=1.0):

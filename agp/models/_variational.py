@@ -3,11 +3,10 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, placed
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
 from agp.draws import Draws, below, under, union
-from agp.host import generator
 from agp.likelihoods import Likelihood
 from agp.models._base import Conditioned, Model
 from agp.posteriors import SiteGradients

@@ -180,7 +180,9 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
                 parts[i], info = dual.site_step(SiteGradients(factor, sums), rate, clip=clip)
                 infos.append(info)
         xp = backend_of(found.factor.Lu).xp
-        return type(self)(tuple(parts), self.sizes), {k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]}
+        return type(self)(tuple(parts), self.sizes), {
+            k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]
+        }
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:

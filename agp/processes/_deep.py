@@ -156,7 +156,9 @@ class Deep(Process):
         for i, layer in enumerate(self.layers):
             layer.check()
             if i + 1 < len(self.layers) and any(node.has_sites for node in tree.nodes(layer, SiteHolder).values()):
-                msg = f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
+                msg = (
+                    f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
+                )
                 raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

@@ -53,7 +53,9 @@ class Stack(Process):
         found = [part.factorise() for part in self.parts]
 
         def pullback(factor_bar):
-            return tree.cotangent(self, parts=tuple(pull(bar) for (_, pull), bar in zip(found, factor_bar, strict=True)))
+            return tree.cotangent(
+                self, parts=tuple(pull(bar) for (_, pull), bar in zip(found, factor_bar, strict=True))
+            )
 
         return tuple(factor for factor, _ in found), pullback
 

@@ -20,8 +20,8 @@ from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import GradientMode, gradient_of
 from agp.host import generator
-from agp.linalg import recorded_repairs
 from agp.leaves import detached
+from agp.linalg import recorded_repairs
 from agp.models import valid_data
 from agp.rows import MEMORY
 from agp.training._progress import progress_bar

@@ -10,8 +10,8 @@ from typing import Any
 from agp.backend import Array
 from agp.checks import check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError, RepairWarning
-from agp.linalg import recorded_repairs
 from agp.leaves import detached
+from agp.linalg import recorded_repairs
 from agp.models import valid_data
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar

@@ -13,6 +13,7 @@ from agp.updates._schedules import Rate, rate_at
 
 __all__ = ["NaturalGradient", "check_step", "posterior_names", "zero_like"]
 
+
 @dataclass(frozen=True)
 class NaturalGradient:
     """A step of q(u) along the natural gradient of the bound, with mean m and covariance S = C C^T for each output.

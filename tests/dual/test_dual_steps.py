@@ -134,7 +134,7 @@ def test_negative_curvature_is_taken_while_q_stays_proper(storage):
 
 
 def _with(likelihood, storage, X, y):
-    from agp.models._start import placed
+    from agp.leaves import placed
 
     return dataclasses.replace(blank(storage, X, y, "gaussian"), likelihood=placed(likelihood, X))
 
