@@ -14,6 +14,8 @@ from agp.io import REMEDY, load_checkpoint, named_arrays
 
 __all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "written"]
 
+MORE = 2**30
+"""Bytes that a file may have beside leaves and states: traces above all."""
 SHOWN = 2000
 """Characters of a foreign fact that a message repeats."""
 
@@ -71,7 +73,8 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
         If the file is no checkpoint of a run, or one of another run, or has leaves, states or counts that no run
         with this model and these updates can have.
     """
-    arrays, meta = load_checkpoint(path)
+    expected = named_arrays(tree.leaves(model))
+    arrays, meta = load_checkpoint(path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MORE)
     if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
         msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
         raise ValueError(msg)
@@ -80,6 +83,7 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
     if found.keys() != states.keys():
         msg = f"{path} was written by a run with other updates, or other frozen leaves; use the same ones."
         raise ValueError(msg)
+    _check_arrays(path, "the leaf", leaves, expected)
     _check_leaves(path, leaves, model)
     _check_arrays(path, "the state", found, states)
     if broken := not_finite(found, states):
@@ -122,7 +126,6 @@ def _check_arrays(path: Path, what: str, saved: dict[str, Any], expected: dict[s
 
 
 def _check_leaves(path: Path, saved: dict[str, Any], model: Any) -> None:
-    _check_arrays(path, "the leaf", saved, named_arrays(tree.leaves(model)))
     if broken := not_finite(saved, {}):
         _refuse(path, f"the leaf {broken[0]} has NaN or infinite entries")
     for leaf in tree.describe(tree.with_leaves(model, saved)):
