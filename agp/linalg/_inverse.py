@@ -155,9 +155,9 @@ def inverse_factor(
     step
         The rule for the step size; its count starts at zero in each call.
     patience
-        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L): the floor of
-        the precision is reached. Close to the solution an improvement is to halve the residual. A shorter step counts by
-        its length, so that the small steps with which a schedule begins do not use the patience up.
+        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L), or, close to
+        the solution, do not halve the residual: the floor of the precision is reached. A shorter step counts by its
+        length, so that the small steps with which a schedule begins do not use the patience up.
     vector
         `InverseFactor.vector` of the previous call.
     gap
