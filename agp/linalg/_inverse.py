@@ -155,9 +155,9 @@ def inverse_factor(
     step
         The rule for the step size; its count starts at zero in each call.
     patience
-        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L): the floor of
-        the precision is reached. A shorter step counts by its length, so that the small steps with which a schedule
-        begins do not use the patience up.
+        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L), or, close to
+        the solution, do not halve the residual: the floor of the precision is reached. A shorter step counts by its
+        length, so that the small steps with which a schedule begins do not use the patience up.
     vector
         `InverseFactor.vector` of the previous call.
     gap
@@ -220,7 +220,12 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     near = c.residual * math.sqrt(A.shape[-1]) < BASIN
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))
     measured = xp.where(accept, residual if gap is None else gap(A, L_new, B_new), c.gap)
-    improved = (measured < c.best) | (merit < c.merit - rounding)
+    wanted, falls = c.best, merit < c.merit - rounding
+    if gap is None:
+        # There a unit step does far more than halve the residual, until it wanders on the floor of the precision. So
+        # does the merit, by more than its rounding if A is badly conditioned.
+        wanted, falls = xp.where(near, 0.5 * wanted, wanted), falls & ~near
+    improved = (measured < wanted) | falls
     spent = xp.where(accept, xp.minimum(gamma, xp.ones_like(gamma)), xp.ones_like(gamma))
     return _Carry(
         count=c.count + 1.0,
@@ -229,7 +234,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
         merit=xp.where(accept, merit, c.merit),
         residual=xp.where(accept, residual, c.residual),
         gap=measured,
-        best=xp.where(measured < c.best, measured, c.best),
+        best=xp.where(measured < wanted, measured, c.best),
         stale=xp.where(improved, xp.zeros_like(c.stale), c.stale + spent),
         damping=xp.where(accept, xp.ones_like(c.damping), 0.5 * c.damping),
         vector=xp.where(xp.isfinite(eigenvalue), vector, c.vector),

@@ -205,7 +205,8 @@ class DualInverseFree(InverseFactored, SiteHolder):
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
         tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
-        found = {name: self.inverted(Kuu, name, tolerance=tolerance) for name in self.inverse_factors}
+        settings = {"tolerance": tolerance, "patience": 2}  # from there on the precision is the limit
+        found = {name: self.inverted(Kuu, name, **settings) for name in self.inverse_factors}
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
