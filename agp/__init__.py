@@ -21,7 +21,7 @@ from agp import (
     updates,
 )
 from agp.actions import BlockActions, DenseActions, FixedActions
-from agp.backend import backend_of, get_backend, known_backends, to_numpy
+from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
 from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import value_and_gradient
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
@@ -110,6 +110,7 @@ __all__ = [
     "posteriors",
     "priors",
     "recipe",
+    "register_backend",
     "to_backend",
     "to_numpy",
     "train",
