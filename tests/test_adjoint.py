@@ -18,7 +18,7 @@ AGREES = 1e-10
 
 def _models():
     X, y = toy_data(24)
-    labels = (y > 0.0) * 1.0
+    labels, probit = (y > 0.0) * 1.0, agp.Bernoulli()
     return {
         "whitened": (*problem("sum-ard", "whitened", outputs=2),),
         "relaxed": (*problem("rbf", "relaxed", "bernoulli"),),
@@ -26,11 +26,8 @@ def _models():
         "sgpr": (agp.SGPR.from_data(X, y, num_inducing=6), X, y),
         "gpr": (agp.GPR.from_data(X, y), X, y),
         "solve": (agp.SOLVEGP.from_data(X, y, num_inducing=5, num_orthogonal=4), X, y),
-        "dual": (
-            agp.SVGP.from_data(X, labels, posterior=agp.Dual, likelihood=agp.Bernoulli(), num_inducing=5),
-            X,
-            labels,
-        ),
+        "dual": (agp.SVGP.from_data(X, labels, posterior=agp.Dual, likelihood=probit, num_inducing=5), X, labels),
+        "inverse-free": (*problem("rbf", "inverse-free"),),  # its gradient is not the slope of its forward
     }
 
 
@@ -55,7 +52,7 @@ class Module(torch.nn.Module):
 
 
 @pytest.mark.parametrize("case", _models())
-def test_a_torch_module_gets_the_closed_form(case, monkeypatch):
+def test_a_torch_module_gets_the_closed_form(case):
     host, X, y = _models()[case]
     expected, gradient, X_bar = _expected(host, X, y)
     module, inputs = Module(TORCH.move(host)), TORCH.array(X).requires_grad_(X_bar is not None)
@@ -75,7 +72,7 @@ def test_a_torch_module_gets_the_closed_form(case, monkeypatch):
 def test_a_module_is_trained_by_a_torch_optimiser_as_by_agp():
     X, y = toy_data(40)
     host = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=6)
-    expected = agp.train(TORCH.move(host), TORCH.array(X), TORCH.array(y), updates=[agp.Adam(0.05)], steps=20)
+    expected = agp.train(TORCH.move(host), TORCH.array(X), TORCH.array(y), updates=[agp.updates.Adam(0.05)], steps=20)
     module = Module(TORCH.move(host))
     optimiser = torch.optim.Adam(module.parameters(), lr=0.05)
     for _ in range(20):
@@ -121,16 +118,18 @@ def test_second_derivatives_are_refused_on_torch(second):
     loss = module(TORCH.array(X), TORCH.array(y))
     slopes = torch.autograd.grad(loss, list(module.raw), create_graph=True)
     penalty = sum((slope**2).sum() for slope in slopes)
+    Z = module.model.Z
+
+    def at(Z):
+        return tree.with_leaves(module.model, {"Z": Z}).bound(TORCH.array(X), TORCH.array(y))[0]
+
+    ask = {
+        "grad": lambda: torch.autograd.grad(penalty, module.raw[0]),
+        "backward": lambda: penalty.backward(),
+        "hessian": lambda: torch.autograd.functional.hessian(at, Z),
+    }[second]
     with pytest.raises(BackendError, match="no second derivatives: leave create_graph=True out"):
-        if second == "grad":
-            torch.autograd.grad(penalty, module.raw[0])
-        elif second == "backward":
-            penalty.backward()
-        else:
-            torch.autograd.functional.hessian(
-                lambda x: tree.with_leaves(module.model, {"Z": x}).bound(TORCH.array(X), TORCH.array(y))[0],
-                module.model.Z,
-            )
+        ask()
 
 
 def test_without_leaves_that_ask_nothing_changes(monkeypatch):
@@ -162,7 +161,7 @@ def test_what_the_pullback_keeps_is_freed_with_the_value():
     gc.disable()
     try:
         loss = module(TORCH.array(X), TORCH.array(y))
-        node = weakref.ref(loss.grad_fn)
+        node = weakref.ref(loss.grad_fn.next_functions[0][0])
         del loss
         assert node() is None
     finally:
@@ -175,13 +174,11 @@ PROGRAMS = ("jit-of-grad", "grad-of-jit", "grad", "checkpoint", "scan")
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_jax_program_gets_the_closed_form(program, monkeypatch):
+def test_a_jax_program_gets_the_closed_form(program):
     jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
-    host, X, y = problem("rbf-ard", "relaxed")
+    host, X, y = problem("rbf", "inverse-free")  # its gradient is not the slope of its forward
     expected, gradient, X_bar = _expected(host, X, y)
     model, y_here = JAX.move(host), JAX.array(y)
-    calls = []
-    monkeypatch.setattr(type(agp.get_backend("jax")), "cholesky", lambda *_: calls.append(1))
 
     def bound(raw, X):
         return tree.constrain(model, raw).bound(X, y_here)[0]
@@ -202,7 +199,6 @@ def test_a_jax_program_gets_the_closed_form(program, monkeypatch):
     for name, found in raw_bar.items():
         assert_close(np.asarray(found), gradient[name], AGREES, name)
     assert_close(np.asarray(X_found), X_bar, AGREES)
-    assert not calls
 
 
 def test_jax_refuses_what_the_bound_does_not_give_while_it_traces():

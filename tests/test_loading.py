@@ -23,9 +23,8 @@ def _announce(folder: Path, distribution: str, entry_points: str = "") -> None:
 
 def _run(program: str, *folders: Path) -> str:
     paths = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"} | {
-        "PYTHONPATH": os.pathsep.join(paths)
-    }
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], env=environment, capture_output=True, text=True, timeout=300
     )
@@ -69,9 +68,9 @@ for model in (
     assert np.allclose(result.trace["bound"], expected, rtol=1e-4)
 assert not jax.config.jax_enable_x64
 assert agp.to_backend(np.ones(2), "jax", dtype="float32").dtype == "float32"
-for wrong in (lambda: agp.to_backend(np.ones(2), "jax"), lambda: agp.to_backend(np.float32([1]), "jax", dtype="float64")):
+for host, dtype in ((np.ones(2), None), (np.ones(2, "float32"), "float64")):
     try:
-        wrong()
+        agp.to_backend(host, "jax", dtype=dtype)
     except agp.BackendError as error:
         assert 'jax.config.update("jax_enable_x64", True), or ask for dtype="float32"' in str(error)
     else:
