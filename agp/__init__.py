@@ -22,7 +22,7 @@ from agp import (
     updates,
 )
 from agp.actions import BlockActions, DenseActions, FixedActions
-from agp.backend import backend_of, get_backend, known_backends, to_numpy
+from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
 from agp.errors import (
     BackendError,
     CheckpointError,
@@ -122,6 +122,7 @@ __all__ = [
     "priors",
     "processes",
     "recipe",
+    "register_backend",
     "to_backend",
     "to_numpy",
     "train",

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
+from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, placed
 from agp.batch import Batch
 from agp.bounds import tiled
@@ -73,8 +74,12 @@ class Model(ABC):
             0-d.
         pullback
             ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+
+        Inside a program that torch or JAX differentiates, the bound needs no pullback: where leaves (or X) ask for
+        gradients, they get them from the same closed form.
         """
-        return self.objective(self.batch(X, y, scale=scale), memory=memory)
+        batch = self.batch(X, y, scale=scale)
+        return carrying_adjoint(lambda model, batch: model.objective(batch, memory=memory), self, batch)
 
     def batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
         """Data that fit the model as a batch; shapes and dtypes are checked, values are not.

@@ -1,6 +1,6 @@
 """JAX: closed-form gradients or `jax.grad`, whole training steps under `jax.jit`.
 
-Loading this plug-in switches JAX to 64 bits, since float64 arrays do not exist there otherwise.
+JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arrays only, and float64 is an error.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,13 @@ import jax
 import jax.numpy as xp
 import jax.scipy.linalg
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from agp import tree
-from agp.backend import Array, Backend, Pullback
+from agp.backend import Array, Backend, ClosedForm, Pullback
+from agp.errors import BackendError
 
-jax.config.update("jax_enable_x64", True)
+FLOATS = "real floating"
 
 
 class JaxBackend(Backend):
@@ -31,7 +33,7 @@ class JaxBackend(Backend):
     # -- arrays -----------------------------------------------------------------------------------------------------
 
     def devices(self) -> list[str]:
-        return [_name(device) for device in jax.devices()]
+        return [_name(device) for device in _devices()]
 
     def device_name(self, x: Array, /) -> str:
         return _name(x.device) if self.is_concrete(x) else ""
@@ -44,11 +46,21 @@ class JaxBackend(Backend):
         return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
-        chosen = next((d for d in jax.devices() if device in (_name(d), d.platform)), None) if device else None
+        chosen = next((d for d in _devices() if device in (_name(d), _platform(d))), None) if device else None
         if device and chosen is None:
             msg = f"JAX has no device {device!r} here; it has {', '.join(self.devices())}."
             raise ValueError(msg)
-        return jax.device_put(np.array(x, dtype=dtype), chosen)
+        host = np.array(x, dtype=dtype)
+        if host.dtype == np.float64 and not jax.config.jax_enable_x64:
+            msg = (
+                "JAX has no float64 arrays unless it is told to: "
+                'jax.config.update("jax_enable_x64", True), or ask for dtype="float32".'
+            )
+            raise BackendError(msg)
+        return jax.device_put(host, chosen)
+
+    def enable_float64(self) -> None:
+        jax.config.update("jax_enable_x64", True)
 
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
@@ -107,6 +119,26 @@ class JaxBackend(Backend):
 
     # -- gradients --------------------------------------------------------------------------------------------------
 
+    def asks_gradient(self, x: Array, /) -> bool:
+        return not self.is_concrete(x)
+
+    def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
+        @jax.custom_vjp
+        def value_of(arrays: dict[str, Array]) -> Array:
+            return f(arrays)[0]
+
+        def forward(primals: dict[str, Any]) -> tuple[Array, Callable]:
+            asked = tuple(name for name, x in primals.items() if x.perturbed and xp.isdtype(x.value.dtype, FLOATS))
+            value, pullback = f({name: x.value for name, x in primals.items()})
+            return value, _as_residual(lambda bar: dict(pullback(bar, asked)), value)
+
+        def backward(pullback: Callable, bar: Any) -> tuple[dict[str, Array | None]]:
+            bars = {} if isinstance(bar, SymbolicZero) else pullback(bar)
+            return ({name: bars.get(name) for name in arrays},)
+
+        value_of.defvjp(forward, backward, symbolic_zeros=True)
+        return value_of(arrays)
+
     def stop_gradient(self, x: Array, /) -> Array:
         return jax.lax.stop_gradient(x)
 
@@ -114,13 +146,33 @@ class JaxBackend(Backend):
         return jax.value_and_grad(f)(leaves)
 
 
+def _devices() -> list[Any]:
+    """The CPU's and those of the default platform."""
+    return [*jax.devices("cpu"), *(device for device in jax.devices() if device.platform != "cpu")]
+
+
+def _platform(device: Any) -> str:
+    return "cuda" if device.platform == "gpu" else device.platform
+
+
 def _name(device: Any) -> str:
-    return "cpu" if device.platform == "cpu" and device.id == 0 else f"{device.platform}:{device.id}"
+    return "cpu" if device.platform == "cpu" and device.id == 0 else f"{_platform(device)}:{device.id}"
 
 
 def _bound(x: Any) -> Any:
     """An array, bound to the device on which it lies; anything else as it is."""
     return x if getattr(x, "committed", True) else jax.device_put(x, x.device)
+
+
+def _as_residual(pullback: Callable, value: Array) -> Callable:
+    """The pullback as a tree of arrays, as rules of differentiation hand it on: a closure is none."""
+    closed, shapes = jax.make_jaxpr(pullback, return_shape=True)(value)
+    structure = jax.tree.structure(shapes)
+
+    def run(*args: Array) -> Any:
+        return jax.tree.unflatten(structure, jax.core.eval_jaxpr(closed.jaxpr, args[:-1], args[-1]))
+
+    return jax.tree_util.Partial(run, *closed.consts)
 
 
 @cache  # registering a class twice is an error
