@@ -104,6 +104,11 @@ class Model(ABC):
         """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        """The paths of the nodes that `site_gradients` may speak of."""
+        return ()
+
     def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, Any]:
         """What steps of sites and natural gradients need of a batch, by the path of the node that takes the step.
 
