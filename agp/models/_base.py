@@ -187,7 +187,7 @@ class Model(ABC):
         return self._joint_covariance(self.conditioned(), X)
 
     def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
-        variance = _joined(Prediction(*moments) for moments in self._moments(posterior, X, MEMORY)).variance
+        variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:

@@ -99,8 +99,8 @@ class SparseRegression(Regression, SparsePrior):
     """Such a model with M inducing variables, whose bound takes the data in blocks of rows."""
 
     def check(self, X: Array, y: Array, /) -> None:
-        self.inducing.check(self.kernel)
         super().check(X, y)
+        self.inducing.check(self.kernel)
 
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.

@@ -36,6 +36,7 @@ class Variational(Model):
         return self.process.width
 
     def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
         self.process.check()
         if self.likelihood.couples_outputs and self.process.correlated:
             msg = (
@@ -43,7 +44,6 @@ class Variational(Model):
                 "makes them depend on each other, which marginals do not tell; use independent functions (Stack)."
             )
             raise ValueError(msg)
-        super().check(X, y)
 
     def refreshed(self) -> Self:
         """The model whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
