@@ -4,6 +4,7 @@ from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored
 from agp.posteriors._datum_sites import moments_of_sites, solved_sites
 from agp.posteriors._dual import Dual, Tied
 from agp.posteriors._dual_inverse_free import DualInverseFree
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
@@ -43,6 +44,9 @@ __all__ = [
     "SiteHolder",
     "Sums",
     "Tied",
+    "WhiteFactor",
+    "WhitePosterior",
+    "WhiteState",
     "Whitened",
     "guarded_step",
     "moments_of_sites",
