@@ -9,19 +9,16 @@ from agp.linalg._inverse import (
     InverseFactor,
     inverse_factor,
     inverse_residual,
-    largest_eigenvalue,
     natural_step,
-    starting_factor,
     starting_vector,
 )
 from agp.linalg._jitter import add_jitter, checked_jitter, default_jitter, diagonal, identity
-from agp.linalg._pivoted_cholesky import LowRank, Preconditioner, pivoted_cholesky, preconditioner
+from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
     congruence,
     gram,
     lower_of,
-    lower_product,
     lower_times,
     lower_times_lower,
     lower_transposed_product,
@@ -34,7 +31,6 @@ from agp.linalg._variances import covariance_with, nonnegative
 __all__ = [
     "Gap",
     "InverseFactor",
-    "LowRank",
     "Preconditioner",
     "Solution",
     "StepRule",
@@ -60,11 +56,9 @@ __all__ = [
     "identity",
     "inverse_factor",
     "inverse_residual",
-    "largest_eigenvalue",
     "log_linear_step",
     "log_quadrature",
     "lower_of",
-    "lower_product",
     "lower_times",
     "lower_times_lower",
     "lower_transposed_product",
@@ -78,7 +72,6 @@ __all__ = [
     "recorded_repairs",
     "report_repair",
     "safe_step",
-    "starting_factor",
     "starting_vector",
     "symmetric_from_lower",
     "times_lower",

@@ -7,9 +7,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import cholesky, each_solved, identity, lower_of
+from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._natural_steps import step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
-from agp.posteriors._white import WhiteFactor, WhitePosterior
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Marginal"]
