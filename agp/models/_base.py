@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
-from agp.backend import Array, Pullback, backend_of, to_numpy
+from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
-from agp.host import generator
+from agp.host import generator, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.rows import MEMORY, row_ranges, tile_rows
 
@@ -34,6 +34,11 @@ class Model(ABC):
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(build := vars(cls).get("from_data"), classmethod):  # a public entrance like those below
+            cls.from_data = classmethod(underflow_is_zero(build.__func__))
+
     @property
     @abstractmethod
     def outputs(self) -> int:
@@ -43,6 +48,7 @@ class Model(ABC):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """`bound` of a batch that is known to fit the model."""
 
+    @underflow_is_zero
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -64,7 +70,8 @@ class Model(ABC):
         pullback
             ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
         """
-        return self.objective(self.batch(X, y, scale=scale), memory=memory)
+        value, pullback = self.objective(self.batch(X, y, scale=scale), memory=memory)
+        return value, underflow_is_zero(pullback)
 
     def batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
         """Data that fit the model as a batch; shapes and dtypes are checked, values are not.
@@ -106,6 +113,7 @@ class Model(ABC):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
+    @underflow_is_zero
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -133,6 +141,7 @@ class Model(ABC):
         mean, variance = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
         return Prediction(mean, variance)
 
+    @underflow_is_zero
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
@@ -140,12 +149,14 @@ class Model(ABC):
         parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior.floats_per_row, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
+    @underflow_is_zero
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory."""
         self._check_test_inputs(X)
         check_finite("X", X)
         return self.conditioned().covariance(X)
 
+    @underflow_is_zero
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -176,10 +187,12 @@ class Model(ABC):
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(xp.maximum(eigenvalues, xp.zeros_like(eigenvalues)))[:, None, :]
         noise = generator(check_whole("seed", seed, least=0), 6).standard_normal((count, *mean.mT.shape, 1))
-        noise = B.from_numpy(noise, dtype=str(to_numpy(X[:1, :]).dtype), device=B.device_name(X))
+        dtype = "float64" if X.dtype == xp.float64 else "float32"
+        noise = B.from_numpy(noise, dtype=dtype, device=B.device_name(X))
         rooted = (vectors * scale) @ (vectors.mT @ noise)  # the symmetric root is unique, eigenvectors are not
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
+    @underflow_is_zero
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
@@ -188,7 +201,8 @@ class Model(ABC):
         self._check_test_inputs(X)
         y = check_targets(X, y)
         self._check_outputs(y)
-        self.likelihood.check_targets(y)
+        if backend_of(y).is_concrete(y):
+            self.likelihood.check_targets(y)
         posterior = self.conditioned()
         parts, start = [], 0
         for chunk in self._chunks(X, posterior.floats_per_row, memory):

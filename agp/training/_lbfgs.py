@@ -19,7 +19,7 @@ from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import GradientMode, gradient_of
-from agp.host import generator
+from agp.host import generator, underflow_is_zero
 from agp.linalg import recorded_repairs
 from agp.models import detached, valid_data
 from agp.rows import MEMORY
@@ -54,6 +54,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for one that had none."""
 
 
+@underflow_is_zero
 def fit_lbfgs(
     model: Any,
     X: Array,
@@ -140,7 +141,7 @@ def fit_lbfgs(
             raise Interrupted(search.result()) from interrupt
     if objective.repairs:
         first = objective.repairs[0]
-        warnings.warn(f"{len(objective.repairs)} numerical repairs; the first: {first}", RepairWarning, stacklevel=2)
+        warnings.warn(f"{len(objective.repairs)} numerical repairs; the first: {first}", RepairWarning, stacklevel=3)
     return search.result()
 
 

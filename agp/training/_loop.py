@@ -9,6 +9,7 @@ from typing import Any
 from agp.backend import Array
 from agp.checks import check_whole
 from agp.errors import Interrupted, RepairWarning
+from agp.host import underflow_is_zero
 from agp.linalg import recorded_repairs
 from agp.models import detached, valid_data
 from agp.training._batches import Batches
@@ -21,6 +22,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
+@underflow_is_zero
 def train(
     model: Any,
     X: Array,
@@ -97,7 +99,7 @@ def train(
     result = run.result()
     if result.repairs:
         warnings.warn(
-            f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}", RepairWarning, stacklevel=2
+            f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}", RepairWarning, stacklevel=3
         )
     return result
 
