@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.errors import BackendError
+from agp.host import underflow_is_zero
 from agp.priors import log_prior
 from agp.rows import MEMORY
 
@@ -25,6 +26,7 @@ def check_mode(x: Array, mode: str) -> None:
         raise BackendError(msg)
 
 
+@underflow_is_zero
 def value_and_gradient(
     model: Any,
     X: Array,

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
+from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity, nonnegative
@@ -102,6 +103,7 @@ class SparseRegression(Regression, SparsePrior):
         super().check(X, y)
         self.inducing.check(self.kernel)
 
+    @underflow_is_zero
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 

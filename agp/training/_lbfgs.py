@@ -19,7 +19,7 @@ from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import GradientMode, gradient_of
-from agp.host import generator
+from agp.host import generator, underflow_is_zero
 from agp.leaves import detached
 from agp.linalg import recorded_repairs
 from agp.models import valid_data
@@ -55,6 +55,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for one that had none."""
 
 
+@underflow_is_zero
 def fit_lbfgs(
     model: Any,
     X: Array,
@@ -141,7 +142,7 @@ def fit_lbfgs(
             raise Interrupted(search.result()) from interrupt
     if objective.repairs:
         first = objective.repairs[0]
-        warnings.warn(f"{len(objective.repairs)} numerical repairs; the first: {first}", RepairWarning, stacklevel=2)
+        warnings.warn(f"{len(objective.repairs)} numerical repairs; the first: {first}", RepairWarning, stacklevel=3)
     return search.result()
 
 

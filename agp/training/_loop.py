@@ -10,6 +10,7 @@ from typing import Any
 from agp.backend import Array
 from agp.checks import check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError, RepairWarning
+from agp.host import underflow_is_zero
 from agp.leaves import detached
 from agp.linalg import recorded_repairs
 from agp.models import valid_data
@@ -23,6 +24,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
+@underflow_is_zero
 def train(
     model: Any,
     X: Array,
@@ -98,7 +100,7 @@ def train(
         result = run.result()
         if result.repairs:
             first = f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}"
-            warnings.warn(first, RepairWarning, stacklevel=2)
+            warnings.warn(first, RepairWarning, stacklevel=3)
         return result
     except KeyboardInterrupt as interrupt:
         so_far, trouble = run.rescue()

@@ -1,4 +1,4 @@
-"""Predictions where the latent function is extreme: finite means, positive variances, and one report of what was cut."""
+"""Predictions where the latent function is extreme: finite means, positive variances, and a report of what was cut."""
 
 import itertools
 import math
