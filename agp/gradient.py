@@ -7,6 +7,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.errors import BackendError
 from agp.priors import log_prior
+from agp.repairs import counted
 from agp.rows import MEMORY
 
 __all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
@@ -25,6 +26,7 @@ def check_mode(x: Array, mode: str) -> None:
         raise BackendError(msg)
 
 
+@counted
 def value_and_gradient(
     model: Any,
     X: Array,

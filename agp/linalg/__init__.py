@@ -1,7 +1,7 @@
 """Numerical linear algebra on any array library: factorisations with one answer to failure, matrix-only inversion."""
 
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs, report_repair
+from agp.linalg._cholesky import cholesky, cholesky_pullback, phi
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
@@ -64,8 +64,6 @@ __all__ = [
     "phi",
     "pivoted_cholesky",
     "preconditioner",
-    "recorded_repairs",
-    "report_repair",
     "safe_step",
     "starting_factor",
     "starting_vector",

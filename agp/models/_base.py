@@ -9,6 +9,7 @@ from agp.batch import Batch
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
+from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -43,6 +44,7 @@ class Model(ABC):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """`bound` of a batch that is known to fit the model."""
 
+    @counted
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -106,6 +108,7 @@ class Model(ABC):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
+    @counted
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -133,6 +136,7 @@ class Model(ABC):
         mean, variance = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
         return Prediction(mean, variance)
 
+    @counted
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
@@ -140,12 +144,14 @@ class Model(ABC):
         parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior.floats_per_row, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
+    @counted
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory."""
         self._check_test_inputs(X)
         check_finite("X", X)
         return self.conditioned().covariance(X)
 
+    @counted
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -180,6 +186,7 @@ class Model(ABC):
         rooted = (vectors * scale) @ (vectors.mT @ noise)  # the symmetric root is unique, eigenvectors are not
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
+    @counted
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 

@@ -8,6 +8,7 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model
+from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "gaussian_only"]
@@ -72,6 +73,7 @@ class SparseRegression(Regression):
     Z: Array
     jitter: float | None
 
+    @counted
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 

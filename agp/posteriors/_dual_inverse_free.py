@@ -21,8 +21,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.errors import NonFiniteError
-from agp.linalg import InverseFactor, diagonal, identity, inverse_factor, report_repair
+from agp.linalg import InverseFactor, diagonal, identity, inverse_factor
 from agp.posteriors._base import InverseFactored
+from agp.repairs import report
 
 __all__ = ["DualInverseFree", "DualInverses"]
 
@@ -208,15 +209,23 @@ class DualInverseFree(InverseFactored):
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
 
     def refreshed(self, Kuu: Array, /) -> Self:
+        B = backend_of(Kuu)
+        Kuu = B.stop_gradient(Kuu)
         worst = _largest(self.factorise(Kuu)[0])
-        if not backend_of(worst).is_concrete(worst) or bool(worst <= STALE):
-            return self
-        better, residual, _ = self.followed(Kuu)
-        report_repair(
-            f"the inverse factors did not fit the parameters (residual {float(worst):.2g}); for predictions they were "
-            f"brought up to date (residual {float(residual):.2g}). Train with InverseUpdate to keep them so."
-        )
-        return better
+        present = {name: getattr(self, name) for name in self.inverse_factors}
+
+        def better() -> dict[str, Array]:
+            found, residual, _ = self.followed(Kuu)
+            report(
+                "the inverse factors did not fit the parameters (residual {0:.2g}); for predictions they were "
+                "brought up to date (residual {1:.2g}). Train with InverseUpdate to keep them so.",
+                worst,
+                residual,
+            )
+            return {name: getattr(found, name) for name in present}
+
+        new = B.cond(worst <= STALE, lambda: present, better)
+        return self if new is present else tree.with_leaves(self, new)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -1,6 +1,5 @@
 """The loop that applies updates in turn, watches them, and loses nothing."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,9 +7,9 @@ from typing import Any
 
 from agp.backend import Array
 from agp.checks import check_whole
-from agp.errors import Interrupted, RepairWarning
-from agp.linalg import recorded_repairs
+from agp.errors import Interrupted
 from agp.models import detached, valid_data
+from agp.repairs import collected
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
@@ -85,7 +84,7 @@ def train(
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)
-    with progress_bar(steps, run.step) if progress else nullcontext() as bar, recorded_repairs(run.repairs):
+    with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):
         try:
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
         except KeyboardInterrupt as interrupt:
@@ -95,10 +94,7 @@ def train(
             raise
         run.save()
     result = run.result()
-    if result.repairs:
-        warnings.warn(
-            f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}", RepairWarning, stacklevel=2
-        )
+    run.repairs.tell(stacklevel=3)
     return result
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback
+from agp.repairs import Kind, Report, collected, packed, reported, summed
 
 jax.config.update("jax_enable_x64", True)
 
@@ -73,13 +74,35 @@ class JaxBackend(Backend):
     def cond(self, predicate: Array, if_true: Callable[[], Any], if_false: Callable[[], Any], /) -> Any:
         if self.is_concrete(predicate):
             return super().cond(predicate, if_true, if_false)
-        return jax.lax.cond(predicate, if_true, if_false)
+        branches = [_traced(branch) for branch in (if_true, if_false)]
+        kinds = _kinds(*(reports for _, reports in branches))
+
+        def padded(run: Callable) -> Callable:
+            def branch() -> tuple[Any, list[Array]]:
+                value, reports = run()
+                return value, _rows(reports, kinds)
+
+            return branch
+
+        value, rows = jax.lax.cond(predicate, *(padded(run) for run, _ in branches))
+        reported(_reports(kinds, rows))
+        return value
 
     def while_loop(self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /) -> tuple:
         # an eager device loop is traced anew at each call: the Python loop is 30 times faster there
         if all(self.is_concrete(x) for x in carry):
             return super().while_loop(condition, body, carry)
-        return jax.lax.while_loop(lambda c: condition(*c), lambda c: tuple(body(*c)), tuple(carry))
+        carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
+        run, reports = _traced(lambda *c: tuple(body(*c)), *carry)
+        kinds = _kinds(reports)
+
+        def once(state: tuple) -> tuple:
+            value, new = run(*state[0])
+            return value, _rows([*_reports(kinds, state[1]), *new], kinds)
+
+        value, rows = jax.lax.while_loop(lambda state: condition(*state[0]), once, (carry, _rows([], kinds)))
+        reported(_reports(kinds, rows))
+        return value
 
     def fold(self, f: Callable, params: Any, blocks: Sequence, /, *, add: Callable) -> tuple[Any, Pullback]:
         # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
@@ -87,24 +110,41 @@ class JaxBackend(Backend):
             return super().fold(f, params, blocks, add=add)
         equal, rest = _stacked(blocks)
 
-        def summed(g: Callable) -> Any:
-            step = lambda total, block: (jax.tree.map(xp.add, total, g(block)), None)  # noqa: E731
-            zeros = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), jax.eval_shape(g, blocks[0]))
-            total = jax.lax.scan(step, zeros, equal)[0]
+        def total_of(g: Callable) -> Any:
+            g = _recorded(g)
+            zeros, reports = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), jax.eval_shape(g, blocks[0]))
+            kinds = _kinds(reports)
+
+            def step(state: tuple, block: Any) -> tuple:
+                value, new = g(block)
+                old = _reports(kinds, state[1])
+                return (jax.tree.map(xp.add, state[0], value), _rows([*old, *new], kinds)), None
+
+            total, rows = jax.lax.scan(step, (zeros, _rows([], kinds)), equal)[0]
+            reported(_reports(kinds, rows))
             for block in rest:
-                total = add(total, g(block))
+                value, new = g(block)
+                reported(new)
+                total = add(total, value)
             return total
 
+        def pullback(bar: Any) -> Any:
+            with collected():  # what was repaired has been reported with the value
+                return total_of(lambda block: f(params, block)[1](bar))
+
         value_of = self.remat(lambda params, block: f(params, block)[0])
-        total = summed(lambda block: value_of(params, block))
-        return total, lambda bar: summed(lambda block: f(params, block)[1](bar))
+        return total_of(lambda block: value_of(params, block)), pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        return jax.checkpoint(f)
+        return _reporting(jax.checkpoint(_recorded(f)))
 
     def compile(self, f: Callable, /) -> Callable:
+        def step(*args: Any) -> tuple[Any, list[Report]]:
+            value, reports = _recorded(f)(*args)
+            return value, packed(reports)
+
         # what a compiled step returns is bound to its device; had its arguments not been, the next would compile anew
-        compiled = jax.jit(f)
+        compiled = _reporting(jax.jit(step))
         return lambda *args: compiled(*jax.tree.map(_bound, args))
 
     # -- gradients --------------------------------------------------------------------------------------------------
@@ -113,7 +153,9 @@ class JaxBackend(Backend):
         return jax.lax.stop_gradient(x)
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
-        return jax.value_and_grad(f)(leaves)
+        (value, reports), grads = jax.value_and_grad(_recorded(f), has_aux=True)(leaves)
+        reported(reports)
+        return value, grads
 
 
 def _name(device: Any) -> str:
@@ -136,3 +178,64 @@ def _stacked(blocks: Sequence) -> tuple[Any, list]:
     equal = [block for block, shape in zip(blocks, shapes, strict=True) if shape == shapes[0]]
     rest = [block for block, shape in zip(blocks, shapes, strict=True) if shape != shapes[0]]
     return jax.tree.map(lambda *x: xp.stack(x), *equal), rest
+
+
+# -- reports, handed out of traces ------------------------------------------------------------------------------------
+
+
+def _recorded(f: Callable) -> Callable:
+    """f, which returns what is reported inside beside its value."""
+
+    def recorded(*args: Any) -> tuple[Any, list[Report]]:
+        with collected() as reports:
+            value = f(*args)
+        return value, [one for one in reports if _belongs_here(one)]
+
+    return recorded
+
+
+def _reporting(f: Callable) -> Callable:
+    """The inverse of `_recorded`, once f has been transformed."""
+
+    def reporting(*args: Any) -> Any:
+        value, reports = f(*args)
+        reported(reports)
+        return value
+
+    return reporting
+
+
+def _belongs_here(one: Report) -> bool:
+    # a transformation that is not the plug-in's, inside an update of a user, keeps what was reported in it
+    try:
+        one.numbers + 0.0
+    except jax.errors.UnexpectedTracerError:
+        return False
+    return True
+
+
+def _traced(f: Callable, *args: Any) -> tuple[Callable, list[Report]]:
+    """`_recorded(f)`, traced once, and what it reports. So branches can be compared without tracing nested ones anew."""
+    closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
+    structure = jax.tree.structure(shapes)
+
+    def run(*args: Any) -> tuple[Any, list[Report]]:
+        leaves = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(args))
+        return jax.tree.unflatten(structure, leaves)
+
+    return run, shapes[1]
+
+
+def _kinds(*reports: list[Report]) -> dict[Kind, Any]:
+    """The kinds in the order of their first report, with the dtype of their numbers."""
+    return {kind: x.numbers.dtype for several in reports for x in several for kind in x.kinds}
+
+
+def _rows(reports: list[Report], kinds: dict[Kind, Any]) -> list[Array]:
+    """The numbers of these kinds; zeros for those without a report."""
+    known = summed(reports)
+    return [known[kind] if kind in known else xp.zeros(1 + kind.size, dtype) for kind, dtype in kinds.items()]
+
+
+def _reports(kinds: dict[Kind, Any], rows: list[Array]) -> list[Report]:
+    return [Report((kind,), row) for kind, row in zip(kinds, rows, strict=True)]
