@@ -64,6 +64,8 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
         Whether no repair helped. Where values can be inspected, raise an error instead.
     """
     B = backend_of(numbers[0])
+    if count is not None and B.is_concrete(count) and not bool(count):
+        return
     xp, dtype = B.xp, numbers[0].dtype
     times = xp.ones_like(numbers[0]) if count is None else xp.astype(count, dtype)
     vector = xp.stack([times, *(xp.astype(x, dtype) for x in numbers)])
@@ -192,12 +194,9 @@ class Tally:
             warnings.warn(str(self), RepairWarning, stacklevel=stacklevel)
 
     def __str__(self) -> str:
-        (first, times), *others = self.messages.items()
-        if self.total == 1:
-            return first
-        also = "".join(f" Further, {times} of another kind: {message}" for message, times in others)
-        what = f"{self.total} numerical repairs; the first" + (f" of {times} alike" if others else "")
-        return f"{what}: {first}{also}"
+        (first, _), *others = self.messages.items()
+        also = "".join(f" Of another kind, {times}: {message}" for message, times in others)
+        return first if self.total == 1 else f"{self.total} numerical repairs; the first: {first}{also}"
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 

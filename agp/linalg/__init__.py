@@ -10,6 +10,7 @@ from agp.linalg._inverse import (
     inverse_residual,
     largest_eigenvalue,
     natural_step,
+    report_restarts,
     starting_factor,
     starting_vector,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "phi",
     "pivoted_cholesky",
     "preconditioner",
+    "report_restarts",
     "safe_step",
     "starting_factor",
     "starting_vector",

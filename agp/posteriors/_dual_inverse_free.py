@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.errors import NonFiniteError
-from agp.linalg import InverseFactor, diagonal, identity, inverse_factor
+from agp.linalg import InverseFactor, diagonal, identity, inverse_factor, report_restarts
 from agp.posteriors._base import InverseFactored
 from agp.repairs import report
 
@@ -203,7 +203,9 @@ class DualInverseFree(InverseFactored):
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
         tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
-        found = {name: self.inverted(Kuu, name, tolerance=tolerance) for name in self.inverse_factors}
+        found = {
+            name: report_restarts(self.inverted(Kuu, name, tolerance=tolerance), name) for name in self.inverse_factors
+        }
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps

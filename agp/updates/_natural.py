@@ -8,6 +8,7 @@ from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.linalg import identity, lower_of, phi, symmetric_from_lower
 from agp.posteriors import factorise
+from agp.repairs import report
 from agp.updates._base import Info, State
 from agp.updates._schedules import Rate, rate_at
 
@@ -84,7 +85,14 @@ class NaturalGradient:
             scales.append(C)
             halvings.append(tried)
         new = {"posterior.mean": xp.concat(means, axis=1), "posterior.scale": xp.stack(scales, axis=0)}
-        info = {"halvings": xp.max(xp.stack(halvings))}
+        tried = xp.stack(halvings)
+        info = {"halvings": xp.max(tried)}
+        report(
+            "a natural-gradient step would have left no positive definite precision; its rate was halved (at most "
+            f"{{0:.0f}} times; {HALVINGS} are the last attempt). Try a smaller rate.",
+            info["halvings"],
+            count=xp.count_nonzero(tried),
+        )
         return tree.with_leaves(model, new), {"count": state["count"] + 1.0}, info
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.linalg import StepRule, safe_step, starting_vector
+from agp.linalg import StepRule, report_restarts, safe_step, starting_vector
 from agp.posteriors import FollowsInverse, inducing_covariance
 from agp.updates._base import Info, State
 from agp.updates._stopping import Residual, Stopping
@@ -72,7 +72,7 @@ class InverseUpdate:
         gap = self.stopping.gap(model, batch)
         found = {}
         for name in model.posterior.inverse_factors:
-            found[name] = model.posterior.inverted(
+            inverted = model.posterior.inverted(
                 Kuu,
                 name,
                 tolerance=self.tolerance,
@@ -83,6 +83,7 @@ class InverseUpdate:
                 vector=state[name],
                 gap=gap,
             )
+            found[name] = report_restarts(inverted, name)
             model = tree.with_leaves(model, {f"posterior.{name}": found[name].factor})
         xp = backend_of(Kuu).xp
         all_of = {field: xp.stack([getattr(one, field) for one in found.values()]) for field in LOGGED}

@@ -10,6 +10,7 @@ from agp.batch import Batch
 from agp.linalg import diagonal, groups_of, identity
 from agp.models import SiteModel
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, inducing_covariance
+from agp.repairs import report
 from agp.updates._base import Info, State
 from agp.updates._natural import HALVINGS, check_step, site_gradients
 from agp.updates._schedules import Rate, rate_at
@@ -220,7 +221,25 @@ def _guarded(
     rate, good, count = B.while_loop(unfinished, halve, start)
     step, fallback = _mixed(old, raw, rate), _mixed(old, safe, full)
     moved = tuple(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True))
-    return moved, _info(xp.where(good, count, xp.zeros_like(count)), ~good)  # type: ignore[return-value]
+    halvings = xp.where(good, count, xp.zeros_like(count))
+    _report(halvings, good)
+    return moved, _info(halvings, ~good)  # type: ignore[return-value]
+
+
+def _report(halvings: Array, good: Array) -> None:
+    xp = backend_of(good).xp
+    lost = "a step of the sites would have left no positive definite precision"
+    report(
+        f"{lost}; its rate was halved (at most {{0:.0f}} times). Try a smaller rate.",
+        xp.max(halvings),
+        count=xp.count_nonzero(halvings),
+    )
+    clipped = xp.count_nonzero(~good)
+    report(
+        f"{lost}, however small; in {{0:.0f}} outputs the negative curvatures of the likelihood were clipped to zero.",
+        xp.astype(clipped, halvings.dtype),
+        count=clipped,
+    )
 
 
 def _info(halvings: Array, clipped: Array) -> Info:

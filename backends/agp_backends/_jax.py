@@ -3,7 +3,7 @@
 Loading this plug-in switches JAX to 64 bits, since float64 arrays do not exist there otherwise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ import jax.numpy as xp
 import jax.scipy.linalg
 import jax.scipy.special
 import numpy as np
+from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback
@@ -187,11 +188,23 @@ def _recorded(f: Callable) -> Callable:
     """f, which returns what is reported inside beside its value."""
 
     def recorded(*args: Any) -> tuple[Any, list[Report]]:
-        with collected() as reports:
+        with collected(_Here()) as reports:
             value = f(*args)
-        return value, [one for one in reports if _belongs_here(one)]
+        return value, list(reports)
 
     return recorded
+
+
+class _Here(list):
+    """Reports of the trace in which it was made: those of others, such as a user's own loop, would leak from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace = get_opaque_trace_state()
+
+    def extend(self, reports: Iterable[Report], /) -> None:
+        if get_opaque_trace_state() == self.trace:
+            super().extend(reports)
 
 
 def _reporting(f: Callable) -> Callable:
@@ -205,23 +218,13 @@ def _reporting(f: Callable) -> Callable:
     return reporting
 
 
-def _belongs_here(one: Report) -> bool:
-    # a transformation that is not the plug-in's, inside an update of a user, keeps what was reported in it
-    try:
-        one.numbers + 0.0
-    except jax.errors.UnexpectedTracerError:
-        return False
-    return True
-
-
 def _traced(f: Callable, *args: Any) -> tuple[Callable, list[Report]]:
     """`_recorded(f)`, traced once, and what it reports. So branches can be compared without tracing nested ones anew."""
     closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
     structure = jax.tree.structure(shapes)
 
     def run(*args: Any) -> tuple[Any, list[Report]]:
-        leaves = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(args))
-        return jax.tree.unflatten(structure, leaves)
+        return jax.tree.unflatten(structure, jaxpr_as_fun(closed)(*jax.tree.leaves(args)))
 
     return run, shapes[1]
 

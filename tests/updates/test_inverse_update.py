@@ -5,6 +5,7 @@ import pytest
 
 from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train, tree, value_and_gradient
 from agp.backend import get_backend
+from agp.errors import RepairWarning
 from agp.linalg import constant_step, doubling_step, log_linear_step
 from agp.posteriors import InverseFree, inducing_covariance, marginals
 from agp.updates import Adam, Batch, InverseUpdate, Residual, VarianceGap
@@ -77,7 +78,8 @@ def spoiled(L, kind):
 def test_a_factor_that_cannot_be_used_is_thrown_away(kind):
     model, batch = problem()
     wrong = tree.with_leaves(model, {"posterior.inverse_factor": spoiled(model.posterior.inverse_factor, kind)})
-    found, _, info = apply(wrong, batch)
+    with pytest.warns(RepairWarning, match="was thrown away and found anew"):
+        found, _, info = apply(wrong, batch)
     assert info["restarts"] == 1
     assert residual(found) < 5e-3
 
@@ -88,7 +90,8 @@ def test_a_factor_with_a_wrong_sign_is_repaired(flipped):
     model, batch = problem()
     L = np.array(model.posterior.inverse_factor)
     L[:, flipped] *= -1
-    found, _, info = apply(tree.with_leaves(model, {"posterior.inverse_factor": L}), batch)
+    with pytest.warns(RepairWarning, match="was thrown away and found anew"):
+        found, _, info = apply(tree.with_leaves(model, {"posterior.inverse_factor": L}), batch)
     assert np.all(np.diag(found.posterior.inverse_factor) > 0)
     assert residual(found) < 5e-3
     assert np.isfinite(info["residual"])
