@@ -4,7 +4,7 @@ Loading this plug-in switches JAX to 64 bits, since float64 arrays do not exist 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -12,11 +12,16 @@ import jax.numpy as xp
 import jax.scipy.linalg
 import jax.scipy.special
 import numpy as np
-from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
+from jax.extend.core import jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback
 from agp.repairs import Kind, Report, collected, packed, reported, summed
+
+try:
+    from jax.extend.core import get_opaque_trace_state as _trace
+except ImportError:  # an older JAX has it elsewhere
+    _trace = partial(jax.core.get_opaque_trace_state, "flax")
 
 jax.config.update("jax_enable_x64", True)
 
@@ -61,7 +66,7 @@ class JaxBackend(Backend):
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def cholesky(self, A: Array, /) -> Array:
-        return xp.linalg.cholesky(A)
+        return _cholesky(A)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return jax.scipy.linalg.solve_triangular(L, B, lower=True, trans=1 if transpose else 0)
@@ -159,6 +164,24 @@ class JaxBackend(Backend):
         return value, grads
 
 
+@jax.custom_jvp
+def _cholesky(A: Array) -> Array:
+    return xp.linalg.cholesky(A)
+
+
+@_cholesky.defjvp
+def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # dL = L Phi(L^-1 dA L^-T). A failed factor has the tangent zero: the branch that is not taken after a repair would
+    # else send zero times NaN back to A.
+    L, dA = _cholesky(primals[0]), tangents[0]
+    there = xp.all(xp.isfinite(L), axis=(-2, -1), keepdims=True)
+    safe = xp.where(there, L, xp.eye(L.shape[-1], dtype=L.dtype))
+    dA = xp.where(there, 0.5 * (dA + dA.mT), 0.0)
+    solve = jax.scipy.linalg.solve_triangular
+    dS = xp.tril(solve(safe, solve(safe, dA, lower=True).mT, lower=True))
+    return L, safe @ (dS - 0.5 * dS * xp.eye(L.shape[-1], dtype=L.dtype))
+
+
 def _name(device: Any) -> str:
     return "cpu" if device.platform == "cpu" and device.id == 0 else f"{device.platform}:{device.id}"
 
@@ -200,10 +223,10 @@ class _Here(list):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trace = get_opaque_trace_state()
+        self.trace = _trace()
 
     def extend(self, reports: Iterable[Report], /) -> None:
-        if get_opaque_trace_state() == self.trace:
+        if _trace() == self.trace:
             super().extend(reports)
 
 
