@@ -1,8 +1,8 @@
 """What was repaired, as data: reports that survive compilation, and the one counted warning made of them.
 
-`report` stands where a repair is made. It records arrays, so that it means the same while a function is traced: plug-ins
-collect inside every transformation that opens a trace (a branch, a loop, a compiled step), hand the arrays out beside
-the results, and report them again outside. At a public entrance, or in the loop of the training, a `Tally` reads them.
+`report` stands where a repair is made. It records arrays, so that it means the same while a function is traced:
+plug-ins collect inside every transformation that opens a trace (a branch, a loop, a compiled step), hand the arrays out
+beside the results, and report them again outside. At a public entrance, or in the loop of the training, a `Tally` reads them.
 """
 
 import functools
@@ -178,7 +178,7 @@ class Tally:
     @property
     def messages(self) -> Counter[str]:
         """How often each kind was met, by the message of the first time."""
-        return Counter({first: times for first, times in self._seen.values()})
+        return Counter(dict(self._seen.values()))
 
     def tell(self, *, stacklevel: int) -> None:
         """Give one warning about all repairs, if any.

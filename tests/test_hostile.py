@@ -18,8 +18,8 @@ from agp.backend import backend_of, get_backend, to_numpy
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import value_and_gradient
 from agp.linalg import cholesky
-from agp.repairs import Tally, collected
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.repairs import Tally, collected
 from agp.training import recipe
 
 SVGPS = {"W": Whitened, "M": Marginal, "L": LikelihoodForm, "R": Relaxed, "A": InverseFree}

@@ -197,8 +197,8 @@ def inverse_factor(
 def report_restarts(found: InverseFactor, name: str, /) -> InverseFactor:
     """The same; that the given factor of this name was thrown away is reported as a repair."""
     report(
-        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was thrown away and found anew in "
-        "{0:.0f} steps (residual {1:.2g}). Slower changes of the parameters keep it close: try a smaller learning rate.",
+        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was thrown away and found anew "
+        "in {0:.0f} steps (residual {1:.2g}). Slower changes of the parameters keep it close: try a smaller rate.",
         found.steps,
         found.residual,
         count=found.restarts,

@@ -242,7 +242,7 @@ def _reporting(f: Callable) -> Callable:
 
 
 def _traced(f: Callable, *args: Any) -> tuple[Callable, list[Report]]:
-    """`_recorded(f)`, traced once, and what it reports. So branches can be compared without tracing nested ones anew."""
+    """`_recorded(f)`, traced once, and what it reports: branches are compared without tracing nested ones anew."""
     closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
     structure = jax.tree.structure(shapes)
 
