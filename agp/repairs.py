@@ -2,7 +2,8 @@
 
 `report` stands where a repair is made. It records arrays, so that it means the same while a function is traced:
 plug-ins collect inside every transformation that opens a trace (a branch, a loop, a compiled step), hand the arrays out
-beside the results, and report them again outside. At a public entrance, or in the loop of the training, a `Tally` reads them.
+beside the results, and report them again outside. At a public entrance, or in the loop of the training, a `Tally` reads
+them.
 """
 
 import functools

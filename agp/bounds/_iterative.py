@@ -91,8 +91,8 @@ def _report(solution: Solution, tolerance: float) -> None:
     worst = xp.max(solution.residual)
     report(
         f"conjugate gradients stopped after {{0:.0f}} iterations with {{1:.0f}} of {solution.residual.shape[0]} "
-        f"systems above the relative residual {tolerance:.3g} (worst {{2:.3g}}), and their last iterates are used. Give a "
-        "higher rank, more noise, or more max_iterations.",
+        f"systems above the relative residual {tolerance:.3g} (worst {{2:.3g}}), and their last iterates are used. "
+        "Give a higher rank, more noise, or more max_iterations.",
         solution.iterations,
         xp.count_nonzero(solution.residual > tolerance),
         worst,
