@@ -8,6 +8,7 @@ from agp.batch import Batch
 from agp.errors import BackendError
 from agp.host import underflow_is_zero
 from agp.priors import log_prior
+from agp.repairs import counted
 from agp.rows import MEMORY
 
 __all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
@@ -27,6 +28,7 @@ def check_mode(x: Array, mode: str) -> None:
 
 
 @underflow_is_zero
+@counted
 def value_and_gradient(
     model: Any,
     X: Array,

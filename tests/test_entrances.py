@@ -18,7 +18,7 @@ from agp.kernels import (
     White,
 )
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
-from agp.linalg import recorded_repairs
+from agp.repairs import collected
 from agp.models import CGGP, SOLVEGP, SOLVEGPR, TSVGP, TVGP, CaGP
 from agp.posteriors import Dual, DualInverseFree, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 
@@ -86,7 +86,7 @@ def everything(build, X, y):
 @pytest.fixture
 def raising():
     """NumPy raises on underflow, overflow, division by zero and invalid operations, and does so afterwards."""
-    with np.errstate(all="raise"), warnings.catch_warnings(), recorded_repairs():
+    with np.errstate(all="raise"), warnings.catch_warnings(), collected():
         warnings.filterwarnings("ignore", message=".*numerical repairs")
         yield
         assert set(np.geterr().values()) == {"raise"}

@@ -14,6 +14,7 @@ from agp.host import generator, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.priors import Priors
+from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -60,6 +61,7 @@ class Model(ABC):
         """`bound` of a batch that is known to fit the model."""
 
     @underflow_is_zero
+    @counted
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -153,6 +155,7 @@ class Model(ABC):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     @underflow_is_zero
+    @counted
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -178,6 +181,7 @@ class Model(ABC):
         return _joined(parts)
 
     @underflow_is_zero
+    @counted
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
@@ -186,6 +190,7 @@ class Model(ABC):
         return backend_of(X).xp.concat(parts, axis=0)
 
     @underflow_is_zero
+    @counted
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
 
@@ -201,6 +206,7 @@ class Model(ABC):
         return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
     @underflow_is_zero
+    @counted
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -235,6 +241,7 @@ class Model(ABC):
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
     @underflow_is_zero
+    @counted
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 

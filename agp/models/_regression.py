@@ -11,6 +11,7 @@ from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
 from agp.processes import SparsePrior
+from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "exact_posterior", "gaussian_only"]
@@ -104,6 +105,7 @@ class SparseRegression(Regression, SparsePrior):
         self.inducing.check(self.kernel)
 
     @underflow_is_zero
+    @counted
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 
