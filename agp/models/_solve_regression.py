@@ -23,6 +23,7 @@ from agp.models._start import checked_jitter, chosen_inducing, copied, started, 
 from agp.posteriors import Orthogonal, Posterior, inducing_covariance
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY
+from agp.units import column_spreads
 
 __all__ = ["SOLVEGPR"]
 
@@ -60,7 +61,7 @@ class SOLVEGPR(SparseRegression):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
-    Z: Array = tree.param()
+    Z: Array = tree.param(unit="Z_unit")
     X: Array = tree.constant()
     y: Array = tree.constant()
     sizes: tuple[int, ...] = ()
@@ -69,6 +70,7 @@ class SOLVEGPR(SparseRegression):
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    Z_unit: Array | None = tree.unit()
 
     @classmethod
     def from_data(
@@ -107,7 +109,8 @@ class SOLVEGPR(SparseRegression):
         union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
         Z = chosen_inducing(X, union, kernel, sum(sizes), how=inducing, seed=seed)
         settings = tight, checked_jitter(jitter), mean_function, as_priors(priors)
-        model = cls(kernel, likelihood, Z, copied(X), copied(y), sizes, None, *settings)  # type: ignore[arg-type]
+        parts = kernel, likelihood, Z, copied(X), copied(y), sizes, None
+        model = cls(*parts, *settings, Z_unit=column_spreads(X))  # type: ignore[arg-type]
         q = None
         if second is not None and len(sizes) == 2:
             L = cholesky(inducing_covariance(model)[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
@@ -133,7 +136,8 @@ class SOLVEGPR(SparseRegression):
         """The SOLVE-GP with the same parameters and the optimal q: same bound, same predictions, without the data."""
         parts = self._optimal() if self.second is None else self._optimal_first()
         q = Orthogonal(parts, self.sizes)
-        return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function, self.priors)
+        settings = self.jitter, self.mean_function, self.priors
+        return SOLVEGP(self.kernel, self.likelihood, q, self.Z, *settings, Z_unit=self.Z_unit)
 
     def _optimal(self) -> tuple[Any, ...]:
         rows = self._block_rows(self.X, MEMORY)

@@ -18,6 +18,7 @@ from agp.models._svgp import SVGP
 from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, blocks_of, tile_rows
+from agp.units import column_spreads
 
 __all__ = ["TSVGP"]
 
@@ -55,13 +56,14 @@ class TSVGP(SiteModel):
 
     kernel: Kernel
     likelihood: Likelihood
-    Z: Array = tree.param()
+    Z: Array = tree.param(unit="Z_unit")
     X: Array = tree.constant()
     site_shift: Array = tree.auxiliary()
     site_precision: Array = tree.auxiliary()
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    Z_unit: Array | None = tree.unit()
 
     stochastic: ClassVar[bool] = True
 
@@ -88,7 +90,8 @@ class TSVGP(SiteModel):
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
         settings = checked_jitter(jitter), mean_function, as_priors(priors)
-        return started_model(cls(kernel, likelihood, Z, copied(X), none, none + 0.0, *settings))
+        sites = none, none + 0.0
+        return started_model(cls(kernel, likelihood, Z, copied(X), *sites, *settings, Z_unit=column_spreads(X)))
 
     # -- q(u) -------------------------------------------------------------------------------------------------------
 
@@ -118,7 +121,8 @@ class TSVGP(SiteModel):
         return state, lambda state_bar: pull_sites(*pull_state(state_bar))
 
     def _sparse(self, posterior: Any) -> SVGP:
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
+        settings = self.jitter, self.mean_function, self.priors
+        return SVGP(self.kernel, self.likelihood, posterior, self.Z, *settings, Z_unit=self.Z_unit)
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

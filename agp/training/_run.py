@@ -22,6 +22,7 @@ __all__ = ["Callback", "Run"]
 
 Callback = Callable[[Progress], bool | None]
 
+REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
 """Steps between looks at the numbers; each look makes the host wait for the device."""
 REPAIRS_KEPT = 20
@@ -94,8 +95,9 @@ class Run:
             model, states, info = self._apply(self.model, self.states, self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite are the better explanation
-            msg = f"a factorisation failed in step {self.step + 1} ({error}) {self._circumstances()}"
-            raise NonFiniteError(msg, self._last_finite()) from error
+            msg = f"a factorisation failed in step {self.step + 1}; {REMEDY}."
+            details = f"Of the factorisation: {error}\n{self._circumstances()}"
+            raise NonFiniteError(msg, self._last_finite(), details) from error
         # one assignment, so that an interrupt cannot separate them
         self.model, self.states, self.step, self.pending = model, states, self.step + 1, [*self.pending, info]
         return info
@@ -138,8 +140,8 @@ class Run:
 
     def _refuse(self, what: str, step: int, last: list[float]) -> None:
         value = f"the last finite value: {last[0]:.6g}" if last else "never finite before"
-        msg = f"{what} in step {step} ({value}). {self._circumstances()}"
-        raise NonFiniteError(msg, self._last_finite())
+        msg = f"{what} in step {step} ({value}); {REMEDY}."
+        raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
         """What a person needs to know about trouble."""
@@ -148,10 +150,7 @@ class Run:
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
             for name, x in tree.leaves(self.finite[1], "parameter").items()
         )
-        return (
-            f"Leaves not finite now: {broken}. In the last finite model, after step {self.finite[0]}: {extremes}. "
-            "Try a smaller learning rate, standardised data, more jitter or float64."
-        )
+        return f"Leaves not finite now: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
 
     def _last_finite(self) -> Result:
         step, model = self.finite
