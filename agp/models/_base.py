@@ -60,8 +60,8 @@ class Model(ABC):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """`bound` of a batch that is known to fit the model."""
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -154,8 +154,8 @@ class Model(ABC):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -180,8 +180,8 @@ class Model(ABC):
             parts.append(_mixture(moments, chunk.shape[0]))
         return _joined(parts)
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
@@ -189,8 +189,8 @@ class Model(ABC):
         parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
 
@@ -205,8 +205,8 @@ class Model(ABC):
         variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -240,8 +240,8 @@ class Model(ABC):
         rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 

@@ -164,7 +164,7 @@ class CaGP(Model, InverseOwner):
             if layout == "tree":
                 X, y = taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
-        check_actions(actions, X.shape[0])
+        check_actions(actions, X.shape[0], policy)
         settings = {"mean_function": mean_function, "priors": as_priors(priors), "loss": loss}
         start = cls(kernel, likelihood, actions, copied(X), copied(y), **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
         if inverse_free:

@@ -104,8 +104,8 @@ class SparseRegression(Regression, SparsePrior):
         super().check(X, y)
         self.inducing.check(self.kernel)
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 

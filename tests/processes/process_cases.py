@@ -188,7 +188,9 @@ def data(outputs: int, likelihood: str = "gaussian", rows: int = ROWS, seed: int
     rng = np.random.default_rng([seed, rows, outputs])
     X = rng.normal(size=(rows, COLUMNS))
     y = rng.normal(size=(rows, outputs))
-    return X, {"gaussian": y, "bernoulli": 1.0 * (y > 0), "poisson": np.floor(np.exp(np.clip(y, -1.0, 2.0)))}[likelihood]
+    return X, {"gaussian": y, "bernoulli": 1.0 * (y > 0), "poisson": np.floor(np.exp(np.clip(y, -1.0, 2.0)))}[
+        likelihood
+    ]
 
 
 def case(name: str, kind: str = "whitened", likelihood: str = "gaussian") -> tuple[SVGP, np.ndarray, np.ndarray]:
