@@ -177,7 +177,7 @@ class Model(ABC):
         return self._joint_covariance(self.conditioned(), X)
 
     def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
-        variance = _joined(Prediction(*moments) for moments in self._moments(posterior, X, MEMORY)).variance
+        variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
@@ -204,7 +204,7 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
+        covariance, mean = self._joint_covariance(posterior, X), posterior.mean(X)
         xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
