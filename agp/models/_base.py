@@ -231,7 +231,7 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
+        covariance, mean = self._joint_covariance(posterior, X), posterior.mean(X)
         xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
