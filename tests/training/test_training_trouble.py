@@ -22,6 +22,7 @@ from agp import (
     to_backend,
     to_numpy,
     train,
+    tree,
 )
 from agp.updates import Adam, InverseUpdate
 
@@ -144,7 +145,7 @@ def test_the_message_holds_what_a_person_needs():
     message = str(caught.value)
     assert re.search(r"bound became nan in step 14 \(the last finite value: -?\d+", message)
     assert "posterior.mean" in message
-    assert "In the last finite model, after step 10: kernel.variance in [" in message
+    assert "In the last finite model, after step 10: process.kernel.variance in [" in message
     assert "Try a smaller learning rate, standardised data, more jitter or float64." in message
 
 
@@ -163,7 +164,7 @@ def test_a_checkpoint_never_holds_numbers_that_are_not_finite(tmp_path):
     with pytest.raises(NonFiniteError):
         train(model, X, y, steps=30, updates=updates, checkpoint=path, checkpoint_every=6)
     saved = io.load_checkpoint(path)[0]["model"]
-    assert saved.keys() == leaves(model).keys()
+    assert saved.keys() == tree.leaves(model).keys()
     assert all(np.all(np.isfinite(x)) for x in saved.values())
 
 
