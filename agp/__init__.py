@@ -22,7 +22,7 @@ from agp import (
     updates,
 )
 from agp.actions import BlockActions, DenseActions, FixedActions
-from agp.backend import backend_of, get_backend, known_backends, to_numpy
+from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
 from agp.errors import (
     BackendError,
     CheckpointError,
@@ -73,6 +73,7 @@ __all__ = [
     "CheckpointError",
     "Constant",
     "ConstantMean",
+    "Deep",
     "DenseActions",
     "Dual",
     "DualInverseFree",
@@ -88,10 +89,13 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "Mixed",
     "NonFiniteError",
     "NotPositiveDefiniteError",
     "Orthogonal",
+    "Patches",
     "Periodic",
+    "Points",
     "Poisson",
     "PriorSpread",
     "RationalQuadratic",
@@ -101,7 +105,10 @@ __all__ = [
     "RepairWarning",
     "RobustMax",
     "Softmax",
+    "Sparse",
+    "Stack",
     "StudentT",
+    "Together",
     "White",
     "Whitened",
     "ZeroMean",
@@ -122,6 +129,7 @@ __all__ = [
     "priors",
     "processes",
     "recipe",
+    "register_backend",
     "to_backend",
     "to_numpy",
     "train",

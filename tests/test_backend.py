@@ -22,7 +22,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_a_missing_library_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    get_backend.cache_clear()
+    agp.backend._loaded.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"agp\[torch\]\""):
             get_backend("torch")
@@ -30,15 +30,13 @@ def test_a_missing_library_is_one_clear_error(monkeypatch):
         assert not status.usable
         assert "not installed" in status.reason
     finally:
-        get_backend.cache_clear()
         _restore()
 
 
 def _restore():
     """Instances are found by type: forget those made before the cache was emptied."""
-    from agp import backend
-
-    backend._BY_TYPE.clear()
+    agp.backend._loaded.cache_clear()
+    agp.backend._BY_TYPE.clear()
 
 
 def test_a_broken_library_is_one_clear_error(monkeypatch):
@@ -48,12 +46,11 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
             raise OSError(msg)
 
     monkeypatch.setattr("agp.backend._entry_points", lambda: {"torch": Broken()})
-    get_backend.cache_clear()
+    agp.backend._loaded.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"installed but cannot be used: libtorch\.so"):
             get_backend("torch")
     finally:
-        get_backend.cache_clear()
         _restore()
 
 
@@ -283,11 +280,10 @@ def test_a_plug_in_that_lacks_a_method_is_one_clear_error(monkeypatch):
 
     point = SimpleNamespace(load=lambda: Incomplete)
     monkeypatch.setattr("agp.backend._entry_points", lambda: {"numpy": point})
-    get_backend.cache_clear()
+    agp.backend._loaded.cache_clear()
     lacking = r"cannot be used: .*Incomplete.*cholesky.*from_numpy.*solve_triangular.*to_numpy"
     try:
         with pytest.raises(BackendError, match=lacking):
             get_backend("numpy")
     finally:
-        get_backend.cache_clear()
         _restore()

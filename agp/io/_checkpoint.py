@@ -1,5 +1,6 @@
 """Checkpoints: nested dictionaries of arrays and JSON-able facts in one file."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,15 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
     write_atomically(path, packed(named_arrays(arrays), structure))
 
 
-def load_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays of `save_checkpoint`, as NumPy, and its facts.
+
+    Parameters
+    ----------
+    path
+        The file.
+    most
+        The bytes that it can have; a larger one is refused unread.
 
     Raises
     ------
@@ -45,7 +53,7 @@ def load_checkpoint(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         If the file is not such a checkpoint, is damaged or cannot be read.
     """
     with refusing(path, KIND, REMEDY):
-        arrays, structure = unpacked(path)
+        arrays, structure = unpacked(path, most)
         if not isinstance(structure, dict) or structure.get("kind") != KIND or structure.get("version") != 1:
             msg = f"it holds something else than a {KIND} of version 1"
             raise ValueError(msg)

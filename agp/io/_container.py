@@ -9,6 +9,7 @@ The format: https://huggingface.co/docs/safetensors.
 
 import hashlib
 import json
+import math
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -105,9 +106,9 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
         raise ValueError(msg) from error
 
 
-def unpacked(path: str | Path) -> tuple[dict[str, Any], Any]:
-    """The NumPy arrays and the structure of a file, verified; to be called inside `refusing`."""
-    _check_header(path)
+def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
+    """The NumPy arrays and the structure of a file of so many bytes at most, verified; call it inside `refusing`."""
+    _check_header(path, most)
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         if not metadata.keys() >= {STRUCTURE, DIGEST}:
@@ -122,7 +123,7 @@ def unpacked(path: str | Path) -> tuple[dict[str, Any], Any]:
     return arrays, structure
 
 
-def _check_header(path: str | Path) -> None:
+def _check_header(path: str | Path, most: float) -> None:
     """Refuse what can be told from the size of the file and its first eight bytes, the length of the header."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # a FIFO would wait for a writer
@@ -130,6 +131,9 @@ def _check_header(path: str | Path) -> None:
         raise ValueError(msg)
     if status.st_size == 0:
         msg = "it is empty"
+        raise ValueError(msg)
+    if status.st_size > most:  # a file with holes takes no room on the disk, but would take it in memory
+        msg = f"it has {status.st_size} bytes, where at most {most} are needed"
         raise ValueError(msg)
     with Path(path).open("rb") as file:
         size = _header_bytes(file.read(8))
@@ -147,10 +151,12 @@ def _header_bytes(content: bytes) -> int:
 
 def _array(file: Any, name: str) -> Any:
     """One array of an open file; the library has compared its shape with the bytes that are there."""
-    dtype = file.get_slice(name).get_dtype()
+    part = file.get_slice(name)
+    dtype = part.get_dtype()
     if dtype not in DTYPES:
         msg = f"{name} has the type {dtype}"
         raise ValueError(msg)
+    np.empty(part.get_shape(), DTYPES[dtype])  # raises where there is no memory; the library would panic
     x = file.get_tensor(name)
     if dtype == "BOOL" and np.any(x.view(np.uint8) > 1):
         msg = f"{name} has truth values other than 0 and 1"

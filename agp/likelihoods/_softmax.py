@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_whole
 from agp.host import generator
 from agp.likelihoods._base import Prediction
@@ -40,6 +40,7 @@ class Softmax(MultiClass):
     fixed_samples: int = 200
 
     couples_outputs: ClassVar[bool] = True
+    bounded_curvature: ClassVar[bool] = True
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}

@@ -14,6 +14,7 @@ from agp.backend import Array, backend_of, like
 from agp.linalg._jitter import identity
 from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram, lower_times_lower
+from agp.repairs import report
 
 __all__ = [
     "Gap",
@@ -22,6 +23,7 @@ __all__ = [
     "inverse_residual",
     "largest_eigenvalue",
     "natural_step",
+    "report_restarts",
     "starting_factor",
     "starting_vector",
 ]
@@ -155,9 +157,9 @@ def inverse_factor(
     step
         The rule for the step size; its count starts at zero in each call.
     patience
-        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L): the floor of
-        the precision is reached. A shorter step counts by its length, so that the small steps with which a schedule
-        begins do not use the patience up.
+        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L), or, close to
+        the solution, do not halve the residual: the floor of the precision is reached. A shorter step counts by its
+        length, so that the small steps with which a schedule begins do not use the patience up.
     vector
         `InverseFactor.vector` of the previous call.
     gap
@@ -192,6 +194,18 @@ def inverse_factor(
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap)
 
 
+def report_restarts(found: InverseFactor, name: str, /) -> InverseFactor:
+    """The same; that the given factor of this name was thrown away is reported as a repair."""
+    report(
+        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was thrown away and found anew "
+        "in {0:.0f} steps (residual {1:.2g}). Slower changes of the parameters keep it close: try a smaller rate.",
+        found.steps,
+        found.residual,
+        count=found.restarts,
+    )
+    return found
+
+
 def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, Array, Array]:
     backend = backend_of(A)
     cold = starting_factor(A)
@@ -220,7 +234,12 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     near = c.residual * math.sqrt(A.shape[-1]) < BASIN
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))
     measured = xp.where(accept, residual if gap is None else gap(A, L_new, B_new), c.gap)
-    improved = (measured < c.best) | (merit < c.merit - rounding)
+    wanted, falls = c.best, merit < c.merit - rounding
+    if gap is None:
+        # There a unit step does far more than halve the residual, until it wanders on the floor of the precision. So
+        # does the merit, by more than its rounding if A is badly conditioned.
+        wanted, falls = xp.where(near, 0.5 * wanted, wanted), falls & ~near
+    improved = (measured < wanted) | falls
     spent = xp.where(accept, xp.minimum(gamma, xp.ones_like(gamma)), xp.ones_like(gamma))
     return _Carry(
         count=c.count + 1.0,
@@ -229,7 +248,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
         merit=xp.where(accept, merit, c.merit),
         residual=xp.where(accept, residual, c.residual),
         gap=measured,
-        best=xp.where(measured < c.best, measured, c.best),
+        best=xp.where(measured < wanted, measured, c.best),
         stale=xp.where(improved, xp.zeros_like(c.stale), c.stale + spent),
         damping=xp.where(accept, xp.ones_like(c.damping), 0.5 * c.damping),
         vector=xp.where(xp.isfinite(eigenvalue), vector, c.vector),

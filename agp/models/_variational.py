@@ -90,6 +90,10 @@ class Variational(Model):
         }
         return tree.replaced(self, new) if new else self
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return tuple(f"process.{path}" for path in self.process.site_paths)
+
     def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
         self, draws = self._with_draws(batch)
         factor = self.process.factorise()[0]

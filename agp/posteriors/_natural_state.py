@@ -9,7 +9,7 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times, identity
-from agp.posteriors._white import WhitePosterior, WhiteState
+from agp.posteriors._factored import WhitePosterior, WhiteState
 
 __all__ = ["NaturalState", "natural_state"]
 

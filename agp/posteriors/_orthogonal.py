@@ -16,11 +16,11 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import block_diagonal, cholesky, groups_of
+from agp.linalg import block_diagonal, cholesky, diagonal, groups_of, identity
 from agp.posteriors._base import GroupPosterior
 from agp.posteriors._dual import Dual
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._sites import SiteGradients, SiteHolder
-from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Orthogonal", "PriorSpread"]
@@ -65,6 +65,11 @@ class PriorSpread(WhitePosterior, WhiteState):
     def white_covariance(self, A: Array, /) -> Array:
         covariance = A.mT @ A
         return backend_of(A).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        P = self.outputs
+        trace = P * backend_of(G).xp.sum(diagonal(G))
+        return trace, lambda bar: (None, P * bar * identity(G))
 
     def white_kl(self) -> tuple[Array, Pullback]:
         m = self.mean

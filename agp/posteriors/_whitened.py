@@ -6,9 +6,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._natural_steps import step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
-from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
 
 __all__ = ["Whitened"]
 
@@ -54,6 +54,16 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps):
     def white_covariance(self, A: Array, /) -> Array:
         D = lower_transposed_times(self.scale, A)
         return D.mT @ D
+
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(G).xp
+        C = self.scale
+        GC = G @ C
+
+        def pullback(bar):
+            return tree.cotangent(self, scale=2.0 * bar * xp.tril(GC)), bar * xp.sum(C @ C.mT, axis=0)
+
+        return xp.sum(C * GC), pullback
 
     def white_kl(self) -> tuple[Array, Pullback]:
         # sum_p 1/2 (|m_p|^2 + |C_p|^2 - M - 2 sum log|diag C_p|)

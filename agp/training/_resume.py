@@ -11,9 +11,12 @@ import numpy as np
 
 from agp import tree
 from agp.io import REMEDY, load_checkpoint, named_arrays
+from agp.repairs import Tally
 
 __all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "written"]
 
+MORE = 2**30
+"""Bytes that a file may have beside leaves and states: traces above all."""
 SHOWN = 2000
 """Characters of a foreign fact that a message repeats."""
 
@@ -28,7 +31,7 @@ class Saved(NamedTuple):
     trace: dict[str, list[float]]
     step: int
     seconds: float
-    repairs: list[str]
+    repairs: Tally
 
 
 def written(x: Any) -> str:
@@ -71,7 +74,8 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
         If the file is no checkpoint of a run, or one of another run, or has leaves, states or counts that no run
         with this model and these updates can have.
     """
-    arrays, meta = load_checkpoint(path)
+    expected = named_arrays(tree.leaves(model))
+    arrays, meta = load_checkpoint(path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MORE)
     if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
         msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
         raise ValueError(msg)
@@ -80,6 +84,7 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
     if found.keys() != states.keys():
         msg = f"{path} was written by a run with other updates, or other frozen leaves; use the same ones."
         raise ValueError(msg)
+    _check_arrays(path, "the leaf", leaves, expected)
     _check_leaves(path, leaves, model)
     _check_arrays(path, "the state", found, states)
     if broken := not_finite(found, states):
@@ -122,7 +127,6 @@ def _check_arrays(path: Path, what: str, saved: dict[str, Any], expected: dict[s
 
 
 def _check_leaves(path: Path, saved: dict[str, Any], model: Any) -> None:
-    _check_arrays(path, "the leaf", saved, named_arrays(tree.leaves(model)))
     if broken := not_finite(saved, {}):
         _refuse(path, f"the leaf {broken[0]} has NaN or infinite entries")
     for leaf in tree.describe(tree.with_leaves(model, saved)):
@@ -130,15 +134,23 @@ def _check_leaves(path: Path, saved: dict[str, Any], model: Any) -> None:
             _refuse(path, f"the leaf {leaf.name} is not {leaf.constraint.name}")
 
 
-def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, list[str]]:
+def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, Tally]:
     step, seconds, repairs = (progress.get(name) for name in ("step", "seconds", "repairs"))
     if type(step) is not int or step < 0:
         _refuse(path, f"its step is {step!r:.80}")
     if type(seconds) is not float or not 0.0 <= seconds < math.inf:
         _refuse(path, f"its seconds are {seconds!r:.80}")
-    if not isinstance(repairs, list) or not all(isinstance(repair, str) for repair in repairs):
-        _refuse(path, "its repairs are no list of messages")
-    return step, seconds, repairs
+    if not isinstance(repairs, list) or not all(map(_is_count, repairs)):
+        _refuse(path, "its repairs are no list of messages and counts")
+    return step, seconds, Tally.from_rows(repairs)
+
+
+def _is_count(row: Any) -> bool:
+    """Whether a row of `Tally.rows`: a kind, its first message and how often."""
+    if not isinstance(row, list) or len(row) != 3:
+        return False
+    kind, first, times = row
+    return isinstance(kind, str) and isinstance(first, str) and type(times) is int and times > 0
 
 
 def _trace(path: Path, saved: dict[str, Any], step: int) -> dict[str, list[float]]:

@@ -12,7 +12,9 @@ import array_api_compat.torch as xp
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from agp.backend import Array, Backend
+from agp.backend import Array, Backend, ClosedForm
+from agp.errors import BackendError
+from agp.ledger import collected
 
 
 def _ndtr(x: Array) -> Array:
@@ -25,6 +27,43 @@ def _polygamma(n: int, x: Array) -> Array:
     if n == 0:
         return torch.special.digamma(x)
     return (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, x)
+
+
+class _ClosedForm(torch.autograd.Function):
+    """A value whose gradient is its own pullback; autograd records neither."""
+
+    @staticmethod
+    def forward(ctx: Any, f: ClosedForm, names: tuple[str, ...], *arrays: Array) -> Array:
+        ctx.names = names
+        value, ctx.pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
+        ctx.save_for_backward(*arrays)
+        return value.clone()  # the pullback may hold the value, and autograd makes the result hold the pullback
+
+    @staticmethod
+    def backward(ctx: Any, bar: Array) -> tuple[Array | None, ...]:  # type: ignore[override]
+        asked = tuple(name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:], strict=True) if needed)
+        with torch.no_grad():
+            bars = ctx.pullback(bar, asked)
+        out = [bars[name] if name in asked else None for name in ctx.names]
+        if torch.is_grad_enabled():  # the graph of the gradient is kept: for second derivatives, or in vain
+            out = [x if x is None else _Last.apply(x, bar, *ctx.saved_tensors) for x in out]
+        return None, None, *out
+
+
+class _Last(torch.autograd.Function):
+    """A gradient that depends on arrays, and has no derivative here."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Array, *arrays: Array) -> Array:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
+        msg = (
+            "a closed-form gradient of agp is differentiated again, but it has no second derivatives: leave "
+            'create_graph=True out, or differentiate agp.value_and_gradient(..., mode="autodiff") instead.'
+        )
+        raise BackendError(msg)
 
 
 _s = torch.special
@@ -85,6 +124,12 @@ class TorchBackend(Backend):
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
 
+    def asks_gradient(self, x: Array, /) -> bool:
+        return x.requires_grad and torch.is_grad_enabled()
+
+    def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
+        return _ClosedForm.apply(f, tuple(arrays), *arrays.values())
+
     def stop_gradient(self, x: Array, /) -> Array:
         return x.detach()
 
@@ -92,5 +137,6 @@ class TorchBackend(Backend):
         with torch.inference_mode(False), torch.enable_grad():
             inputs = {name: x.detach().clone().requires_grad_() for name, x in leaves.items()}
             value = f(inputs)
-            grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
+            with collected():  # what is recomputed has been reported with the value
+                grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))

@@ -232,3 +232,18 @@ def test_a_device_loop_takes_the_same_steps(rule):
     assert float(found.steps) == float(expected.steps)
     assert float(found.gap) < 1e-8
     np.testing.assert_allclose(JAX.numpy(found.factor), expected.factor, rtol=1e-8, atol=1e-9)
+
+
+def test_on_the_floor_of_the_precision_the_iteration_ends():
+    # the merit, too, wanders there by much more than its rounding, which is no progress
+    steps = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        Z, X = rng.uniform(-2.0, 2.0, size=(50, 2)), rng.uniform(-2.0, 2.0, size=(200, 2))
+        Kuu, Kuf = (np.exp(-0.5 * np.sum((Z[:, None] - other[None]) ** 2, axis=-1)) for other in (Z, X))
+        A = Kuu + 1e-6 * np.eye(50) + Kuf @ Kuf.T / 1e-3
+        reached = inverse_factor(A, tolerance=1e-4)
+        found = inverse_factor(A, reached.factor, tolerance=1e-14, max_steps=200)
+        assert float(found.residual) <= 1.1 * float(reached.residual)
+        steps.append(float(found.steps))
+    assert max(steps) <= 10.0

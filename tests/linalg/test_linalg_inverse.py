@@ -12,10 +12,9 @@ from agp.linalg import (
     inverse_factor,
     natural_step,
     safe_step,
-    starting_factor,
     starting_vector,
 )
-from agp.linalg._inverse import COLD_START, largest_eigenvalue
+from agp.linalg._inverse import COLD_START, largest_eigenvalue, starting_factor
 
 
 def spd(size, condition, seed=0):
@@ -119,6 +118,16 @@ def test_max_steps_and_patience_are_obeyed(backend):
     A = backend.array(spd(8, 1e6))
     assert float(inverse_factor(A, tolerance=0.0, max_steps=3).steps) == 3.0
     assert float(inverse_factor(A, tolerance=0.0, max_steps=200, patience=2).steps) < 60.0
+
+
+@pytest.mark.parametrize("patience", [1, 3, 5])
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_nothing_to_improve_lasts_as_long_as_the_patience(rate, patience, backend):
+    # at the inverse, without rounding; a shorter step counts by its length
+    eye = backend.array(np.eye(4))
+    found = inverse_factor(eye, eye, tolerance=0.0, step=constant_step(rate), patience=patience)
+    assert float(found.steps) == patience / rate
+    np.testing.assert_array_equal(backend.numpy(found.factor), np.eye(4))
 
 
 def _adversarial(size, largest, seed):

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -132,6 +133,18 @@ def test_a_finished_run_with_wrong_contents_is_refused(kind, path):
     change, message = CHANGES[kind]
     edit(path, change)
     with pytest.raises(ValueError, match=CANNOT.format(message)):
+        resumed(path)
+
+
+def test_a_file_of_a_terabyte_of_nothing_is_refused_unread(path):
+    size = 2**40
+    header = {"x": {"dtype": "F64", "shape": [size // 8], "data_offsets": [0, size]}}
+    text = json.dumps(header | {"__metadata__": {"agp": "{}", "sha256": "0" * 64}}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + size)  # a hole
+    with pytest.raises(
+        ValueError, match=r"run\.safetensors is not a checkpoint of agp \(it has \d+ bytes, where at most"
+    ):
         resumed(path)
 
 
