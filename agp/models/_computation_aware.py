@@ -228,7 +228,7 @@ class CaGP(Model, InverseOwner):
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype = self.X.dtype
-        moments, _ = support_moments(self, self._block_rows(MEMORY))
+        moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
         if isinstance(posterior, FollowsInverse):

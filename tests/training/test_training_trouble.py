@@ -22,6 +22,7 @@ from agp import (
     to_backend,
     to_numpy,
     train,
+    tree,
 )
 from agp.updates import Adam, InverseUpdate
 
@@ -148,7 +149,7 @@ def test_the_message_holds_what_a_person_needs():
     assert message.count(". ") == 0  # one sentence
     assert details[0].startswith("Leaves not finite now: ")
     assert "posterior.mean" in details[0]
-    assert details[1].startswith("In the last finite model, after step 10: kernel.variance in [")
+    assert details[1].startswith("In the last finite model, after step 10: process.kernel.variance in [")
 
 
 def test_trouble_in_the_first_step_has_no_last_value():
@@ -166,7 +167,7 @@ def test_a_checkpoint_never_holds_numbers_that_are_not_finite(tmp_path):
     with pytest.raises(NonFiniteError):
         train(model, X, y, steps=30, updates=updates, checkpoint=path, checkpoint_every=6)
     saved = io.load_checkpoint(path)[0]["model"]
-    assert saved.keys() == leaves(model).keys()
+    assert saved.keys() == tree.leaves(model).keys()
     assert all(np.all(np.isfinite(x)) for x in saved.values())
 
 
