@@ -5,7 +5,16 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
+from agp.linalg import (
+    block_diagonal,
+    cholesky,
+    cholesky_pullback,
+    diagonal,
+    groups_of,
+    identity,
+    lower_of,
+    times_own_transpose,
+)
 from agp.posteriors import inducing_covariance
 
 __all__ = [
@@ -129,7 +138,7 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
     """The Cholesky factors of the diagonal blocks of LB LB^T."""
     if sizes is None or len(sizes) == 1:
         return (LB,)
-    return tuple(cholesky(LB[rows, :] @ LB[rows, :].mT) for rows in groups_of(sizes))
+    return tuple(cholesky(times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
 
 
 def bound_of(totals: Statistics, noise: Array, N: int, sizes: tuple[int, ...] | None = None) -> tuple[Array, Pullback]:
@@ -197,4 +206,4 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
         return model_bar, -lower_of(A_bar, A.mT), tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
 
     residual = xp.sum(xp.where(positive, conditional, zeros))
-    return Statistics(A @ A.mT, A @ r, residual, xp.sum(r * r)), pullback
+    return Statistics(times_own_transpose(A), A @ r, residual, xp.sum(r * r)), pullback

@@ -1,7 +1,14 @@
 """Numerical linear algebra on any array library: factorisations with one answer to failure, matrix-only inversion."""
 
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs, report_repair
+from agp.linalg._cholesky import (
+    cholesky,
+    cholesky_pullback,
+    inverse_from_cholesky,
+    phi,
+    recorded_repairs,
+    report_repair,
+)
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
@@ -27,6 +34,7 @@ from agp.linalg._triangular import (
     lower_transposed_times,
     symmetric_from_lower,
     times_lower,
+    times_own_transpose,
 )
 
 __all__ = [
@@ -50,6 +58,7 @@ __all__ = [
     "groups_of",
     "identity",
     "inverse_factor",
+    "inverse_from_cholesky",
     "inverse_residual",
     "largest_eigenvalue",
     "log_linear_step",
@@ -71,4 +80,5 @@ __all__ = [
     "starting_vector",
     "symmetric_from_lower",
     "times_lower",
+    "times_own_transpose",
 ]

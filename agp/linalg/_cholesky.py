@@ -9,7 +9,7 @@ from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.linalg._jitter import default_jitter, diagonal, identity
 
-__all__ = ["cholesky", "cholesky_pullback", "phi", "recorded_repairs", "report_repair"]
+__all__ = ["cholesky", "cholesky_pullback", "inverse_from_cholesky", "phi", "recorded_repairs", "report_repair"]
 
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
@@ -108,6 +108,11 @@ def phi(A: Array) -> Array:
     """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
     xp = backend_of(A).xp
     return xp.tril(A) - 0.5 * A * identity(A)
+
+
+def inverse_from_cholesky(L: Array) -> Array:
+    """(L L^T)^-1 [M, M], for lower L [M, M]."""
+    return backend_of(L).inverse_from_cholesky(L)
 
 
 def cholesky_pullback(L: Array, S_bar: Array) -> Array:
