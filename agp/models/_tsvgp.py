@@ -15,7 +15,7 @@ from agp.models._base import Conditioned
 from agp.models._sites import SiteModel, SiteView
 from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
 from agp.models._svgp import SVGP
-from agp.posteriors import Dual, NaturalState, Tied, factorise, inducing_covariance, natural_state
+from agp.posteriors import Dual, Tied, WhiteSites, factorise, inducing_covariance
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, blocks_of, tile_rows
 
@@ -111,11 +111,10 @@ class TSVGP(SiteModel):
         rows = tile_rows(memory, floats, self.X)
         return list(blocks_of(rows, self.X, self.site_shift, self.site_precision))
 
-    def _state(self, memory: float = MEMORY) -> tuple[NaturalState, Pullback]:
-        """q(v), and ``state_bar -> model_bar``."""
-        (shift, site), pull_sites = self.white_sites(memory=memory)
-        state, pull_state = natural_state(shift, site + identity(site))
-        return state, lambda state_bar: pull_sites(*pull_state(state_bar))
+    def _posterior(self, memory: float = MEMORY) -> tuple[WhiteSites, Pullback]:
+        """q(u), and ``posterior_bar -> model_bar``."""
+        sites, pull_sites = self.white_sites(memory=memory)
+        return WhiteSites(*sites), lambda bar: pull_sites(bar.shift, bar.precision)
 
     def _sparse(self, posterior: Any) -> SVGP:
         return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
@@ -123,21 +122,21 @@ class TSVGP(SiteModel):
     # -- bound ------------------------------------------------------------------------------------------------------
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        state, pull_state = self._state(memory)
-        value, pull = self._sparse(state).objective(batch, memory=memory)
+        posterior, pull_posterior = self._posterior(memory)
+        value, pull = self._sparse(posterior).objective(batch, memory=memory)
 
         def pullback(bar=1.0):
             sparse_bar, X_bar = pull(bar)
             names = ("kernel", "likelihood", "Z", "mean_function")
             direct = tree.cotangent(self, **{name: getattr(sparse_bar, name) for name in names})
-            return tree.add(direct, pull_state(sparse_bar.posterior)), X_bar
+            return tree.add(direct, pull_posterior(sparse_bar.posterior)), X_bar
 
         return value, pullback
 
     def site_view(self, batch: Batch, /) -> SiteView:
-        (shift, site), _ = self.white_sites()
-        precision = site + identity(site)
-        process = self._sparse(natural_state(shift, precision)[0])
+        posterior, _ = self._posterior()
+        precision = posterior.precision + identity(posterior.precision)
+        process = self._sparse(posterior)
         factor = factorise(process)[0]
         Kuf, kff = self.kernel(self.Z, batch.X)[0], self.kernel.diag(batch.X)[0]
         mu, var = process.posterior.project(factor, Kuf, kff)[0]
@@ -153,7 +152,7 @@ class TSVGP(SiteModel):
     # -- prediction and conversion ----------------------------------------------------------------------------------
 
     def conditioned(self) -> Conditioned:
-        return self._sparse(self._state()[0]).conditioned()
+        return self._sparse(self._posterior()[0]).conditioned()
 
     def to_svgp(self) -> SVGP:
         """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""

@@ -6,7 +6,6 @@ from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
-from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._process import (
     factorise,
@@ -20,6 +19,7 @@ from agp.posteriors._process import (
 from agp.posteriors._projected import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
+from agp.posteriors._white_sites import WhiteSites
 from agp.posteriors._whitened import Whitened
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "InverseFree",
     "LikelihoodForm",
     "Marginal",
-    "NaturalState",
     "Orthogonal",
     "Posterior",
     "PriorSpread",
@@ -42,12 +41,12 @@ __all__ = [
     "RelaxedOrthogonal",
     "RelaxedUnion",
     "Tied",
+    "WhiteSites",
     "Whitened",
     "factorise",
     "inducing_covariance",
     "kl_divergence",
     "marginals",
-    "natural_state",
     "project",
     "project_covariance",
     "project_mean",
