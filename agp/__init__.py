@@ -16,14 +16,23 @@ from agp import (
     models,
     posteriors,
     priors,
+    processes,
     training,
     tree,
     updates,
 )
 from agp.actions import BlockActions, DenseActions, FixedActions
-from agp.backend import backend_of, get_backend, known_backends, to_numpy
-from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
+from agp.errors import (
+    BackendError,
+    CheckpointError,
+    Interrupted,
+    NonFiniteError,
+    NotPositiveDefiniteError,
+    RepairWarning,
+)
 from agp.gradient import value_and_gradient
+from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
@@ -41,6 +50,7 @@ from agp.posteriors import (
     RelaxedUnion,
     Whitened,
 )
+from agp.processes import Deep, Mixed, Sparse, Stack
 from agp.training import fit_lbfgs, recipe, train
 from agp.tree import to_backend
 
@@ -60,6 +70,7 @@ __all__ = [
     "Bernoulli",
     "BlockActions",
     "CaGP",
+    "CheckpointError",
     "Constant",
     "ConstantMean",
     "DenseActions",
@@ -109,7 +120,9 @@ __all__ = [
     "models",
     "posteriors",
     "priors",
+    "processes",
     "recipe",
+    "register_backend",
     "to_backend",
     "to_numpy",
     "train",

@@ -1,8 +1,9 @@
 """Backends: what an array library must bring beyond the Array API standard, and how one is found.
 
 A plug-in is a subclass of `Backend` with one instance per library, announced by an entry point in the group
-``agp.backends`` whose name is the import name of the library. Nothing stores a backend: every function that needs one
-asks `backend_of(array)`, one dictionary look-up on the type of the array.
+``agp.backends`` whose name is the import name of the library, or by `register_backend`. Nothing stores a backend: every
+function that needs one asks `backend_of(array)`, one dictionary look-up on the type of the array. A plug-in is loaded
+when an array of its library is met, or by name.
 """
 
 import contextlib
@@ -12,10 +13,12 @@ import importlib.util
 import resource
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
 
 from agp.errors import BackendError
 
@@ -28,7 +31,11 @@ __all__ = [
     "get_backend",
     "known_backends",
     "like",
+    "placed",
+    "register_backend",
+    "row_blocks",
     "to_numpy",
+    "wide",
 ]
 
 Array: TypeAlias = Any
@@ -37,14 +44,22 @@ Array: TypeAlias = Any
 Pullback: TypeAlias = Callable[..., Any]
 """Maps the cotangents of a function's outputs to the cotangents of its inputs."""
 
+ClosedForm: TypeAlias = Callable[
+    [dict[str, Array]], tuple[Array, Callable[[Array, tuple[str, ...]], Mapping[str, Array]]]
+]
+"""A function of named arrays with its pullback, as `Backend.with_pullback` takes it."""
+
 GROUP = "agp.backends"
+
+DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
+"""Names of dtypes of the standard, the frequent ones first."""
 
 
 class Backend(ABC):
     """What the mathematics asks of an array library; the defaults are right for eager libraries without autodiff.
 
-    A plug-in sets the class attributes and supplies at least `cholesky`, `solve_triangular`, `special`, `from_numpy`
-    and `to_numpy`.
+    A plug-in sets the class attributes and supplies at least `cholesky`, `solve_triangular`, `from_numpy` and
+    `to_numpy`.
     """
 
     name: str
@@ -57,6 +72,10 @@ class Backend(ABC):
     """Subclasses of those that do not behave as arrays of the standard."""
     gradients: tuple[str, ...] = ("closed-form",)
     """The gradient modes on offer."""
+    special_module: str = ""
+    """The library's own module of special functions, under the names of SciPy; imported when one is asked for."""
+    special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
+    """Special functions by SciPy's name, where that module has none of the name or a worse one."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -64,23 +83,36 @@ class Backend(ABC):
 
     def version(self) -> str:
         """The version of the array library."""
-        return importlib.metadata.version(self.name)
+        package = self.name.partition(".")[0]
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+        distributions = importlib.metadata.packages_distributions().get(package, [])  # slow: every file is looked at
+        return importlib.metadata.version(distributions[0]) if distributions else ""
 
     def devices(self) -> list[str]:
         """Names of the devices that arrays can be put on here."""
         return ["cpu"]
 
     def device_name(self, x: Array, /) -> str:
-        """The name of the device that holds x; empty while x is traced."""
+        """The name of the device that holds x, one of `devices()`; empty while x is traced."""
         return str(x.device)
 
     def like(self, x: Array, /) -> dict[str, Any]:
         """The keywords with which a new array gets the dtype and device of x."""
         return {"dtype": x.dtype, "device": x.device}
 
+    def dtype_name(self, x: Array, /) -> str:
+        """The name of the dtype of x, as NumPy has it."""
+        return next(name for name in DTYPES if getattr(self.xp, name) == x.dtype)
+
+    def widest_float(self, x: Array, /) -> Any:
+        """The widest real floating-point dtype on the device of x: float64 where there is one."""
+        found = self.xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
+        return found.get("float64", x.dtype)
+
     @abstractmethod
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
-        """Copy a host array to this library; the dtype is kept unless named."""
+        """Copy a host array to this library, on the device of that name; the dtype is kept unless named."""
 
     @abstractmethod
     def to_numpy(self, x: Array, /) -> Any:
@@ -99,6 +131,9 @@ class Backend(ABC):
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
+    def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
+        """Make float64 arrays possible for the whole process: for programs that own it, never for a library."""
+
     def is_concrete(self, x: Array, /) -> bool:
         """Whether x has values that the host can read now; False while a function is being traced."""
         return True
@@ -113,16 +148,29 @@ class Backend(ABC):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
 
-    def special(self, name: str, x: Array, /) -> Array:
-        """The special function of SciPy's name at x: log_ndtr, ndtr, erf, gammaln."""
-        table = self._special_functions()
-        if name not in table:
-            msg = f"backend {self.name!r} has no special function {name!r}; it has {', '.join(sorted(table))}."
-            raise BackendError(msg)
-        return table[name](x)
+    def special(self, name: str, /, *args: Any) -> Array:
+        """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
 
-    def _special_functions(self) -> Mapping[str, Callable[[Array], Array]]:
-        return {}
+        Raises
+        ------
+        BackendError
+            If neither the plug-in nor the library has a function of that name.
+        """
+        return self.special_function(name)(*args)
+
+    def special_function(self, name: str, /) -> Callable[..., Array]:
+        """The function that `special` calls; errors as there."""
+        found = self.special_functions.get(name)
+        if found is None and self.special_module and not name.startswith("_"):
+            found = vars(importlib.import_module(self.special_module)).get(name)
+        if not callable(found) or isinstance(found, type):
+            own = self.special_module or f"backend {self.name!r}"
+            msg = (
+                f"{own} has no special function {name!r}; compute it from functions that are there, or add it to "
+                f"`special_functions` of the backend {self.name!r}."
+            )
+            raise BackendError(msg)
+        return found
 
     # -- control flow -----------------------------------------------------------------------------------------------
 
@@ -136,20 +184,32 @@ class Backend(ABC):
             carry = body(*carry)
         return carry
 
-    def fold(self, f: Callable, params: Any, blocks: Sequence, /, *, add: Callable) -> tuple[Any, Pullback]:
-        """The sum of `f(params, block)[0]` over the blocks, with its pullback to params, in the memory of one block.
+    def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
+        """The sum of `f(params, block)[0]` over blocks of rows, with its pullback to params, in the memory of a block.
 
-        `f(params, block)` returns a value and its pullback to params. Each block is evaluated once for the value and
-        again in the pullback, and nothing is kept between.
+        Parameters
+        ----------
+        f
+            `f(params, block)` returns a value and its pullback to params; it is evaluated once for the value and again
+            in the pullback, and nothing is kept between.
+        params
+            What each block needs whole: models, factors, arrays.
+        rows
+            Arrays [N, ...] of this library, and None, in (nested) tuples and dictionaries; a block has the same
+            structure with the arrays [b, ...].
+        block_rows
+            Rows to take at once.
+        add
+            Sums two values, or two cotangents; None is zero.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total = None
-        for block in blocks:
+        for block in row_blocks(rows, block_rows):
             total = add(total, value_of(params, block))
 
         def pullback(bar):
             params_bar = None
-            for block in blocks:
+            for block in row_blocks(rows, block_rows):
                 params_bar = add(params_bar, f(params, block)[1](bar))
             return params_bar
 
@@ -164,6 +224,29 @@ class Backend(ABC):
         return f
 
     # -- gradients --------------------------------------------------------------------------------------------------
+
+    def asks_gradient(self, x: Array, /) -> bool:
+        """Whether the library's own differentiation may want the gradient of something with respect to x."""
+        return False
+
+    def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
+        """The value of `f(arrays)`, differentiated by the pullback of f wherever the library differentiates it.
+
+        Parameters
+        ----------
+        f
+            ``arrays -> (value, pullback)`` with ``pullback(value_bar, names) -> cotangents``: an array for each of the
+            names, which are those of the arrays whose gradient is asked for. Neither is recorded by the library's own
+            differentiation.
+        arrays
+            All that a gradient may be asked for, by name.
+
+        Raises
+        ------
+        BackendError
+            On torch, when a second derivative is asked for.
+        """
+        return f(arrays)[0]
 
     def stop_gradient(self, x: Array, /) -> Array:
         """X as a constant for automatic differentiation."""
@@ -190,37 +273,75 @@ class BackendStatus(NamedTuple):
     conformance: bool
 
 
+_REGISTERED: dict[str, Backend] = {}
+_BY_TYPE: dict[type, Backend] = {}
+
+
 @cache
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
 
 
-@cache
+def _names() -> list[str]:
+    return sorted({*_entry_points(), *_REGISTERED})
+
+
+def register_backend(plugin: Backend, /) -> None:
+    """Serve the array types of a plug-in in this process, without an entry point; a later one takes its place.
+
+    Raises
+    ------
+    BackendError
+        If an installed plug-in has the name.
+    """
+    if plugin.name in _entry_points():
+        msg = f"the backend {plugin.name!r} is installed already; give yours another name."
+        raise BackendError(msg)
+    _REGISTERED[plugin.name] = plugin
+    _BY_TYPE.clear()
+
+
 def get_backend(name: str) -> Backend:
     """The backend of that name, its library imported now.
 
     Raises
     ------
     BackendError
-        If no plug-in has the name (the known ones are listed), or if its library is not installed.
+        If no plug-in has the name (the known ones are listed), its library is not installed, or it cannot be loaded.
     """
-    points = _entry_points()
-    if name not in points:
-        msg = f"unknown backend {name!r}; known are {', '.join(sorted(points))}."
+    return _REGISTERED[name] if name in _REGISTERED else _loaded(name)
+
+
+@cache
+def _loaded(name: str) -> Backend:
+    if name not in _entry_points():
+        msg = f"unknown backend {name!r}; known are {', '.join(_names())}."
         raise BackendError(msg)
-    if importlib.util.find_spec(name) is None:
-        msg = f'backend {name!r} needs the package {name}, which is not installed: pip install "agp[{name}]".'
+    point = _entry_points()[name]
+    if not _is_installed(name):
+        ours = point.value.startswith("agp_backends.")
+        remedy = f': pip install "agp[{name}]".' if ours else "."
+        msg = f"backend {name!r} needs the package {name}, which is not installed{remedy}"
         raise BackendError(msg)
     try:
-        return points[name].load()()
-    except (ImportError, OSError, TypeError) as error:  # TypeError: a plug-in that lacks a method
-        msg = f"backend {name!r} is installed but cannot be used: {error}"
+        return point.load()()
+    except Exception as error:  # somebody else's module may raise anything
+        msg = f"backend {name!r} is installed but cannot be used: {type(error).__name__}: {error}"
         raise BackendError(msg) from error
+
+
+def _is_installed(name: str) -> bool:
+    if name in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # the package around a name with dots is missing or broken
+        return False
 
 
 def known_backends() -> list[BackendStatus]:
     """The state of every plug-in that is announced, usable or not, in the order of their names."""
-    return [_status(name) for name in sorted(_entry_points())]
+    return [_status(name) for name in _names()]
 
 
 def _status(name: str) -> BackendStatus:
@@ -228,19 +349,17 @@ def _status(name: str) -> BackendStatus:
         B = get_backend(name)
     except BackendError as error:
         return BackendStatus(name, False, str(error), "", [], (), False)
+    version = ""
     try:
-        devices = B.devices()
-    except RuntimeError as error:  # a driver that is missing or too old
-        return BackendStatus(name, False, str(error), B.version(), [], B.gradients, B.conformance)
+        version, devices = B.version(), B.devices()
+    except Exception as error:  # a driver that is missing or too old
+        return BackendStatus(name, False, f"{type(error).__name__}: {error}", version, [], B.gradients, B.conformance)
     reason = "" if devices else "no device"
-    return BackendStatus(name, bool(devices), reason, B.version(), devices, B.gradients, B.conformance)
-
-
-_BY_TYPE: dict[type, Backend] = {}
+    return BackendStatus(name, bool(devices), reason, version, devices, B.gradients, B.conformance)
 
 
 def backend_of(x: Array, /) -> Backend:
-    """The backend that serves the type of x (a tracer counts).
+    """The backend that serves the type of x (a tracer counts); no other plug-in is loaded to find it.
 
     Raises
     ------
@@ -250,22 +369,52 @@ def backend_of(x: Array, /) -> Backend:
     try:
         return _BY_TYPE[type(x)]
     except KeyError:
-        return _BY_TYPE.setdefault(type(x), _resolve(type(x)))
+        return _BY_TYPE.setdefault(type(x), _resolve(x))
 
 
-def _resolve(kind: type) -> Backend:
-    # An array exists, so its library has been imported: only those plug-ins need to be loaded.
-    for name in _entry_points():
-        if name in sys.modules:
-            with contextlib.suppress(BackendError):
-                B = get_backend(name)
-                if issubclass(kind, B.array_types) and not issubclass(kind, B.refused_types):
-                    return B
+def _resolve(x: Any) -> Backend:
+    kind, reasons = type(x), []
+    for name in _candidates(x):
+        try:
+            B = get_backend(name)
+        except BackendError as error:
+            reasons.append(str(error))
+            continue
+        if issubclass(kind, B.array_types):
+            if not issubclass(kind, B.refused_types):
+                return B
+            break
     msg = (
-        f"{kind.__module__}.{kind.__qualname__} is not an array of a known library "
-        f"({', '.join(sorted(_entry_points()))}); convert it with agp.to_backend or the library's own asarray."
+        f"{kind.__module__}.{kind.__qualname__} is not an array of a known library ({', '.join(_names())}); convert it "
+        "with agp.to_backend or the library's own asarray."
     )
-    raise TypeError(msg)
+    raise TypeError(" ".join([msg, *reasons]))
+
+
+def _candidates(x: Any) -> Iterator[str]:
+    """Names of backends that may serve x: by its type and its bases, then its namespace, then any that is imported."""
+    seen: dict[str, None] = {}
+    for cls in type(x).__mro__[:-1]:
+        seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}
+        seen |= {name: None for name in _entry_points() if _is_within(cls.__module__, name)}
+    yield from seen
+    if type(x).__module__ == "builtins":
+        return
+    # the type is defined elsewhere than in the package of that name: in a compiled module, say
+    namespace = ""
+    with contextlib.suppress(Exception):
+        namespace = x.__array_namespace__().__name__
+    inside = [name for name in _entry_points() if name not in seen and _is_within(namespace, name)]
+    yield from inside
+    seen |= dict.fromkeys(inside)
+    yield from (name for name in _names() if name not in seen and (name in _REGISTERED or name in sys.modules))
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+# -- what callers ask of any array ------------------------------------------------------------------------------------
 
 
 def like(x: Array, /) -> dict[str, Any]:
@@ -273,6 +422,49 @@ def like(x: Array, /) -> dict[str, Any]:
     return backend_of(x).like(x)
 
 
+def placed(x: Any, beside: Array, /) -> Array:
+    """Host numbers (a NumPy array, or lists) as an array of the library and device of another.
+
+    Floating-point numbers take its dtype; whole numbers, such as the positions of rows, stay whole.
+    """
+    B, host = backend_of(beside), np.asarray(x)
+    dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
+    return B.from_numpy(host, dtype=dtype, device=B.device_name(beside) or None)
+
+
 def to_numpy(x: Array, /) -> Any:
     """An array of any library and device on the host, on purpose; it may share the memory of x."""
     return backend_of(x).to_numpy(x)
+
+
+def wide(x: Array, /) -> Array:
+    """X in the widest floating-point dtype of its device (float64, where there is one), for sums that lose digits."""
+    B = backend_of(x)
+    return B.xp.astype(x, B.widest_float(x))
+
+
+def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
+    """Consecutive blocks of at most so many rows of arrays [N, ...] in (nested) tuples and dictionaries; None stays.
+
+    The last block has what is left. The first array says what N is.
+    """
+    N = _first_array(rows).shape[0]
+    for start in range(0, N, block_rows):
+        yield _cut(rows, start, min(start + block_rows, N))
+
+
+def _first_array(rows: Any) -> Array:
+    while isinstance(rows, (tuple, dict)):
+        parts = rows.values() if isinstance(rows, dict) else rows
+        rows = next(part for part in parts if part is not None)
+    return rows
+
+
+def _cut(rows: Any, start: int, stop: int) -> Any:
+    if rows is None:
+        return None
+    if isinstance(rows, dict):
+        return {name: _cut(part, start, stop) for name, part in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(_cut(part, start, stop) for part in rows)
+    return rows[start:stop, ...]

@@ -1,9 +1,9 @@
 """The rows that a training step sees."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from agp.backend import Array
+from agp.draws import NO_DRAWS, Draws
 
 __all__ = ["Batch"]
 
@@ -19,5 +19,5 @@ class Batch(NamedTuple):
     """N / B."""
     rows: Array | None = None
     """The positions [B] of these rows among all data; None for all data in order."""
-    draws: Mapping[str, Array] | None = None
-    """Noise and probes that the step needs, by name, drawn on the host from the seed and the step."""
+    draws: Draws = NO_DRAWS
+    """Noise and probes that the step needs, drawn on the host from the seed and the step."""

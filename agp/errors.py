@@ -4,6 +4,7 @@ from typing import Any
 
 __all__ = [
     "BackendError",
+    "CheckpointError",
     "Interrupted",
     "NonFiniteError",
     "NotPositiveDefiniteError",
@@ -17,6 +18,14 @@ class BackendError(RuntimeError):
 
 class NotPositiveDefiniteError(ArithmeticError):
     """A covariance matrix could not be factorised, even with the largest jitter that the rule allows."""
+
+
+class CheckpointError(OSError):
+    """A checkpoint could not be written; `result` holds everything up to the last finished step."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class NonFiniteError(ArithmeticError):
@@ -33,6 +42,9 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, result: Any) -> None:
         super().__init__(f"training was interrupted after {result.steps} steps; `.result` holds the model so far")
         self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the default would hand the message to the constructor
+        return type(self), (self.result,), self.__dict__
 
 
 class RepairWarning(RuntimeWarning):

@@ -70,7 +70,7 @@ def gradient_of(
 def _maximised(model: Any, batch: Batch, memory: float) -> tuple[Array, Pullback]:
     """The objective plus the log prior, and ``bar -> model_bar``."""
     value, pullback = model.objective(batch, memory=memory)
-    if not getattr(model, "priors", ()):
+    if not model.priors:
         return value, lambda bar: pullback(bar)[0]
     prior, pull_prior = log_prior(model)
     return value + prior, lambda bar: tree.add(pullback(bar)[0], pull_prior(bar))

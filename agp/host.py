@@ -3,8 +3,10 @@
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
 
-__all__ = ["gauss_hermite", "generator"]
+__all__ = ["gauss_hermite", "generator", "row_normals"]
 
 
 @cache
@@ -17,3 +19,17 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def generator(seed: int, *purpose: int) -> np.random.Generator:
     """The generator of a seed, independent for each purpose."""
     return np.random.default_rng([seed, *purpose])
+
+
+def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
+    """Standard normal numbers [rows, count] for the rows from `start` on, which depend on seed and row number alone.
+
+    A counter-based generator is set to where the first row begins, and each number takes one draw of it, so that any
+    chunking of the rows sees the same numbers.
+    """
+    per_row = -(-count // 4)  # the generator counts in blocks of four numbers
+    bits = np.random.Philox(key=[seed, 8])
+    bits.advance(start * per_row)
+    uniform = np.random.Generator(bits).random((rows, 4 * per_row))
+    # multiples of 2^-53 from 0 to 1, moved off both ends
+    return ndtri(np.clip(uniform[:, :count], 2.0**-54, 1.0 - 2.0**-53))

@@ -5,6 +5,7 @@ from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.units import column_spreads
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "ZeroMean"]
 
@@ -20,8 +21,11 @@ class Mean(ABC):
         """
 
     @abstractmethod
-    def from_data(self, X: Array, level: Array, /) -> Self:
-        """The function whose missing leaves start at the levels [P] of the outputs, for inputs X [N, D]."""
+    def from_data(self, X: Array, level: Array, spread: float, /) -> Self:
+        """The function whose missing leaves start at the levels [P] of the outputs, for inputs X [N, D].
+
+        The spread is the usual deviation from the levels: the unit in which leaves in units of f are trained.
+        """
 
     @abstractmethod
     def check(self, width: int, outputs: int, /) -> None:
@@ -36,7 +40,7 @@ class ZeroMean(Mean):
         zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
         return zeros, lambda _h_bar: (tree.cotangent(self), None)
 
-    def from_data(self, _X: Array, _level: Array, /) -> Self:
+    def from_data(self, _X: Array, _level: Array, _spread: float, /) -> Self:
         return self
 
     def check(self, _width: int, _outputs: int, /) -> None:
@@ -53,7 +57,8 @@ class ConstantMean(Mean):
         [P], or 0-d for all outputs, in units of f; starts at the average of the targets.
     """
 
-    value: Array = tree.param(default=None)
+    value: Array = tree.param(default=None, unit="value_unit")
+    value_unit: Array | None = tree.unit()
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -63,8 +68,8 @@ class ConstantMean(Mean):
 
         return xp.zeros((X.shape[0], 1), **like(X)) + self.value, pullback
 
-    def from_data(self, _X: Array, level: Array, /) -> Self:
-        return tree.filled(self, value=level)
+    def from_data(self, _X: Array, level: Array, spread: float, /) -> Self:
+        return tree.filled(self, value=level, value_unit=spread)
 
     def check(self, _width: int, outputs: int, /) -> None:
         _check_shape("mean_function.value", self.value, ((), (outputs,)))
@@ -82,8 +87,10 @@ class LinearMean(Mean):
         [P], or 0-d for all outputs, in units of f; starts at the average of the targets.
     """
 
-    weights: Array = tree.param(default=None)
-    offset: Array = tree.param(default=None)
+    weights: Array = tree.param(default=None, unit="weights_unit")
+    offset: Array = tree.param(default=None, unit="offset_unit")
+    weights_unit: Array | None = tree.unit()
+    offset_unit: Array | None = tree.unit()
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         def pullback(h_bar):
@@ -92,9 +99,10 @@ class LinearMean(Mean):
 
         return X @ self.weights + self.offset, pullback
 
-    def from_data(self, X: Array, level: Array, /) -> Self:
+    def from_data(self, X: Array, level: Array, spread: float, /) -> Self:
         weights = backend_of(X).xp.zeros((X.shape[1], level.shape[0]), **like(X))
-        return tree.filled(self, weights=weights, offset=level)
+        units = {"weights_unit": spread / column_spreads(X)[:, None], "offset_unit": spread}
+        return tree.filled(self, weights=weights, offset=level, **units)
 
     def check(self, width: int, outputs: int, /) -> None:
         _check_shape("mean_function.weights", self.weights, ((width, outputs),))

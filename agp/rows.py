@@ -1,12 +1,10 @@
 """Rows of data in blocks: how many fit into a memory budget, and where the blocks begin and end."""
 
 import numbers
-from collections.abc import Iterator
-from typing import Any
 
 from agp.backend import Array, backend_of
 
-__all__ = ["MEMORY", "blocks_of", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
+__all__ = ["MEMORY", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB."""
@@ -46,9 +44,3 @@ def tile_rows(memory: float, floats_per_row: int, X: Array) -> int:
 def row_ranges(N: int, rows: int) -> list[tuple[int, int]]:
     """The ends (start, stop) of consecutive blocks of at most `rows` of N rows."""
     return [(start, min(start + rows, N)) for start in range(0, N, rows)]
-
-
-def blocks_of(rows: int, X: Array, *others: Any) -> Iterator[tuple[Any, ...]]:
-    """Consecutive blocks of at most `rows` rows of X [N, ...] and other arrays of N rows; None stays None."""
-    for start, stop in row_ranges(X.shape[0], rows):
-        yield tuple(None if x is None else x[start:stop, ...] for x in (X, *others))

@@ -5,20 +5,24 @@ A field of a model is one of
 - ``x: Array = param(POSITIVE)``: a parameter, trained (unless frozen), its constraint declared here;
 - ``x: Array = auxiliary()``: saved and needed for prediction, changed by updates, never by a gradient;
 - ``x: Array = constant()``: saved, never changed;
+- ``x_unit: Array = unit()``: a constant, the unit in which the parameter ``x`` is trained; None is 1;
 - another model, or a tuple of models: a branch;
 - anything else: a setting, which is no leaf.
 
 Models hold constrained values. Optimisers see a flat dictionary of unconstrained ("raw") leaves, whose keys are the
-paths of the leaves, such as ``kernel.lengthscale`` or ``kernel.parts.0.variance``. A gradient is a model of the same
-class whose leaves are cotangents, None where there is none.
+paths of the leaves, such as ``kernel.lengthscale`` or ``kernel.parts.0.variance``. A parameter that names a unit,
+``x: Array = param(POSITIVE, unit="x_unit")``, has the raw leaf of x / x_unit: what an optimiser sees has no dimension,
+whatever the units of the data are. A gradient is a model of the same class whose leaves are cotangents, None where
+there is none.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from agp.backend import Array, backend_of, get_backend, to_numpy
-from agp.constraints import REAL, Constraint
+from agp.constraints import POSITIVE, REAL, Constraint
 
 __all__ = [
     "Leaf",
@@ -31,21 +35,27 @@ __all__ = [
     "filled",
     "is_model",
     "join",
+    "joined",
     "leaves",
+    "matches",
     "missing",
     "model",
+    "nodes",
     "on_model_class",
     "param",
     "pull_raw",
+    "replaced",
     "split",
     "to_backend",
     "unconstrain",
+    "unit",
     "with_leaves",
 ]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
-_ROLE, _CONSTRAINT = "agp.role", "agp.constraint"
+_ROLE, _CONSTRAINT, _UNIT, _IS_UNIT, _OPTIONAL = "agp.role", "agp.constraint", "agp.unit", "agp.is_unit", "agp.optional"
 
 
 class Leaf(NamedTuple):
@@ -55,11 +65,55 @@ class Leaf(NamedTuple):
     role: str
     constraint: Constraint
     value: Array
+    unit: Array | None = None
+    """What a parameter is measured in, broadcast to its shape; None is 1."""
+
+    @property
+    def raw(self) -> Array:
+        """The unconstrained form of the value, without dimension."""
+        return self.constraint.unconstrain(self.value if self.unit is None else self.value / self.unit)
+
+    def constrained(self, raw: Array, /) -> Array:
+        """The value of a raw leaf."""
+        value = self.constraint.constrain(raw)
+        return value if self.unit is None else self.unit * value
+
+    def pull(self, bar: Array, /) -> Array:
+        """The cotangent of the raw leaf, from that of the value."""
+        if self.unit is None:
+            return self.constraint.pull(self.value, bar)
+        return self.constraint.pull(self.value / self.unit, self.unit * bar)
 
 
-def param(constraint: Constraint = REAL, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a parameter: trained, in the raw form that the constraint gives it."""
-    return _declare("parameter", constraint, default)
+def param(
+    constraint: Constraint = REAL,
+    default: Any = dataclasses.MISSING,
+    *,
+    unit: str | None = None,
+    optional: bool = False,
+) -> Any:
+    """Declare a parameter: trained, in the raw form that the constraint gives it.
+
+    Parameters
+    ----------
+    constraint
+        What the values must satisfy; a multiple of a value by a positive unit must satisfy it, too.
+    default
+        Of the field; none if it is not given.
+    unit
+        The name of a field of the same class, declared with `unit`, that holds what the values are measured in.
+    optional
+        Whether it may stay None.
+    """
+    return _declare("parameter", constraint, default, unit=unit, optional=optional)
+
+
+def unit() -> Any:
+    """Declare the unit of a parameter: a positive constant that broadcasts to its shape; None, the default, is 1.
+
+    It is a keyword of the constructor, and `from_data` takes it from the data, in which values of order 1 are usual.
+    """
+    return _declare("constant", POSITIVE, None, is_unit=True, optional=True)
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
@@ -67,37 +121,65 @@ def auxiliary(default: Any = dataclasses.MISSING) -> Any:
     return _declare("auxiliary", REAL, default)
 
 
-def constant(default: Any = dataclasses.MISSING) -> Any:
-    """Declare a constant array: data, or a fixed map."""
-    return _declare("constant", REAL, default)
+def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> Any:
+    """Declare a constant array: data, or a fixed map; an optional one may stay None."""
+    return _declare("constant", REAL, default, optional=optional)
 
 
-def _declare(role: str, constraint: Constraint, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={_ROLE: role, _CONSTRAINT: constraint})
+def _declare(
+    role: str,
+    constraint: Constraint,
+    default: Any,
+    *,
+    unit: str | None = None,
+    is_unit: bool = False,
+    optional: bool = False,
+) -> Any:
+    metadata = {_ROLE: role, _CONSTRAINT: constraint, _UNIT: unit, _IS_UNIT: is_unit, _OPTIONAL: optional}
+    return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=is_unit)
 
 
 class _Field(NamedTuple):
     name: str
     role: str | None
     constraint: Constraint
+    unit: str | None
+    """The name of the field that holds its unit."""
+    is_unit: bool
+    optional: bool
 
 
 _FIELDS: dict[type, tuple[_Field, ...]] = {}
 _WATCHERS: list[Callable[[type], None]] = []
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(param, auxiliary, constant))
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(param, auxiliary, constant, unit))
 def model(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves."""
+    """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves.
+
+    Raises
+    ------
+    TypeError
+        If a parameter names a unit that is no field declared with `unit`.
+    """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = _repr  # type: ignore[method-assign]
-    _FIELDS[cls] = tuple(
-        _Field(f.name, f.metadata.get(_ROLE), f.metadata.get(_CONSTRAINT, REAL))
-        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
-    )
+    fields = tuple(_field(f) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+    units = {field.name for field in fields if field.is_unit}
+    for field in fields:
+        if field.unit is not None and field.unit not in units:
+            msg = f"{cls.__name__}.{field.name} has the unit {field.unit!r}; declare that field with tree.unit()."
+            raise TypeError(msg)
+    _FIELDS[cls] = fields
     for watcher in _WATCHERS:
         watcher(cls)
     return cls
+
+
+def _field(f: dataclasses.Field) -> _Field:
+    found = (f.metadata.get(key) for key in (_ROLE, _CONSTRAINT, _UNIT, _IS_UNIT, _OPTIONAL))
+    role, constraint, unit, is_unit, optional = found
+    return _Field(f.name, role, constraint or REAL, unit, bool(is_unit), bool(optional))
 
 
 def on_model_class(watcher: Callable[[type], None]) -> None:
@@ -149,7 +231,8 @@ def _walk(x: Any, prefix: str = "") -> Iterator[Leaf]:
         value = getattr(x, field.name)
         if field.role is not None:
             if value is not None:
-                yield Leaf(prefix + field.name, field.role, field.constraint, value)
+                unit = None if field.unit is None else getattr(x, field.unit)
+                yield Leaf(prefix + field.name, field.role, field.constraint, value, unit)
         elif _is_branch(value):
             yield from _walk(value, f"{prefix}{field.name}.")
 
@@ -160,12 +243,12 @@ def describe(model: Any) -> list[Leaf]:
 
 
 def missing(model: Any) -> list[str]:
-    """The names of the leaves that are None."""
+    """The names of the leaves that are None; a unit may be."""
     names = []
     for field in _fields(model):
         value = getattr(model, field.name)
         if field.role is not None:
-            names += [field.name] if value is None else []
+            names += [field.name] if value is None and not field.optional else []
         elif _is_branch(value):
             parts = {str(i): part for i, part in enumerate(value)} if isinstance(value, tuple) else {"": value}
             names += [
@@ -177,6 +260,61 @@ def missing(model: Any) -> list[str]:
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
     """The leaves by name: all, or those of one role."""
     return {leaf.name: leaf.value for leaf in _walk(model) if role is None or leaf.role == role}
+
+
+def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
+    """The models of a kind within a model, itself included, by their paths; the path of the model itself is empty.
+
+    The kind is a class, usually an abstract one that says what a node can do. What stands within a found node is
+    looked at, too.
+    """
+    return dict(_nodes(model, kind, ""))
+
+
+def _nodes(x: Any, kind: type, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(x, tuple):
+        for i, part in enumerate(x):
+            yield from _nodes(part, kind, f"{path}.{i}")
+    elif x is not None:
+        if isinstance(x, kind):
+            yield path, x
+        for field in _fields(x):
+            value = getattr(x, field.name)
+            if field.role is None and _is_branch(value):
+                yield from _nodes(value, kind, joined(path, field.name))
+
+
+def joined(*parts: str) -> str:
+    """The path made up of these, of which some may be empty."""
+    return ".".join(filter(None, parts))
+
+
+def replaced(model: T, new: Mapping[str, Any], /) -> T:
+    """A copy of the model in which the nodes at these paths are others; the empty path is the model itself."""
+    if "" in new:
+        return new[""]
+    return _replaced(model, new, "")
+
+
+def _replaced(x: Any, new: Mapping[str, Any], path: str) -> Any:
+    if path in new:
+        return new[path]
+    if not any(name.startswith(f"{path}." if path else "") for name in new):
+        return x
+    if isinstance(x, tuple):
+        return tuple(_replaced(part, new, f"{path}.{i}") for i, part in enumerate(x))
+    values = {field.name: getattr(x, field.name) for field in _fields(x)}
+    branches = {name: value for name, value in values.items() if _is_branch(value)}
+    changed = {name: _replaced(value, new, joined(path, name)) for name, value in branches.items()}
+    return _make(type(x), values | changed)
+
+
+def matches(name: str, pattern: str, /) -> bool:
+    """Whether a leaf's name matches a pattern, in whole or from one of its parts on.
+
+    ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` every leaf of that name, wherever it stands.
+    """
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:
@@ -277,23 +415,23 @@ def _is_gradient(x: Any) -> bool:
 
 def unconstrain(model: Any) -> dict[str, Array]:
     """The raw leaves of the parameters, by name."""
-    return {leaf.name: leaf.constraint.unconstrain(leaf.value) for leaf in _walk(model) if leaf.role == "parameter"}
+    return {leaf.name: leaf.raw for leaf in _walk(model) if leaf.role == "parameter"}
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
     """The model whose named parameters have these raw leaves."""
-    constraints = {leaf.name: leaf.constraint for leaf in _walk(model)}
-    return with_leaves(model, {name: constraints[name].constrain(x) for name, x in raw.items()})
+    found = {leaf.name: leaf for leaf in _walk(model)}
+    return with_leaves(model, {name: found[name].constrained(x) for name, x in raw.items()})
 
 
 def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     """The gradient with respect to the raw leaves, from a gradient in the model's structure; None becomes zero."""
     bars = leaves(bar) if bar is not None else {}
     out = {}
-    for name, role, constraint, value in _walk(model):
-        if role == "parameter":
-            known = bars.get(name)
-            out[name] = constraint.pull(value, backend_of(value).xp.zeros_like(value) if known is None else known)
+    for leaf in _walk(model):
+        if leaf.role == "parameter":
+            known = bars.get(leaf.name)
+            out[leaf.name] = leaf.pull(backend_of(leaf.value).xp.zeros_like(leaf.value) if known is None else known)
     return out
 
 
@@ -330,6 +468,8 @@ def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None 
 def _repr(self: Any) -> str:
     parts = []
     for field in _fields(self):
+        if field.is_unit:
+            continue
         value = getattr(self, field.name)
         shape = getattr(value, "shape", None)
         text = repr(value) if shape is None or field.role is None else f"{list(shape)}"

@@ -1,11 +1,14 @@
 """Fixtures: the backends that every numerical test runs on, and blocks small enough for small matrices to recurse."""
 
 import importlib.util
+import os
 
 import pytest
 from helpers import CUPY, JAX, NUMPY, STRICT, TORCH, Place
 
 from agp.backend import get_backend
+
+os.environ.setdefault("JAX_ENABLE_X64", "1")  # JAX is imported later, here and in the processes that tests start
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
 

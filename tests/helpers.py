@@ -1,25 +1,30 @@
 """What the tests share: places to compute in, stored reference values, small problems and judges of gradients."""
 
+import dataclasses
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.special
 
+import agp
 from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
-from agp.constraints import POSITIVE
-from agp.kernels import RBF, Linear, Matern32
-from agp.kernels._stationary import Stationary, safe_sqrt
+from agp.inducing import Points
+from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
+from agp.linalg import add_jitter
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import SVGP
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, inducing_covariance
+from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, Variational
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.processes import Sparse
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -141,40 +146,7 @@ class Case:
         assert left_out.keys() & self.seen == set()
 
 
-# -- kernels that only the tests have, to meet files written for them -------------------------------------------------
-
-
-@tree.model
-class Matern12(Stationary):
-    """exp(-r)."""
-
-    variance: Any = tree.param(POSITIVE, default=None)
-    lengthscale: Any = tree.param(POSITIVE, default=None)
-
-    def profile(self, r2):
-        xp = backend_of(r2).xp
-        r = safe_sqrt(r2)
-        decay = xp.exp(-r)
-        positive = r > 0.0
-        return decay, lambda: xp.where(positive, -0.5 * decay / xp.where(positive, r, xp.ones_like(r)), 0.0 * r)
-
-
-@tree.model
-class Matern52(Stationary):
-    """(1 + sqrt(5) r + 5 r2 / 3) exp(-sqrt(5) r), with `extra` added to k(x, x) as some peers add their jitter."""
-
-    variance: Any = tree.param(POSITIVE, default=None)
-    lengthscale: Any = tree.param(POSITIVE, default=None)
-    extra: float = 0.0
-
-    def profile(self, r2):
-        scaled = 5.0**0.5 * safe_sqrt(r2)
-        decay = backend_of(r2).xp.exp(-scaled)
-        return (1.0 + scaled + 5.0 / 3.0 * r2) * decay, lambda: -5.0 / 6.0 * (1.0 + scaled) * decay
-
-    def diag(self, X):
-        value, pullback = super().diag(X)
-        return value + self.extra, pullback
+# -- what a stored file was written for --------------------------------------------------------------------------------
 
 
 @tree.model
@@ -201,17 +173,14 @@ class PeerProbit(Bernoulli):
         return value, pullback
 
 
-KERNELS_BY_FORMULA = {
-    "SquaredExponential": RBF,
-    "SharedIndependent(SquaredExponential": RBF,
-    "ScaleKernel(rbf": RBF,
-    "gpr_rbf_white": RBF,
-    "Matern32": Matern32,
-    "gpr_matern32_white": Matern32,
-    "Matern52": Matern52,
-    "ScaleKernel(matern52": Matern52,
-    "Matern12": Matern12,
+KERNELS_BY_NAME = {
+    "squaredexponential": RBF,
+    "rbf": RBF,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
 }
+"""The stationary kernels that files name, in small letters."""
 
 
 def mean_of(case: Case) -> Any:
@@ -227,12 +196,20 @@ MEAN_GRADIENTS = {
 }
 
 
+def stationary_of(case: Case) -> type:
+    """The class of the stationary kernel that a stored file names, the only one of its formula."""
+    words = re.findall(r"[a-z]+[0-9]*", case.meta["kernel"].lower())
+    (name,) = [word for word in words if word in KERNELS_BY_NAME]
+    return KERNELS_BY_NAME[name]
+
+
 def kernel_of(case: Case) -> Any:
     """The kernel that a stored file was written for."""
-    if case.given("linear_variance"):
-        return RBF(case.array("variance"), case.array("lengthscales")) + Linear(case.array("linear_variance"))
-    cls = next(cls for start, cls in KERNELS_BY_FORMULA.items() if case.meta["kernel"].startswith(start))
-    return cls(case.array("variance"), case.array("lengthscales"))
+    kernel = stationary_of(case)(case.array("variance"), case.array("lengthscales"))
+    if "+ Linear(" in case.meta["kernel"]:
+        return kernel + Linear(case.array("linear_variance"))
+    assert not case.given("linear_variance")
+    return kernel
 
 
 def likelihood_of(case: Case, points: int = 20) -> Any:
@@ -252,6 +229,153 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     if case.meta["peer"] == "GPyTorch":
         return PeerProbit(points=points)
     return Bernoulli(squash=0.0 if name == "bernoulli_pure" else 1e-3, points=points)
+
+
+def probit_by_nodes(mean: np.ndarray, var: np.ndarray, points: int = 20) -> np.ndarray:
+    """E[Phi(f)] over f ~ N(mean, var) by Gauss-Hermite quadrature, as GPflow forms it for the pure probit."""
+    nodes, weights = np.polynomial.hermite.hermgauss(points)
+    f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
+    return scipy.special.ndtr(f) @ weights / math.sqrt(math.pi)
+
+
+# -- models: how they are put together, and where they hold what ------------------------------------------------------
+#
+# Tests build models of arrays, look into them and name their leaves through these functions alone. Leaves go by their
+# short names, such as "kernel.variance" or "Z": those without the path of the parts that hold them.
+
+HOLDERS = ("process.", "inducing.")
+"""Parts of a model that short names leave out."""
+
+
+def sparse(kernel: Any, posterior: Any, Z: Any, jitter: float | None = None, mean_function: Any = None) -> Sparse:
+    """A sparse process of these parts as they are."""
+    mean_function = ZeroMean() if mean_function is None else mean_function
+    return Sparse(kernel=kernel, inducing=Points(Z), posterior=posterior, mean_function=mean_function, jitter=jitter)
+
+
+def svgp(
+    kernel: Any, likelihood: Any, posterior: Any, Z: Any, jitter: float | None = None, mean_function: Any = None
+) -> SVGP:
+    """A sparse variational GP of these parts as they are."""
+    return SVGP(process=sparse(kernel, posterior, Z, jitter, mean_function), likelihood=likelihood)
+
+
+def solvegp(kernel: Any, likelihood: Any, posterior: Any, Z: Any, jitter: float | None = None) -> SOLVEGP:
+    """The same with a q(u) of groups; Z is that of all groups."""
+    return SOLVEGP(process=sparse(kernel, posterior, Z, jitter), likelihood=likelihood)
+
+
+def sgpr(
+    kernel: Any, likelihood: Any, Z: Any, X: Any, y: Any, jitter: float | None = None, mean_function: Any = None
+) -> SGPR:
+    """Sparse regression on these data."""
+    return SGPR(
+        kernel=kernel,
+        likelihood=likelihood,
+        inducing=Points(Z),
+        X=X,
+        y=y,
+        jitter=jitter,
+        mean_function=ZeroMean() if mean_function is None else mean_function,
+    )
+
+
+def solvegpr(kernel: Any, likelihood: Any, Z: Any, X: Any, y: Any, **settings: Any) -> SOLVEGPR:
+    """Sparse regression with groups of inducing inputs; settings: `sizes`, `second`, `tight`, `jitter`, ..."""
+    return SOLVEGPR(kernel=kernel, likelihood=likelihood, inducing=Points(Z), X=X, y=y, **settings)
+
+
+def tsvgp(
+    kernel: Any, likelihood: Any, Z: Any, X: Any, shift: Any, precision: Any, jitter: float | None = None
+) -> TSVGP:
+    """A sparse model with these sites of each datum."""
+    sites = {"site_shift": shift, "site_precision": precision}
+    return TSVGP(kernel=kernel, likelihood=likelihood, inducing=Points(Z), X=X, jitter=jitter, **sites)
+
+
+def tvgp(kernel: Any, likelihood: Any, X: Any, shift: Any, precision: Any) -> TVGP:
+    """A full model with these sites of each datum."""
+    return TVGP(kernel=kernel, likelihood=likelihood, X=X, site_shift=shift, site_precision=precision)
+
+
+def gpr(kernel: Any, likelihood: Any, X: Any, y: Any, mean_function: Any = None) -> GPR:
+    """Exact regression on these data."""
+    mean_function = ZeroMean() if mean_function is None else mean_function
+    return GPR(kernel=kernel, likelihood=likelihood, X=X, y=y, mean_function=mean_function)
+
+
+def process(model: Any) -> Any:
+    """What holds kernel, mean function, jitter and (where there is one) q(u), of a model or of a gradient like it."""
+    return model.process if isinstance(model, Variational) else model
+
+
+def inducing_inputs(model: Any) -> Any:
+    """Z of a sparse model or of a gradient like it."""
+    return process(model).inducing.Z
+
+
+def replaced(model: Any, **parts: Any) -> Any:
+    """The model with other parts, wherever it holds them; Z takes all inducing inputs."""
+    if "Z" in parts:
+        parts["inducing"] = Points(parts.pop("Z"))
+    if not isinstance(model, Variational):
+        return dataclasses.replace(model, **parts)
+    own = {name: parts.pop(name) for name in ("likelihood", "priors") if name in parts}
+    return dataclasses.replace(model, process=dataclasses.replace(model.process, **parts), **own)
+
+
+def prior_covariance(kernel: Any, Z: Any, jitter: float | None = None) -> Any:
+    """Kuu, before there is a model."""
+    return add_jitter(kernel(Z)[0], jitter)
+
+
+def inducing_covariance(model: Any) -> Any:
+    """Kuu of a sparse model."""
+    return process(model).inducing_covariance()[0]
+
+
+def marginals(model: Any, X: Any) -> tuple[tuple, Callable[..., tuple]]:
+    """(mu, var, KL) of a model or a process at X, and the pullback of their cotangents to (process, X)."""
+    held = process(model)
+    factor, pull_factor = held.factorise()
+    (mu, var), pull_project = held.project(factor, X)
+    kl, pull_kl = held.kl_divergence(factor)
+
+    def pullback(mu_bar: Any, var_bar: Any, kl_bar: Any) -> tuple[Any, Any]:
+        bar, factor_bar, X_bar = pull_project(mu_bar, var_bar)
+        kl_own, kl_factor = pull_kl(kl_bar)
+        return tree.add(tree.add(bar, kl_own), pull_factor(tree.add(factor_bar, kl_factor))), X_bar
+
+    return (mu, var, kl), pullback
+
+
+def short_name(name: str) -> str:
+    """The name of a leaf without the path of what holds it."""
+    for holder in HOLDERS:
+        name = name.removeprefix(holder)
+    return name
+
+
+def short_names(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves by their short names."""
+    return {short_name(name): x for name, x in leaves.items()}
+
+
+def named(model: Any, role: Any = None) -> dict[str, Any]:
+    """The leaves of a model, a part or a gradient by their short names."""
+    return short_names(tree.leaves(model) if role is None else tree.leaves(model, role))
+
+
+def value_and_gradient(model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """`agp.value_and_gradient` with the short names of leaves."""
+    value, gradient = agp.value_and_gradient(model, X, y, **options)
+    return value, short_names(gradient)
+
+
+def with_leaves(model: Any, leaves: Mapping[str, Any]) -> Any:
+    """The model with other leaves, by their full or short names."""
+    full = {short_name(name): name for name in tree.leaves(model)}
+    return tree.with_leaves(model, {full.get(name, name): x for name, x in leaves.items()})
 
 
 # -- small problems ---------------------------------------------------------------------------------------------------
@@ -316,11 +440,9 @@ def problem(
     rng = np.random.default_rng([seed, outputs, inducing])
     X, Z = rng.normal(size=(rows, 3)), rng.normal(size=(inducing, 3))
     y = rng.normal(size=(rows, outputs)) if likelihood == "gaussian" else rng.integers(0, 2, size=(rows, outputs)) * 1.0
-    blank: Any = None
-    start = SVGP(as_arrays(KERNELS[kernel]()), as_arrays(LIKELIHOODS[likelihood]()), blank, Z, jitter=1e-3)
-    Kuu = inducing_covariance(start)[0]
-    model = SVGP(start.kernel, start.likelihood, posterior_of(posterior, Kuu, outputs, rng), Z, jitter=1e-3)
-    return model, X, y
+    prior = as_arrays(KERNELS[kernel]())
+    q = posterior_of(posterior, prior_covariance(prior, Z, 1e-3), outputs, rng)
+    return svgp(prior, as_arrays(LIKELIHOODS[likelihood]()), q, Z, jitter=1e-3), X, y
 
 
 def toy_data(rows: int = 30, outputs: int = 1, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -401,15 +523,15 @@ def bound_stage(model: Any, y: np.ndarray, scale: float = 1.0) -> Stage:
 
     def stage(leaves: Leaves) -> tuple[tuple, Callable[..., dict]]:
         B = backend_of(leaves["X"])
-        others = {k: v for k, v in tree.leaves(model).items() if k not in leaves}
+        others = {k: v for k, v in named(model).items() if k not in leaves}
         place = {k: B.from_numpy(v, device=B.device_name(leaves["X"])) for k, v in others.items()}
-        here = tree.with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
+        here = with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
         targets = B.from_numpy(y, device=B.device_name(leaves["X"]))
         value, pull = here.objective(Batch(leaves["X"], targets, scale))
 
         def pullback(bar):
             model_bar, X_bar = pull(bar)
-            return tree.leaves(model_bar) | {"X": X_bar}
+            return named(model_bar) | {"X": X_bar}
 
         return (value,), pullback
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.special
-from helpers import NUMPY
+from helpers import NUMPY, Place
 
 import agp
-from agp.backend import Backend, backend_of, get_backend, known_backends, like, to_numpy
+from agp.backend import Backend, backend_of, get_backend, known_backends, like, placed, to_numpy, wide
 from agp.errors import BackendError
 
 
@@ -22,7 +22,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_a_missing_library_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    get_backend.cache_clear()
+    agp.backend._loaded.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"agp\[torch\]\""):
             get_backend("torch")
@@ -30,15 +30,13 @@ def test_a_missing_library_is_one_clear_error(monkeypatch):
         assert not status.usable
         assert "not installed" in status.reason
     finally:
-        get_backend.cache_clear()
         _restore()
 
 
 def _restore():
     """Instances are found by type: forget those made before the cache was emptied."""
-    from agp import backend
-
-    backend._BY_TYPE.clear()
+    agp.backend._loaded.cache_clear()
+    agp.backend._BY_TYPE.clear()
 
 
 def test_a_broken_library_is_one_clear_error(monkeypatch):
@@ -48,12 +46,11 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
             raise OSError(msg)
 
     monkeypatch.setattr("agp.backend._entry_points", lambda: {"torch": Broken()})
-    get_backend.cache_clear()
+    agp.backend._loaded.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"installed but cannot be used: libtorch\.so"):
             get_backend("torch")
     finally:
-        get_backend.cache_clear()
         _restore()
 
 
@@ -140,8 +137,65 @@ def test_special_functions(name, dtype, backend):
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_an_unknown_special_function_names_both(name):
     pytest.importorskip(name)
-    with pytest.raises(BackendError, match=f"backend '{name}' has no special function 'zeta'; it has erf, gammaln"):
-        get_backend(name).special("zeta", get_backend(name).from_numpy(np.zeros(1)))
+    module = {"numpy": "scipy.special", "torch": "torch.special"}[name]
+    with pytest.raises(BackendError, match=f"^{module} has no special function 'zetta'; .*backend '{name}'"):
+        get_backend(name).special("zetta", get_backend(name).from_numpy(np.zeros(1)))
+
+
+def test_what_a_module_holds_besides_functions_is_no_special_function(backend):
+    for name in ("SpecialFunctionError", "__name__", "_ufuncs", "torch"):
+        with pytest.raises(BackendError, match=f"no special function '{name}'"):
+            get_backend(backend.name).special(name, backend.array(1.0))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["digamma", "erfcx", "xlogy", "ndtri", "polygamma"])
+def test_special_functions_that_no_table_lists(name, dtype, backend):
+    host = np.array([0.1, 0.25, 0.7, 0.95])
+    first = {"xlogy": (host,), "polygamma": (1,)}.get(name, ())
+    here = [backend.array(x, dtype) if isinstance(x, np.ndarray) else x for x in (*first, host)]
+    found = get_backend(backend.name).special(name, *here)
+    expected = getattr(scipy.special, name)(*first, host)
+    tolerance = {"float64": 1e-11, "float32": 2e-5}[dtype]
+    np.testing.assert_allclose(backend.numpy(found, dtype), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_left_tail_of_the_normal_distribution_function(backend):
+    found = get_backend(backend.name).special("ndtr", backend.array([-20.0]))
+    np.testing.assert_allclose(backend.numpy(found), scipy.special.ndtr([-20.0]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_host_numbers_are_placed_beside_an_array(dtype, backend):
+    x = backend.array([1.0], dtype)
+    for host in (np.array([0.5, 2.0]), [0.5, 2.0], (0.5, 2.0), np.array([0.5, 2.0], "float32")):
+        found = placed(host, x)
+        np.testing.assert_array_equal(backend.numpy(found, dtype), [0.5, 2.0])
+    assert to_numpy(placed(np.array([2, 1]), x)).dtype.kind == "i"
+    assert to_numpy(placed([True, False], x)).dtype.kind == "b"
+    host = np.array([0.5, 2.0], dtype)
+    found = placed(host, x)
+    host[0] = 9.0
+    assert to_numpy(found)[0] == 0.5
+
+
+def test_naming_a_dtype_or_placing_numbers_reads_no_array(torch_place, monkeypatch):
+    import torch
+
+    x = torch.ones(2, device="meta", dtype=torch.float32)
+    assert get_backend("torch").dtype_name(x) == "float32"
+    assert placed([1.0, 2.0], x).device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_wide_is_the_widest_float(dtype, backend):
+    backend.check(wide(backend.array([1.0], dtype)), "float64")
+
+
+def test_wide_where_a_device_has_no_float64():
+    x = Place("array_api_strict", "no_float64").array([1.0], "float32")
+    assert wide(x).dtype == x.dtype
+    assert wide(x).device == x.device
 
 
 def test_control_flow(backend):
@@ -160,17 +214,22 @@ def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
     calls = []
 
     def f(a, block):
-        calls.append(block)
-        return a * a * float(block), lambda bar: bar * 2.0 * a * float(block)
+        x, none, draws = block
+        assert none is None
+        assert draws["eps"].shape == (*x.shape, 2)
+        calls.append(x.shape[0])
+        total = B.xp.sum(x) + B.xp.sum(draws["eps"])
+        return a * a * total, lambda bar: bar * 2.0 * a * total
 
     def add(x, y):
         return y if x is None else x + y
 
-    value, pullback = B.fold(f, backend.array(3.0), [1, 2, 3], add=add)
-    assert backend.numpy(value) == 54.0
-    assert calls == [1, 2, 3]
-    assert backend.numpy(pullback(0.5)) == 18.0
-    assert calls == [1, 2, 3] * 2
+    rows = backend.array([1.0, 2.0, 3.0, 4.0, 5.0]), None, {"eps": backend.array(np.ones((5, 2)))}
+    value, pullback = B.fold(f, backend.array(3.0), rows, 2, add=add)
+    assert backend.numpy(value) == 9.0 * 25.0
+    assert calls == [2, 2, 1]
+    assert backend.numpy(pullback(0.5)) == 75.0
+    assert calls == [2, 2, 1] * 2
 
 
 def test_no_autodiff_is_an_error_that_names_the_other_mode():
@@ -221,11 +280,10 @@ def test_a_plug_in_that_lacks_a_method_is_one_clear_error(monkeypatch):
 
     point = SimpleNamespace(load=lambda: Incomplete)
     monkeypatch.setattr("agp.backend._entry_points", lambda: {"numpy": point})
-    get_backend.cache_clear()
+    agp.backend._loaded.cache_clear()
     lacking = r"cannot be used: .*Incomplete.*cholesky.*from_numpy.*solve_triangular.*to_numpy"
     try:
         with pytest.raises(BackendError, match=lacking):
             get_backend("numpy")
     finally:
-        get_backend.cache_clear()
         _restore()

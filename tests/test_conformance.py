@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.linalg
-from helpers import JAX, NUMPY, STRICT, TORCH, Place, assert_close, problem, toy_data
+from helpers import JAX, NUMPY, STRICT, TORCH, Place, assert_close, named, problem, toy_data, with_leaves
 
 import agp
 from agp import tree
@@ -29,7 +29,7 @@ ROOMS = ("actions", "kernels", "likelihoods", "posteriors", "bounds", "updates",
 ORDER = (
     ("errors", "constraints", "backend", "batch"),
     ("tree", "host"),
-    ("checks", "gradient", "linalg", "priors", "rows"),
+    ("adjoint", "checks", "gradient", "linalg", "priors", "rows"),
     ("actions", "kernels", "likelihoods", "means"),
     ("posteriors",),
     ("bounds", "inducing", "metrics", "io"),
@@ -220,8 +220,8 @@ def test_training_and_prediction_under_strict(kind, backend):
     assert len(trace["bound"]) == 5
     host_model, host_trace = _train_and_predict(kind, *_data(NUMPY))
     np.testing.assert_allclose(trace["bound"], host_trace["bound"], rtol=1e-9)
-    for name, value in tree.leaves(host_model).items():
-        assert_close(to_numpy(tree.leaves(model)[name]), value, 1e-8, name)
+    for name, value in named(host_model).items():
+        assert_close(to_numpy(named(model)[name]), value, 1e-8, name)
 
 
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed"])
@@ -243,7 +243,7 @@ def test_whole_runs_with_no_shape_that_depends_on_data(kind):
     with _strict(boolean_indexing=False, data_dependent_shapes=False):
         model, trace = _train_and_predict(kind, *_data(STRICT))
     assert np.isfinite(trace["bound"]).all()
-    STRICT.check(tree.leaves(model)["kernel.variance"])
+    STRICT.check(named(model)["kernel.variance"])
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -412,6 +412,6 @@ def test_solvers_do_raise(no_solvers):
 def test_a_covariance_of_nan_is_one_error_everywhere(backend):
     X, y = _data(backend)
     model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=8)
-    broken = tree.with_leaves(model, {"kernel.variance": backend.array(np.nan)})
+    broken = with_leaves(model, {"kernel.variance": backend.array(np.nan)})
     with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries"):
         broken.bound(X, y)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import TORCH
+from helpers import TORCH, gpr, marginals, named, process, replaced, svgp, value_and_gradient, with_leaves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_invariants import (
@@ -18,19 +18,19 @@ from test_invariants import (
     preconditioned,
     problems,
     seeds,
-    sgpr,
+    textbook_sgpr,
 )
 
-from agp import GPR, RBF, SVGP, Matern32, tree, value_and_gradient
+from agp import RBF, Matern32
 from agp.likelihoods import Bernoulli, Poisson, RobustMax, StudentT
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, marginals
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 from agp.updates import NaturalGradient
 
 few = settings(deterministic, max_examples=25)
 
 
 def model_of(problem, posterior, Z=None, jitter=JITTER):
-    return SVGP(*problem.parts(), posterior, problem.Z if Z is None else Z, jitter)
+    return svgp(*problem.parts(), posterior, problem.Z if Z is None else Z, jitter)
 
 
 def whitening(problem, Kuu=None):
@@ -68,7 +68,7 @@ KINDS = ["marginal", "whitened", "likelihood", "likelihood-plain", "relaxed", "i
 @given(problem=problems)
 def test_no_bound_exceeds_sgpr(kind, problem):
     bound = problem.bound(by_name(problem, kind))
-    collapsed = sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
+    collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     # A-SVGP is a bound for every factor, and its KL has rounding of order cond(Kuu)
     assert bound <= collapsed + 1e-7 * (1.0 + abs(collapsed) + abs(bound))
 
@@ -140,7 +140,7 @@ def test_marginal_and_inverse_free_start_at_the_prior(problem):
     for kind in (Marginal, InverseFree):
         posterior = kind.from_prior(problem.Kuu, problem.P)
         if kind is InverseFree:
-            posterior = tree.with_leaves(posterior, {"inverse_factor": whitening(problem)})
+            posterior = with_leaves(posterior, {"inverse_factor": whitening(problem)})
         (mu, var, kl), _ = marginals(model_of(problem, posterior), problem.X)
         np.testing.assert_array_equal(mu, 0.0)
         np.testing.assert_allclose(var, problem.variance, rtol=1e-7)
@@ -150,7 +150,7 @@ def test_marginal_and_inverse_free_start_at_the_prior(problem):
 @few
 @given(problems)
 def test_a_full_natural_step_with_gaussian_noise_gives_sgpr(problem):
-    collapsed = sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
+    collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     for kind in ("marginal", "whitened"):
         start = by_name(problem, kind)
         update = NaturalGradient(1.0)
@@ -202,8 +202,8 @@ UNITS = {
 def test_units_of_the_targets_only_shift_the_bound(kind, problem, a):
     model = by_name(problem, kind)
     powers = UNITS[kind] | {"kernel.variance": 2, "likelihood.noise_variance": 2}
-    leaves = {name: a ** powers.get(name, 0) * x for name, x in tree.leaves(model).items()}
-    scaled = replace(tree.with_leaves(model, leaves), jitter=JITTER * a**2)
+    leaves = {name: a ** powers.get(name, 0) * x for name, x in named(model).items()}
+    scaled = replaced(with_leaves(model, leaves), jitter=JITTER * a**2)
     before, after = problem.bound(model), float(scaled.bound(problem.X, a * problem.y)[0])
     assert after == pytest.approx(before - problem.y.size * math.log(a), rel=1e-7, abs=1e-6)
 
@@ -274,7 +274,7 @@ def test_inverse_free_at_the_exact_factor_is_whitened_with_the_inducing_inputs_r
     # the total gradient; that of C in terms of the same change of S
     dC = np.tril(problem.rng.normal(size=problem.C.shape))
     dS = (dC @ problem.C.mT + problem.C @ dC.mT)[:, ::-1, ::-1]
-    other = theirs.posterior.scale
+    other = process(theirs).posterior.scale
     half = np.linalg.solve(other, np.linalg.solve(other, dS).mT)
     moved = other @ (np.tril(half) - 0.5 * half * np.eye(problem.M))
     pairs = {name: (gradient[name], expected_gradient[name]) for name in gradient}
@@ -327,7 +327,7 @@ def test_the_evidence_is_the_limit_of_every_bound_with_all_inducing_inputs(kind)
     problem = Problem(5, 12, 12, 2, 2, kind, 0.1, 1.0, 0.0)
     problem = replace(problem)
     problem.Z = problem.X
-    evidence = problem.bound(GPR(*problem.parts(), problem.X, problem.y))
+    evidence = problem.bound(gpr(*problem.parts(), problem.X, problem.y))
     exact = Relaxed(
         problem.y,
         np.full(12, 0.1),

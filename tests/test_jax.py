@@ -6,7 +6,7 @@ from helpers import POSTERIORS, problem
 
 from agp import tree, value_and_gradient
 from agp.backend import get_backend
-from agp.bounds import blocked_elbo
+from agp.bounds import elbo
 from agp.linalg import cholesky, inverse_factor
 from agp.models import SVGP
 from agp.posteriors import InverseFree, Relaxed
@@ -85,12 +85,12 @@ def test_the_fold_scans_and_equals_the_whole(rows, mode, B):
     expected = value_and_gradient(model, X, y)[1]
 
     def closed(model):
-        value, pullback = blocked_elbo(model, X, y, block_rows=rows)
+        value, pullback = elbo(model, X, y, block_rows=rows)
         return tree.pull_raw(model, pullback(1.0)[0])
 
     def by_autodiff(model):
         raw = tree.unconstrain(model)
-        return B.value_and_grad(lambda raw: blocked_elbo(tree.constrain(model, raw), X, y, block_rows=rows)[0], raw)[1]
+        return B.value_and_grad(lambda raw: elbo(tree.constrain(model, raw), X, y, block_rows=rows)[0], raw)[1]
 
     found = jax.jit(closed if mode == "closed-form" else by_autodiff)(model)
     _agree(found, {k: np.asarray(v) for k, v in expected.items()}, 1e-9)
@@ -103,7 +103,7 @@ def test_the_compiled_fold_needs_the_memory_of_one_block():
 
     def temporary(rows):
         def gradient(model, X, y):
-            value, pullback = blocked_elbo(model, X, y, block_rows=rows)
+            value, pullback = elbo(model, X, y, block_rows=rows)
             return value, tree.pull_raw(model, pullback(1.0)[0])
 
         compiled = jax.jit(gradient).lower(model, X, y).compile()

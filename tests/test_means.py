@@ -8,15 +8,21 @@ from helpers import (
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
     bound_stage,
+    gpr,
+    inducing_inputs,
+    named,
     problem,
+    process,
+    sgpr,
+    svgp,
     toy_data,
+    with_leaves,
 )
 
-from agp import tree
 from agp.kernels import RBF
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import GPR, SGPR, SVGP
+from agp.models import GPR, SVGP
 from agp.updates import Adam, NaturalGradient
 
 MEANS = {
@@ -30,16 +36,16 @@ MEANS = {
 
 def _models(mean, outputs=2):
     model, X, y = problem("rbf-ard", "whitened", outputs=outputs)
-    sparse = SVGP(model.kernel, model.likelihood, model.posterior, model.Z, 1e-3, mean)
-    collapsed = SGPR(model.kernel, model.likelihood, model.Z, X, y, 1e-3, mean)
-    return {"svgp": sparse, "sgpr": collapsed, "gpr": GPR(model.kernel, model.likelihood, X, y, mean)}, X, y
+    sparse = svgp(process(model).kernel, model.likelihood, process(model).posterior, inducing_inputs(model), 1e-3, mean)
+    collapsed = sgpr(process(model).kernel, model.likelihood, inducing_inputs(model), X, y, 1e-3, mean)
+    return {"svgp": sparse, "sgpr": collapsed, "gpr": gpr(process(model).kernel, model.likelihood, X, y, mean)}, X, y
 
 
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.parametrize("kind", ["svgp", "sgpr", "gpr"])
 def test_closed_form_is_autograd_and_slope(kind, name, torch_place):
     models, X, y = _models(MEANS[name](3, 2))
-    leaves = tree.leaves(models[kind], "parameter") | {"X": X}
+    leaves = named(models[kind], "parameter") | {"X": X}
     stage = bound_stage(models[kind], y)
     assert_closed_form_is_slope(stage, leaves)
 
@@ -59,7 +65,7 @@ def test_a_mean_function_is_an_offset_of_the_targets(kind, name, backend):
     h = np.broadcast_to(mean(X)[0], y.shape)
     plain = _models(ZeroMean())[0][kind]
     if kind != "svgp":
-        plain = tree.with_leaves(plain, {"y": y - h})
+        plain = with_leaves(plain, {"y": y - h})
     with_mean, without = backend.move(models[kind]), backend.move(plain)
     here, targets = backend.array(X), backend.array(y)
     value, shifted = with_mean.bound(here, targets)[0], without.bound(here, backend.array(y - h))[0]
@@ -76,11 +82,11 @@ def test_a_mean_function_is_an_offset_of_the_targets(kind, name, backend):
 def test_every_posterior_takes_a_mean_function(posterior, backend):
     model, X, y = problem("rbf-ard", posterior, outputs=2)
     mean = MEANS["linear"](3, 2)
-    moved = SVGP(model.kernel, model.likelihood, model.posterior, model.Z, 1e-3, mean)
+    moved = svgp(process(model).kernel, model.likelihood, process(model).posterior, inducing_inputs(model), 1e-3, mean)
     here = backend.move(moved).bound(backend.array(X), backend.array(y), memory=1e-4)
     whole = model.bound(X, y - mean(X)[0])
     assert_close(backend.numpy(here[0]), whole[0], 1e-11)
-    bar = tree.leaves(here[1](1.0)[0])
+    bar = named(here[1](1.0)[0])
     assert_close(backend.numpy(bar["mean_function.offset"]), _slope_of_offset(model, X, y, mean), 1e-6)
 
 
@@ -106,7 +112,7 @@ def test_natural_gradients_know_the_mean_function(coordinates, backend):
         batch = here.batch(backend.array(X), backend.array(targets))
         stepped.append(update(here, batch, update.init(here))[0])
     for leaf in ("mean", "scale"):
-        found, expected = (backend.numpy(getattr(model.posterior, leaf)) for model in stepped)
+        found, expected = (backend.numpy(getattr(process(model).posterior, leaf)) for model in stepped)
         assert_close(found, expected, 1e-9, leaf)
 
 
@@ -114,7 +120,7 @@ def test_starting_values_come_from_the_observations(backend):
     X, y = toy_data(40, outputs=2)
     X, y = backend.array(X), backend.array(100.0 + y)
     constant = SVGP.from_data(X, y, mean_function=ConstantMean(), num_inducing=5)
-    assert_close(backend.numpy(constant.mean_function.value), np.mean(backend.numpy(y), axis=0), 1e-12)
+    assert_close(backend.numpy(process(constant).mean_function.value), np.mean(backend.numpy(y), axis=0), 1e-12)
     linear = GPR.from_data(X, y, mean_function=LinearMean())
     assert backend.numpy(linear.mean_function.weights).tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert_close(backend.numpy(linear.mean_function.offset), np.mean(backend.numpy(y), axis=0), 1e-12)
@@ -123,8 +129,8 @@ def test_starting_values_come_from_the_observations(backend):
 def test_classification_starts_at_zero():
     X, y = toy_data(30)
     model = SVGP.from_data(X, 1.0 * (y > 0.5), likelihood=Bernoulli(), mean_function=ConstantMean(), num_inducing=5)
-    assert model.mean_function.value.tolist() == [0.0]
-    assert model.kernel.variance == 1.0
+    assert process(model).mean_function.value.tolist() == [0.0]
+    assert process(model).kernel.variance == 1.0
 
 
 def test_known_noise_is_no_observation():
@@ -132,8 +138,8 @@ def test_known_noise_is_no_observation():
     likelihood = HeteroscedasticGaussian(Gaussian())
     noisy = np.concat([y, np.full_like(y, 1e6)], axis=1)
     model = SVGP.from_data(X, noisy, likelihood=likelihood, mean_function=ConstantMean(), num_inducing=5)
-    np.testing.assert_allclose(model.kernel.variance, y.var(), rtol=1e-12)
-    np.testing.assert_allclose(model.mean_function.value, y.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(process(model).kernel.variance, y.var(), rtol=1e-12)
+    np.testing.assert_allclose(process(model).mean_function.value, y.mean(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

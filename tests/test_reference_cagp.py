@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
-from helpers import Case, Matern12, Matern52, assert_close, likelihood_of
+from helpers import Case, assert_close, gpr, kernel_of, likelihood_of, with_leaves
 
 from agp import tree
 from agp.actions import BlockActions, ConjugateGradients, DenseActions, FixedActions, UnitVectors, whole_numbers
 from agp.gradient import value_and_gradient
-from agp.kernels import RBF, Matern32
 from agp.means import ConstantMean
-from agp.models import GPR, CaGP
+from agp.models import CaGP
 
 DENSE = ["cagp_dense_cg_residuals", "cagp_dense_full_rank", "cagp_dense_random_dense", "cagp_dense_unit_vectors"]
 BLOCKS = ["cagp_gpytorch_matern32", "cagp_gpytorch_matern52_ard_constant_mean", "cagp_gpytorch_rbf_ard"]
-KERNELS = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
 GRADIENTS = {
     "grad_variance": "kernel.variance",
     "grad_lengthscales": "kernel.lengthscale",
@@ -22,8 +20,7 @@ GRADIENTS = {
 
 
 def _model(case, actions):
-    name = case.meta["kernel"].removeprefix("ScaleKernel(").split("(")[0].split()[0]
-    kernel = KERNELS[name](case.array("variance"), case.array("lengthscales"))
+    kernel = kernel_of(case)
     X, y = case.array("X"), case.array("Y")
     if not case.given("mean_constant"):
         return CaGP(kernel, likelihood_of(case), actions, X, y)
@@ -71,7 +68,7 @@ def test_dense_actions(file, backend):
     kl, expected = _parts_of(case, model)
     case.value("kl", backend.array(kl))
     case.value("sum_var_exp", backend.array(expected))
-    exact = GPR(model.kernel, model.likelihood, model.X, model.y)
+    exact = gpr(model.kernel, model.likelihood, model.X, model.y)
     case.value("exact_lml", exact.bound(model.X, model.y)[0])
     if case.has("cg_iterates"):
         policy = ConjugateGradients(S.shape[1], tolerance=0.0)(model)
@@ -79,7 +76,7 @@ def test_dense_actions(file, backend):
             first = backend.numpy(policy.values)[:, :count]
             nested = _model(case, FixedActions(backend.array(first)))
             iterate = backend.numpy(_inverse_by_projection(case, nested, first)) @ residual
-            assert_close(iterate[:, 0], case.out("cg_iterates")[count - 1], 1e-8, f"iterate {count}")
+            assert_close(iterate[:, 0], case.out("cg_iterates")[count - 1], case.value_tolerance, f"iterate {count}")
     case.finished()
 
 
@@ -101,8 +98,8 @@ def test_unit_vectors_are_the_exact_gp_of_a_subset(file, backend):
     model = _model(case, DenseActions(case.array("actions")))
     chosen = UnitVectors(rows=tuple(int(row) for row in rows))(model)
     np.testing.assert_array_equal(backend.numpy(chosen.values), S)
-    subset = GPR(model.kernel, model.likelihood, case.place.array(case.host("X")[rows]), model.y[: len(rows), :])
-    subset = tree.with_leaves(subset, {"y": case.place.array(case.host("Y")[rows])})
+    subset = gpr(model.kernel, model.likelihood, case.place.array(case.host("X")[rows]), model.y[: len(rows), :])
+    subset = with_leaves(subset, {"y": case.place.array(case.host("Y")[rows])})
     prediction = subset.predict(case.array("Xs"))
     case.value("f_mean", prediction.mean)
     case.value("f_var", prediction.variance)

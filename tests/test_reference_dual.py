@@ -1,18 +1,31 @@
 """t-SVGP and t-VGP against stored iterates, predictions and M-step objectives of independent implementations."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from helpers import NUMPY, Case, assert_close, autograd, bound_stage, kernel_of, likelihood_of
+from helpers import (
+    NUMPY,
+    Case,
+    assert_close,
+    autograd,
+    bound_stage,
+    inducing_covariance,
+    kernel_of,
+    likelihood_of,
+    marginals,
+    named,
+    process,
+    replaced,
+    svgp,
+    tsvgp,
+    tvgp,
+    with_leaves,
+)
 
-from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.kernels import White
 from agp.likelihoods import Poisson
-from agp.models import SVGP, TSVGP, TVGP
-from agp.posteriors import Dual, Marginal, inducing_covariance, marginals
+from agp.posteriors import Dual, Marginal
 from agp.updates import SiteStep
 
 ITERATES = 1e-6
@@ -42,7 +55,7 @@ def _likelihood(case):
 
 
 def _sparse(case, posterior):
-    return SVGP(kernel_of(case), _likelihood(case), posterior, case.array("Z"), case.meta["jitter"])
+    return svgp(kernel_of(case), _likelihood(case), posterior, case.array("Z"), case.meta["jitter"])
 
 
 def _start(case, tied="natural", precision=0.0):
@@ -62,12 +75,12 @@ def _iterated(case, model, names, steps):
     step = backend_of(batch.X).compile(update)
     bound = backend_of(batch.X).compile(lambda model: model.objective(batch)[0])
     state = update.init(model)
-    bounds, leaves = [float(bound(model))], [[case.place.numpy(tree.leaves(model)[n]) for n in names]]
+    bounds, leaves = [float(bound(model))], [[case.place.numpy(named(model)[n]) for n in names]]
     for _ in range(steps):
         model, state, info = step(model, batch, state)
         assert float(info["halvings"]) == 0.0
         bounds.append(float(bound(model)))
-        leaves.append([case.place.numpy(tree.leaves(model)[n]) for n in names])
+        leaves.append([case.place.numpy(named(model)[n]) for n in names])
     return model, np.asarray(bounds), [np.stack(column) for column in zip(*leaves, strict=True)]
 
 
@@ -90,11 +103,11 @@ def test_sparse(file, backend):
     model, batch = _with_stored_sites(case), _batch(case)
     value, pullback = model.objective(batch)
     assert_close(backend.numpy(value), case.out("elbo_iters")[-1], case.value_tolerance)
-    found = tree.leaves(pullback(1.0)[0])
+    found = named(pullback(1.0)[0])
     for name, leaf in GRADIENTS.items():
         if case.has(name):
             case.gradient(name, found[leaf])
-    mean, covariance = model.posterior.moments(inducing_covariance(model)[0])
+    mean, covariance = process(model).posterior.moments(inducing_covariance(model))
     case.value("q_mu", mean)
     case.value("q_cov", covariance)
     (mu, var, kl), _ = marginals(model, batch.X)
@@ -114,18 +127,24 @@ def test_sparse(file, backend):
 def _grids(case, model, batch):
     """The M-step objective over hyperparameters, and for comparison the bound with the same q(u) held fixed."""
     lengths, variances = case.host("grid_lengthscale_factors"), case.host("grid_variance_factors")
-    held = model.posterior.to_marginal(inducing_covariance(model)[0])
+    held = process(model).posterior.to_marginal(inducing_covariance(model))
     shape = lengths.size, variances.size
     found, slopes, fixed = np.empty(shape), np.empty(shape), np.empty(shape)
 
     def at(lengthscale, variance):
-        here = tree.with_leaves(model, {"kernel.lengthscale": lengthscale, "kernel.variance": variance})
+        here = with_leaves(model, {"kernel.lengthscale": lengthscale, "kernel.variance": variance})
         value, pullback = here.objective(batch)
-        return value, pullback(1.0)[0].kernel.variance, dataclasses.replace(here, posterior=held).objective(batch)[0]
+        return (
+            value,
+            process(pullback(1.0)[0]).kernel.variance,
+            replaced(here, posterior=held).objective(batch)[0],
+        )
 
     compiled = backend_of(batch.X).compile(at)
     for i, j in np.ndindex(shape):
-        numbers = compiled(model.kernel.lengthscale * float(lengths[i]), model.kernel.variance * float(variances[j]))
+        numbers = compiled(
+            process(model).kernel.lengthscale * float(lengths[i]), process(model).kernel.variance * float(variances[j])
+        )
         found[i, j], slopes[i, j], fixed[i, j] = (float(x) for x in numbers)
     assert isinstance(held, Marginal)
     case.value("mstep_grid", case.place.array(found))
@@ -137,7 +156,7 @@ def _grids(case, model, batch):
 def test_gradients_by_automatic_differentiation(file, torch_place):
     case, host = Case(file, torch_place), Case(file, NUMPY)
     model = _with_stored_sites(host)
-    leaves = {k: torch_place.array(v) for k, v in tree.leaves(model, "parameter").items()} | {"X": case.array("X")}
+    leaves = {k: torch_place.array(v) for k, v in named(model, "parameter").items()} | {"X": case.array("X")}
     found = autograd(bound_stage(model, host.host("Y"), _batch(case).scale), leaves, (torch_place.array(1.0),))
     for name, leaf in GRADIENTS.items():
         if case.has(name):
@@ -162,13 +181,13 @@ def test_variants(file, backend):
     # a site for each datum
     X = case.array("X")
     none, little = (backend.array(np.full(case.host("Y").shape, x)) for x in (0.0, 1e-6))
-    sites = TSVGP(kernel_of(case), _likelihood(case), case.array("Z"), X, none, little, case.meta["jitter"])
+    sites = tsvgp(kernel_of(case), _likelihood(case), case.array("Z"), X, none, little, case.meta["jitter"])
     _predicted(case, "sites", _stored(case, "sites", sites), Xs)
 
     # without inducing inputs; the peer's jitter is a white noise that its predictions leave out
     jitter = White(backend.array(case.meta["jitter"]))
-    full = _stored(case, "vgp", TVGP(kernel_of(case) + jitter, _likelihood(case), X, none, little))
-    _predicted(case, "vgp", dataclasses.replace(full, kernel=kernel_of(case)), Xs)
+    full = _stored(case, "vgp", tvgp(kernel_of(case) + jitter, _likelihood(case), X, none, little))
+    _predicted(case, "vgp", replaced(full, kernel=kernel_of(case)), Xs)
     case.finished()
 
 
@@ -194,7 +213,7 @@ def test_dual_of_gpjax(file, backend):
     case = Case(file, backend)
     stored = Dual(case.array("dual_lambda_1"), case.array("dual_Lambda_2")[None, :, :])
     model = _sparse(case, stored)
-    mean, covariance = stored.moments(inducing_covariance(model)[0])
+    mean, covariance = stored.moments(inducing_covariance(model))
     case.value("dual_q_mu", mean)
     case.value("dual_q_cov", covariance)
     X, y = case.array("X"), case.array("Y")

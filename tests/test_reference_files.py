@@ -18,6 +18,7 @@ CONSUMED = {
         "gpflow_lik_robustmax",
     ],
     "test_reference_likelihoods.test_softmax": ["gpflow_lik_softmax"],
+    "test_reference_likelihoods.test_softmax_by_samples": ["gpflow_lik_softmax"],
     "test_reference_sgpr.test_collapsed": [
         "gpflow_sgpr_rbf",
         "gpflow_sgpr_matern32_ard_p2",
@@ -25,7 +26,7 @@ CONSUMED = {
     ],
     "test_reference_sgpr.test_collapsed_of_gpjax": ["gpjax_gaussian"],
     "test_reference_kernels.test_the_periodic_kernel_of_scikit_learn": ["sklearn_kernels"],
-    "test_reference_likelihoods.test_white_kl": ["gpflow_gauss_kl"],
+    "test_reference_likelihoods.test_kl": ["gpflow_gauss_kl"],
     "test_reference_gpr.test_exact_gp": [
         "gpflow_gpr_rbf",
         "gpflow_gpr_matern52_ard",

@@ -1,10 +1,9 @@
 """Exact Gaussian processes against stored values of GPflow, GPyTorch, scikit-learn and GPJax."""
 
 import pytest
-from helpers import Case, kernel_of, likelihood_of, mean_of
+from helpers import Case, gpr, kernel_of, likelihood_of, mean_of
 
 from agp import tree
-from agp.models import GPR
 
 FILES = [
     "gpflow_gpr_rbf",
@@ -19,7 +18,7 @@ FILES = [
 
 
 def _model(case):
-    return GPR(kernel_of(case), likelihood_of(case), case.array("X"), case.array("Y"), mean_of(case))
+    return gpr(kernel_of(case), likelihood_of(case), case.array("X"), case.array("Y"), mean_of(case))
 
 
 def _present(case, name, actual):
@@ -65,7 +64,7 @@ def test_exact_gp_of_gpjax(file, backend):
     case = Case(file, backend)
     model = _model(case)
     jitter = case.meta["jitter"]
-    noisy = GPR(model.kernel, type(model.likelihood)(model.likelihood.noise_variance + jitter), model.X, model.y)
+    noisy = gpr(model.kernel, type(model.likelihood)(model.likelihood.noise_variance + jitter), model.X, model.y)
     prediction = noisy.predict(case.array("Xs"))
     case.value("lml", noisy.bound(model.X, model.y)[0])
     case.value("gpr_f_mean", prediction.mean)

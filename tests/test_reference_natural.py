@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import Case, kernel_of, likelihood_of
+from helpers import Case, inducing_inputs, kernel_of, likelihood_of, named, process, svgp
 
 from agp import tree
 from agp.batch import Batch
@@ -29,10 +29,10 @@ FILES = [
 def test_iterates(file, backend):
     case = Case(file, backend)
     X, y = case.array("X"), case.array("Y")
-    posterior = (Marginal if "unwhite" in file else Whitened)(case.array("q_mu"), case.array("q_sqrt"))
-    start = SVGP(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
+    posterior = (Whitened if case.meta["whiten"] else Marginal)(case.array("q_mu"), case.array("q_sqrt"))
+    start = svgp(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
     batch = Batch(X, y, float(case.host("num_data")) / X.shape[0])
-    coordinates = "root" if file.endswith("xisqrtmeanvar") else "natural"
+    coordinates = "root" if "XiSqrtMeanVar()" in case.meta["call"] else "natural"
     for i, gamma in enumerate(case.host("gammas")):
         update = NaturalGradient(float(gamma), coordinates)
         model, state = start, update.init(start)
@@ -41,8 +41,8 @@ def test_iterates(file, backend):
             model, state, info = update(model, batch, state)
             assert float(info["halvings"]) == 0.0
             bounds.append(float(model.objective(batch)[0]))
-            means.append(case.place.numpy(model.posterior.mean))
-            scales.append(case.place.numpy(model.posterior.scale))
+            means.append(case.place.numpy(process(model).posterior.mean))
+            scales.append(case.place.numpy(process(model).posterior.scale))
         case.value(f"elbo_iters_{i}", case.place.array(bounds), ITERATES)
         case.value(f"q_mu_iters_{i}", case.place.array(np.stack(means)), ITERATES)
         case.value(f"q_sqrt_iters_{i}", case.place.array(np.stack(scales)), ITERATES)
@@ -59,10 +59,8 @@ def test_one_full_step_with_gaussian_noise_is_optimal(backend):
         update = NaturalGradient(1.0)
         model, state, _ = update(start, batch, update.init(start))
         again, _, _ = update(model, batch, state)
-        for name, value in tree.leaves(model).items():
-            np.testing.assert_allclose(
-                backend.numpy(tree.leaves(again)[name]), backend.numpy(value), rtol=1e-7, atol=1e-9
-            )
+        for name, value in named(model).items():
+            np.testing.assert_allclose(backend.numpy(named(again)[name]), backend.numpy(value), rtol=1e-7, atol=1e-9)
         gradient = tree.pull_raw(model, model.objective(batch)[1](1.0)[0])
         scale = abs(float(model.objective(batch)[0]))
         assert all(
@@ -102,13 +100,13 @@ def test_a_step_to_no_precision_is_halved():
             return value, flipped
 
     Convex = tree.model(Convex)
-    odd = SVGP(model.kernel, Convex(np.asarray(0.1)), model.posterior, model.Z)
+    odd = svgp(process(model).kernel, Convex(np.asarray(0.1)), process(model).posterior, inducing_inputs(model))
     update = NaturalGradient(1.0)
     moved, _, info = update(odd, odd.batch(X, X), update.init(odd))
     assert float(info["halvings"]) >= 0.0
-    assert np.isfinite(moved.posterior.scale).all()
+    assert np.isfinite(process(moved).posterior.scale).all()
     hard = NaturalGradient(1.0)
-    worse = SVGP(model.kernel, Convex(np.asarray(1e-3)), model.posterior, model.Z)
+    worse = svgp(process(model).kernel, Convex(np.asarray(1e-3)), process(model).posterior, inducing_inputs(model))
     moved, _, info = hard(worse, worse.batch(X, X), hard.init(worse))
     assert float(info["halvings"]) > 0.0
-    assert np.isfinite(moved.posterior.scale).all()
+    assert np.isfinite(process(moved).posterior.scale).all()

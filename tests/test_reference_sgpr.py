@@ -2,11 +2,19 @@
 
 import numpy as np
 import pytest
-from helpers import NUMPY, Case, autograd, bound_stage, kernel_of, likelihood_of, mean_of
-
-from agp import tree
-from agp.models import SGPR
-from agp.posteriors import inducing_covariance
+from helpers import (
+    NUMPY,
+    Case,
+    autograd,
+    bound_stage,
+    inducing_covariance,
+    kernel_of,
+    likelihood_of,
+    mean_of,
+    named,
+    process,
+    sgpr,
+)
 
 GPFLOW = ["gpflow_sgpr_rbf", "gpflow_sgpr_matern32_ard_p2", "gpflow_sgpr_rbf_constant_mean"]
 GRADIENTS = {
@@ -20,7 +28,7 @@ LATER = "the fully independent training conditional is another approximation"
 
 def _model(case):
     data = case.array("Z"), case.array("X"), case.array("Y")
-    return SGPR(kernel_of(case), likelihood_of(case), *data, case.meta["jitter"], mean_of(case))
+    return sgpr(kernel_of(case), likelihood_of(case), *data, case.meta["jitter"], mean_of(case))
 
 
 @pytest.mark.parametrize("file", GPFLOW)
@@ -29,7 +37,7 @@ def test_collapsed(file, backend):
     model = _model(case)
     value, pullback = model.bound(model.X, model.y)
     case.value("elbo", value)
-    leaves = tree.leaves(pullback(1.0)[0])
+    leaves = named(pullback(1.0)[0])
     for name, leaf in GRADIENTS.items():
         case.gradient(name, leaves[leaf])
     case.value("upper_bound_by_definition", model.upper_bound(model.X, model.y))
@@ -41,9 +49,9 @@ def test_collapsed(file, backend):
     case.value("f_cov", model.predict_covariance(Xs))
 
     sparse = model.to_svgp()
-    Lu = np.linalg.cholesky(backend.numpy(inducing_covariance(model)[0]))
-    scale = Lu @ backend.numpy(sparse.posterior.scale)[0]
-    case.value("qu_mean", backend.array(Lu @ backend.numpy(sparse.posterior.mean)))
+    Lu = np.linalg.cholesky(backend.numpy(inducing_covariance(model)))
+    scale = Lu @ backend.numpy(process(sparse).posterior.scale)[0]
+    case.value("qu_mean", backend.array(Lu @ backend.numpy(process(sparse).posterior.mean)))
     case.value("qu_cov", backend.array(scale @ scale.T))
 
     left = {name: LATER for name in case.outputs if name.startswith("fitc")}
@@ -58,7 +66,7 @@ def test_collapsed(file, backend):
 def test_collapsed_by_automatic_differentiation(file, torch_place):
     case = Case(file, torch_place)
     model = _model(Case(file, NUMPY))
-    leaves = {k: torch_place.array(v) for k, v in tree.leaves(model, "parameter").items()} | {"X": case.array("X")}
+    leaves = {k: torch_place.array(v) for k, v in named(model, "parameter").items()} | {"X": case.array("X")}
     found = autograd(bound_stage(model, model.y), leaves, (torch_place.array(1.0),))
     for name, leaf in GRADIENTS.items():
         case.gradient(name, found[leaf])

@@ -2,11 +2,21 @@
 
 import numpy as np
 import pytest
-from helpers import Case, autograd, bound_stage, kernel_of, likelihood_of
+from helpers import (
+    Case,
+    autograd,
+    bound_stage,
+    inducing_inputs,
+    kernel_of,
+    likelihood_of,
+    marginals,
+    named,
+    process,
+    solvegp,
+    svgp,
+)
 
-from agp import tree
-from agp.models import SOLVEGP, SVGP
-from agp.posteriors import Marginal, Orthogonal, Whitened, factorise, marginals
+from agp.posteriors import Marginal, Orthogonal, Whitened
 
 FILES = [
     "solvegp_unwhite_gaussian",
@@ -30,7 +40,7 @@ def _model(case):
     parts = kind(case.array("qu_mu"), case.array("qu_sqrt")), kind(case.array("qv_mu"), case.array("qv_sqrt"))
     sizes = case.host("Z").shape[0], case.host("O").shape[0]
     union = case.place.array(np.concat([case.host("Z"), case.host("O")]))
-    return SOLVEGP(kernel_of(case), likelihood_of(case), Orthogonal(parts, sizes), union, case.meta["jitter"])
+    return solvegp(kernel_of(case), likelihood_of(case), Orthogonal(parts, sizes), union, case.meta["jitter"])
 
 
 def _scale(case):
@@ -53,7 +63,7 @@ def test_solve(file, backend):
     X, Y, Xs = case.array("X"), case.array("Y"), case.array("Xs")
     value, pullback = model.bound(X, Y, scale=_scale(case))
     case.value("elbo", value)
-    _compare_gradients(case, tree.leaves(pullback(1.0)[0]))
+    _compare_gradients(case, named(pullback(1.0)[0]))
 
     Lu, state = factorise(model)[0]
     divergences = [part.white_kl()[0] for part in state.parts]
@@ -65,12 +75,12 @@ def test_solve(file, backend):
 
     # the two independent parts of f
     M = case.host("Z").shape[0]
-    B = np.linalg.solve(backend.numpy(Lu), backend.numpy(model.kernel(model.Z, Xs)[0]))
+    B = np.linalg.solve(backend.numpy(Lu), backend.numpy(process(model).kernel(inducing_inputs(model), Xs)[0]))
     moments = [
         [backend.numpy(x) for x in part.white_moments(backend.array(rows))[0]]
         for part, rows in zip(state.parts, (B[:M], B[M:]), strict=True)
     ]
-    left_over = backend.numpy(model.kernel.diag(Xs)[0]) - np.sum(B**2, axis=0)
+    left_over = backend.numpy(process(model).kernel.diag(Xs)[0]) - np.sum(B**2, axis=0)
     case.value("fin_mean", backend.array(moments[0][0]))
     case.value("fin_var", backend.array(moments[0][1]))
     case.value("fperp_mean", backend.array(moments[1][0]))
@@ -81,7 +91,9 @@ def test_solve(file, backend):
     case.value("svgp_joint_q_mu", mean)
     case.value("svgp_joint_q_cov", covariance)
     root = backend.array(np.linalg.cholesky(backend.numpy(covariance)))
-    ordinary = SVGP(model.kernel, model.likelihood, Marginal(mean, root), model.Z, model.jitter)
+    ordinary = svgp(
+        process(model).kernel, model.likelihood, Marginal(mean, root), inducing_inputs(model), process(model).jitter
+    )
     case.value("elbo_svgp_joint", ordinary.bound(X, Y, scale=_scale(case))[0])
     kl = backend.numpy(marginals(ordinary, X)[0][2])
     np.testing.assert_allclose(kl, sum(backend.numpy(part) for part in divergences), rtol=1e-8)
@@ -92,7 +104,7 @@ def test_solve(file, backend):
 def test_solve_by_automatic_differentiation(file, torch_place):
     case = Case(file, torch_place)
     model = _model(case)
-    leaves = tree.leaves(model, "parameter") | {"X": case.array("X")}
+    leaves = named(model, "parameter") | {"X": case.array("X")}
     found = autograd(bound_stage(model, case.host("Y"), _scale(case)), leaves, (torch_place.array(1.0),))
     for part in (0, 1):
         found[f"posterior.parts.{part}.scale"] = found[f"posterior.parts.{part}.scale"].tril()

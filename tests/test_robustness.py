@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import process, with_leaves
 
 import agp
 from agp import (
@@ -307,8 +308,8 @@ def test_hyperparameters_of_another_dtype_or_library_are_refused():
 def test_hyperparameters_may_be_numbers_and_lists(value):
     X, y = data()
     model = sparse(X, y, kernel=RBF(lengthscale=value))
-    np.testing.assert_array_equal(model.kernel.lengthscale, value)
-    assert model.kernel.lengthscale.dtype == X.dtype
+    np.testing.assert_array_equal(process(model).kernel.lengthscale, value)
+    assert process(model).kernel.lengthscale.dtype == X.dtype
 
 
 @pytest.mark.parametrize("jitter", [-1e-9, math.nan, math.inf])
@@ -346,7 +347,7 @@ def test_devices_that_numpy_does_not_have_are_refused():
 def test_unknown_leaves_are_refused_with_the_known_ones():
     model = sparse(*data())
     with pytest.raises(KeyError, match=r"no leaf named kernel\.length; the leaves are kernel\.variance, .*"):
-        tree.with_leaves(model, {"kernel.length": np.asarray(1.0)})
+        with_leaves(model, {"kernel.length": np.asarray(1.0)})
 
 
 # -- awkward data that must work -------------------------------------------------------------------------------------
@@ -415,8 +416,8 @@ def test_constant_columns_and_targets_start_at_a_scale_of_one(value):
     X, y = data()
     X[:, 1] = value
     model = GPR.from_data(X, np.full(20, value))
-    assert model.kernel.lengthscale[1] == 1.0
-    assert model.kernel.variance == 1.0
+    assert process(model).kernel.lengthscale[1] == 1.0
+    assert process(model).kernel.variance == 1.0
 
 
 @pytest.mark.parametrize("posterior", METHODS)

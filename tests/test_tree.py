@@ -4,7 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import KERNELS, POSTERIORS, as_arrays, assert_close, problem
+from helpers import (
+    KERNELS,
+    POSTERIORS,
+    as_arrays,
+    assert_close,
+    inducing_inputs,
+    named,
+    problem,
+    process,
+    short_name,
+    with_leaves,
+)
 
 from agp import tree
 from agp.constraints import LOWER, POSITIVE, REAL
@@ -22,12 +33,14 @@ NAMES = {
 def test_names_are_paths_in_the_order_of_declaration(posterior):
     model, _, _ = problem("sum", posterior)
     kernel = [f"kernel.parts.{i}.{leaf}" for i in (0, 1) for leaf in ("variance", "lengthscale")]
-    assert list(tree.leaves(model)) == [*kernel, "likelihood.noise_variance", *NAMES[posterior], "Z"]
+    assert set(named(model)) == {*kernel, "likelihood.noise_variance", *NAMES[posterior], "Z"}
+    assert [name for name in named(model) if name.startswith("kernel.")] == kernel
+    assert [name for name in named(model) if name.startswith("posterior.")] == NAMES[posterior]
 
 
 def test_describe_lists_name_role_constraint_and_value():
     model, _, _ = problem("rbf", "relaxed", "bernoulli")
-    described = {leaf.name: (leaf.role, leaf.constraint) for leaf in tree.describe(model)}
+    described = {short_name(leaf.name): (leaf.role, leaf.constraint) for leaf in tree.describe(model)}
     assert described == {
         "kernel.variance": ("parameter", POSITIVE),
         "kernel.lengthscale": ("parameter", POSITIVE),
@@ -36,8 +49,8 @@ def test_describe_lists_name_role_constraint_and_value():
         "posterior.inverse_factor": ("auxiliary", REAL),
         "Z": ("parameter", REAL),
     }
-    (found,) = (leaf.value for leaf in tree.describe(model) if leaf.name == "Z")
-    assert found is model.Z
+    (found,) = (leaf.value for leaf in tree.describe(model) if short_name(leaf.name) == "Z")
+    assert found is inducing_inputs(model)
 
 
 def test_constraints_have_names_a_person_can_read():
@@ -46,8 +59,8 @@ def test_constraints_have_names_a_person_can_read():
 
 def test_leaves_by_role():
     model, _, _ = problem("rbf", "relaxed")
-    assert list(tree.leaves(model, "auxiliary")) == ["posterior.inverse_factor"]
-    assert "posterior.inverse_factor" not in tree.leaves(model, "parameter")
+    assert list(named(model, "auxiliary")) == ["posterior.inverse_factor"]
+    assert "posterior.inverse_factor" not in named(model, "parameter")
     assert tree.leaves(model, "constant") == {}
 
 
@@ -62,19 +75,20 @@ def test_models_are_frozen_and_compared_by_identity():
 
 def test_with_leaves_replaces_what_is_named_and_keeps_the_rest():
     model, _, _ = problem("sum", "relaxed")
-    new = tree.with_leaves(model, {"kernel.parts.1.variance": np.asarray(9.0)})
-    assert new.kernel.parts[1].variance == 9.0
-    assert model.kernel.parts[1].variance != 9.0
-    assert new.kernel.parts[0].variance is model.kernel.parts[0].variance
-    assert new.posterior.inverse_factor is model.posterior.inverse_factor
-    assert new.jitter == model.jitter
+    new = with_leaves(model, {"kernel.parts.1.variance": np.asarray(9.0)})
+    ours, theirs = process(new), process(model)
+    assert ours.kernel.parts[1].variance == 9.0
+    assert theirs.kernel.parts[1].variance != 9.0
+    assert ours.kernel.parts[0].variance is theirs.kernel.parts[0].variance
+    assert ours.posterior.inverse_factor is theirs.posterior.inverse_factor
+    assert ours.jitter == theirs.jitter
     assert type(new) is type(model)
 
 
 def test_with_leaves_lists_the_names_when_one_is_unknown():
-    model, _, _ = problem("rbf", "relaxed")
-    with pytest.raises(KeyError, match=r"no leaf named kernel\.width; the leaves are kernel\.variance, kernel\."):
-        tree.with_leaves(model, {"kernel.width": 1.0, "Z": model.Z})
+    kernel = as_arrays(KERNELS["sum"]())
+    with pytest.raises(KeyError, match=r"no leaf named parts\.0\.width; the leaves are parts\.0\.variance, parts\."):
+        tree.with_leaves(kernel, {"parts.0.width": 1.0, "parts.1.variance": np.asarray(1.0)})
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
@@ -82,12 +96,13 @@ def test_with_leaves_lists_the_names_when_one_is_unknown():
 
 def test_cotangent_has_the_class_and_settings_of_the_model_and_no_other_leaf():
     model, _, _ = problem("sum", "relaxed-plain", "bernoulli-squash")
-    bar = tree.cotangent(model, Z=1.0)
-    assert type(bar) is type(model)
-    assert tree.leaves(bar) == {"Z": 1.0}
-    assert bar.kernel is None
-    assert bar.jitter == model.jitter
-    assert tree.cotangent(model.posterior).preconditioned is False
+    prior = process(model)
+    bar = tree.cotangent(prior, kernel=tree.cotangent(prior.kernel.parts[0], variance=1.0))
+    assert type(bar) is type(prior)
+    assert named(bar) == {"kernel.variance": 1.0}
+    assert bar.posterior is None
+    assert bar.jitter == prior.jitter == 1e-3
+    assert tree.cotangent(prior.posterior).preconditioned is False
     assert tree.cotangent(model.likelihood).squash == 1e-3
 
 
@@ -142,8 +157,8 @@ def test_pull_raw_is_the_chain_rule(dtype, backend):
 def test_pull_raw_of_a_triangle_is_a_triangle(backend):
     model, X, y = problem("rbf", "whitened", outputs=2)
     model = backend.move(model)
-    bar = tree.cotangent(model.posterior, scale=backend.array(np.ones((2, 7, 7))))
-    found = backend.numpy(tree.pull_raw(model.posterior, bar)["scale"])
+    bar = tree.cotangent(process(model).posterior, scale=backend.array(np.ones((2, 7, 7))))
+    found = backend.numpy(tree.pull_raw(process(model).posterior, bar)["scale"])
     np.testing.assert_array_equal(found, np.tril(np.ones((2, 7, 7))))
 
 
@@ -176,6 +191,85 @@ def test_any_raw_value_is_positive(backend):
     value = backend.numpy(POSITIVE.constrain(raw))
     np.testing.assert_allclose(value, np.log1p(np.exp([-30.0, 0.0, 30.0])), rtol=1e-14)
     assert value.min() > 0.0
+
+
+# -- units ------------------------------------------------------------------------------------------------------------
+
+
+@tree.model
+class Measured:
+    level: Any = tree.param(unit="level_unit")
+    sizes: Any = tree.param(POSITIVE, unit="sizes_unit")
+    triangle: Any = tree.param(LOWER, unit="level_unit")
+    level_unit: Any = tree.unit()
+    sizes_unit: Any = tree.unit()
+
+
+def measured(**units):
+    triangle = np.tril(np.arange(1.0, 10.0).reshape(3, 3))
+    units = {name: np.asarray(unit) for name, unit in units.items()}
+    return Measured(np.asarray([3e6, -1e6]), np.asarray([2e-6, 5.0]), triangle, **units)
+
+
+UNITS = {"level_unit": 1e6, "sizes_unit": [1e-6, 10.0]}
+
+
+def test_raw_leaves_are_ratios(backend):
+    model = backend.move(measured(**UNITS))
+    raw = {name: backend.numpy(x) for name, x in tree.unconstrain(model).items()}
+    np.testing.assert_allclose(raw["level"], [3.0, -1.0])
+    np.testing.assert_allclose(raw["sizes"], np.log(np.expm1([2.0, 0.5])), rtol=1e-12)
+    np.testing.assert_allclose(raw["triangle"], np.tril(np.arange(1.0, 10.0).reshape(3, 3)) / 1e6)
+    back = tree.constrain(model, tree.unconstrain(model))
+    for name, value in tree.leaves(model).items():
+        assert_close(backend.numpy(tree.leaves(back)[name]), backend.numpy(value), 1e-14, name)
+
+
+def test_without_units_raw_leaves_are_as_ever():
+    model = measured()
+    raw = tree.unconstrain(model)
+    for name, constraint in {"level": REAL, "sizes": POSITIVE, "triangle": LOWER}.items():
+        np.testing.assert_array_equal(raw[name], constraint.unconstrain(tree.leaves(model)[name]))
+        bar = np.ones_like(raw[name])
+        pulled = tree.pull_raw(model, tree.cotangent(model, **{name: bar}))[name]
+        np.testing.assert_array_equal(pulled, constraint.pull(tree.leaves(model)[name], bar))
+    assert list(tree.leaves(model)) == ["level", "sizes", "triangle"]
+    assert tree.missing(model) == []
+
+
+def test_pull_raw_with_units_is_the_slope():
+    model = measured(**UNITS)
+    raw = tree.unconstrain(model)
+    weights = {name: np.random.default_rng(3).normal(size=x.shape) for name, x in raw.items()}
+    pulled = tree.pull_raw(model, tree.cotangent(model, **weights))
+
+    def total(name, x):
+        return np.sum(weights[name] * tree.leaves(tree.constrain(model, {name: x}))[name])
+
+    for name, x in raw.items():
+        slopes = np.zeros(x.size)
+        for i in range(x.size):
+            step = 1e-5 * np.eye(x.size)[i].reshape(x.shape)
+            slopes[i] = (total(name, x + step) - total(name, x - step)) / 2e-5
+        np.testing.assert_allclose(np.ravel(pulled[name]), slopes, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+def test_units_are_constants_that_nothing_prints():
+    model = measured(**UNITS)
+    assert set(tree.leaves(model, "constant")) == set(UNITS)
+    assert "unit" not in repr(model)
+    assert tree.leaves(tree.cotangent(model)) == {}
+    described = {leaf.name: leaf.constraint for leaf in tree.describe(model)}
+    assert described["sizes_unit"] is POSITIVE
+
+
+def test_a_unit_that_is_none_is_refused():
+    with pytest.raises(TypeError, match="Wrong.size has the unit 'other'; declare that field with tree.unit()"):
+
+        @tree.model
+        class Wrong:
+            size: Any = tree.param(POSITIVE, unit="other")
+            other: float = 1.0
 
 
 @pytest.mark.parametrize(

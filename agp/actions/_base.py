@@ -1,6 +1,7 @@
 """What every choice of actions offers: the columns of S, on which a computation-aware GP projects its data."""
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 from agp.backend import Array, Pullback, backend_of, like
 
@@ -9,8 +10,7 @@ __all__ = ["Actions", "whole_numbers"]
 
 def whole_numbers(count: int, x: Array, /) -> Array:
     """The whole numbers from zero to count - 1, where x is."""
-    xp = backend_of(x).xp
-    return xp.arange(count, **{**like(x), "dtype": xp.int64})
+    return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
 class Actions(ABC):
@@ -48,6 +48,15 @@ class Actions(ABC):
     @abstractmethod
     def dependent(self) -> list[int]:
         """Which actions are zero, or lie in the span of those before them to working precision; for concrete arrays."""
+
+    @property
+    def normalises(self) -> bool:
+        """Whether training scales the actions to unit norm after each step (`normalised`)."""
+        return False
+
+    def normalised(self) -> Self:
+        """The actions with unit norm, where no bound depends on it; usually themselves."""
+        return self
 
     @property
     def floats_per_row(self) -> int:

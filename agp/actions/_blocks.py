@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like, wide
 
 __all__ = ["BlockActions"]
 
@@ -108,7 +108,7 @@ class BlockActions(Actions):
 
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(self.values).xp
-        s = xp.astype(self.values, xp.float64)
+        s = wide(self.values)
         squares = self._summed(s * s)
         eye = xp.eye(self.count, **like(s))
 
@@ -125,6 +125,10 @@ class BlockActions(Actions):
     def empty(self) -> Array:
         """Whether the action that a row belongs to is zero, Boolean [m]."""
         return self._spread(self._summed(self.values * self.values)) == 0.0
+
+    @property
+    def normalises(self) -> bool:
+        return True
 
     def normalised(self) -> Self:
         """The same actions with unit norms."""

@@ -6,7 +6,7 @@ from typing import Any
 from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
 from agp.actions._policies import BUDGET, check_count, covariance_blocks
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, backend_of, like, wide
 
 __all__ = ["ConjugateGradients"]
 
@@ -51,9 +51,9 @@ class ConjugateGradients:
         xp = B.xp
         m, count = X.shape[0], check_count(self.count, X.shape[0])
         blocks = covariance_blocks(model, self.memory)
-        noise = xp.astype(model.likelihood.noise_variance, xp.float64)
+        noise = wide(model.likelihood.noise_variance)
         concrete = B.is_concrete(X) and B.is_concrete(noise)
-        r = xp.astype(model.y - model.mean_function(X)[0], xp.float64)
+        r = wide(model.y - model.mean_function(X)[0])
         if concrete and not bool(xp.any(r != 0.0)):
             msg = "the targets equal the prior mean: there is no residual to start from; choose another policy."
             raise ValueError(msg)
@@ -64,7 +64,7 @@ class ConjugateGradients:
             # (K + sigma^2 I) s [m], by tiles
             narrow = xp.astype(s, X.dtype)[:, None]
             parts = [model.kernel(X[a:b, :], X)[0] @ narrow for a, b in blocks]
-            return xp.astype(xp.concat(parts, axis=0)[:, 0], xp.float64) + noise * s
+            return wide(xp.concat(parts, axis=0)[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]

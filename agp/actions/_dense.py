@@ -6,7 +6,7 @@ from typing import Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, placed, wide
 from agp.linalg import cholesky, diagonal, identity
 
 __all__ = ["DenseActions", "FixedActions"]
@@ -67,7 +67,7 @@ class DenseActions(Actions):
 
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(self.values).xp
-        S = xp.astype(self.values, xp.float64)
+        S = wide(self.values)
         SS = S.mT @ S
         L = cholesky(SS)
 
@@ -108,7 +108,7 @@ class FixedActions(DenseActions):
             msg = f"actions {dependent} are zero or lie in the span of those before them; they are left out."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
-            Q = _factors(xp.take(S, xp.asarray(kept, **{**like(S), "dtype": xp.int64}), axis=1), 0.0)[0]
+            Q = _factors(xp.take(S, placed(kept, S), axis=1), 0.0)[0]
         return cls(Q)
 
     def _bar(self, values_bar: Callable[[], Array]) -> None:  # noqa: ARG002

@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias
 
 from agp.actions._blocks import BlockActions
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed
 from agp.host import generator
 
 __all__ = ["Init", "Layout", "arranged", "column_spread", "started_blocks"]
@@ -50,16 +50,13 @@ def column_spread(X: Array, /) -> Array:
 
 def started_blocks(residual: Array, count: int, init: Init, seed: int, /) -> BlockActions:
     """Sparse actions of unit norm over the rows of the residuals y - h [m, P]."""
-    B = backend_of(residual)
-    xp = B.xp
+    xp = backend_of(residual).xp
     m = residual.shape[0]
     ones = xp.ones_like(residual[:, 0])
     if init == "constant":
         return BlockActions(ones, count).normalised()
     if init == "normal":
-        dtype = str(to_numpy(residual[:1, :]).dtype)
-        values = B.from_numpy(generator(seed, 8).standard_normal(m), dtype=dtype, device=B.device_name(residual))
-        return BlockActions(values, count).normalised()
+        return BlockActions(placed(generator(seed, 8).standard_normal(m), residual), count).normalised()
     values = xp.mean(residual, axis=1)
     # a block without residuals starts constant
     return BlockActions(xp.where(BlockActions(values, count).empty(), ones, values), count).normalised()

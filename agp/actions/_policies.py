@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, backend_of, like, placed
 from agp.checks import check_whole
 from agp.host import generator
 from agp.linalg import nonnegative
@@ -108,7 +108,7 @@ class UnitVectors:
     def _units(self, X: Array, rows: list[int]) -> FixedActions:
         xp = backend_of(X).xp
         every = whole_numbers(X.shape[0], X)
-        at = xp.asarray(rows, **{**like(X), "dtype": every.dtype})
+        at = placed(rows, X)
         return FixedActions(xp.astype(every[:, None] == at[None, :], X.dtype))
 
 
@@ -169,11 +169,11 @@ class RandomDirections:
 
     def __call__(self, model: Any, /) -> FixedActions:
         """Orthonormal columns [m, i]. ValueError for more actions than rows."""
-        B, X = backend_of(model.X), model.X
+        X = model.X
         shape = X.shape[0], check_count(self.count, X.shape[0])
         rng = generator(self.seed, 10)
         draws = rng.standard_normal(shape) if self.kind == "normal" else 2.0 * rng.integers(0, 2, shape) - 1.0
-        return FixedActions.spanning(B.xp.asarray(draws.tolist(), **like(X)))
+        return FixedActions.spanning(placed(draws, X))
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,6 @@ class KernelColumns:
         if Z is None:
             assert self.count is not None
             rows = generator(self.seed, 9).permutation(X.shape[0])[: check_count(self.count, X.shape[0])]
-            Z = xp.take(X, xp.asarray(rows.tolist(), **{**like(X), "dtype": xp.int64}), axis=0)
+            Z = xp.take(X, placed(rows, X), axis=0)
         check_count(Z.shape[0], X.shape[0])
         return FixedActions.spanning(model.kernel(X, Z)[0])

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, nonnegative
-from agp.posteriors import inducing_covariance
-from agp.rows import blocks_of
 
 __all__ = [
     "Collapsed",
@@ -60,7 +58,7 @@ def collapsed_bound(
     Parameters
     ----------
     model
-        With the fields kernel, likelihood (Gaussian), mean_function, Z and jitter.
+        An `agp.processes.SparsePrior` with a Gaussian likelihood.
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
@@ -77,7 +75,7 @@ def collapsed_bound(
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
-    Kuu, pull_Kuu = inducing_covariance(model)
+    Kuu, pull_Kuu = model.inducing_covariance()
     Lu = cholesky(Kuu)
     totals, pull_totals = totals_of(model, Lu, X, y, block_rows)
     value, pull_value = bound_of(totals, model.likelihood.noise_variance, X.shape[0], sizes)
@@ -96,7 +94,7 @@ def collapsed_posterior(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
     """The q(u) at which the bound of sparse variational regression is largest; arguments as `collapsed_bound`."""
-    Lu = cholesky(inducing_covariance(model)[0])
+    Lu = cholesky(model.inducing_covariance()[0])
     totals = totals_of(model, Lu, X, y, block_rows)[0]
     LB, c = _whitened(totals, model.likelihood.noise_variance)
     return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
@@ -109,11 +107,10 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
 
     Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
     """
-    B = backend_of(X)
-    xp = B.xp
-    N, P = y.shape
     noise = model.likelihood.noise_variance
-    totals = totals_of(model, cholesky(inducing_covariance(model)[0]), X, y, block_rows)[0]
+    xp = backend_of(noise).xp
+    N, P = y.shape
+    totals = totals_of(model, cholesky(model.inducing_covariance()[0]), X, y, block_rows)[0]
     LB, _ = _whitened(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened(totals, inflated)
@@ -166,8 +163,7 @@ def totals_of(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None)
     """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
     if block_rows is None:
         return _statistics((model, Lu), (X, y))
-    blocks = list(blocks_of(block_rows, X, y))
-    return backend_of(X).fold(_statistics_of_block, (model, Lu), blocks, add=tree.add)
+    return backend_of(X).fold(_statistics_of_block, (model, Lu), (X, y), block_rows, add=tree.add)
 
 
 def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:
@@ -179,10 +175,8 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
     (model, Lu), (X, y) = params, block
     B = backend_of(X)
     xp = B.xp
-    Kuf, pull_Kuf = model.kernel(model.Z, X)
-    kff, pull_kff = model.kernel.diag(X)
+    (Kuf, kff, h), pull_features = model.features(X)
     A = B.solve_triangular(Lu, Kuf)
-    h, pull_mean = model.mean_function(X)
     r = y - h
     residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
 
@@ -190,11 +184,9 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
         gram_bar, projected_bar, residual_bar, square_bar = bar
         kff_bar = pull_residual(residual_bar)
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
-        kernel_bar, Z_bar, X_bar = pull_Kuf(B.solve_triangular(Lu, A_bar, transpose=True))
-        diag_bar, X_diag_bar = pull_kff(kff_bar)
-        mean_bar, X_mean_bar = pull_mean(-(A.mT @ projected_bar + 2.0 * square_bar * r))
-        model_bar = tree.cotangent(model, kernel=tree.add(kernel_bar, diag_bar), Z=Z_bar, mean_function=mean_bar)
+        h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
+        model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
         # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        return model_bar, -lower_of(A_bar, A.mT), tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
+        return model_bar, -lower_of(A_bar, A.mT), X_bar
 
     return Statistics(A @ A.mT, A @ r, xp.sum(residual), xp.sum(r * r)), pullback

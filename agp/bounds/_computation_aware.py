@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agp import tree
 from agp.actions import whole_numbers
-from agp.backend import Array, Pullback, backend_of
-from agp.rows import blocks_of
+from agp.backend import Array, Pullback, backend_of, wide
 
 __all__ = ["Loss", "Moments", "Projection", "computation_aware_bound", "projection_of", "support_moments"]
 
@@ -41,12 +40,6 @@ class Projection(NamedTuple):
 
     G: Array
     b: Array
-
-
-def wide(x: Array) -> Array:
-    """X in float64."""
-    xp = backend_of(x).xp
-    return xp.astype(x, xp.float64)
 
 
 # -- sums over the rows -----------------------------------------------------------------------------------------------
@@ -91,10 +84,10 @@ def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None
     return Moments(A, W.mT @ W, W.mT @ r, xp.sum(r * r), xp.sum(wide(kff))), pullback
 
 
-def _summed(model: Any, blocks: list) -> tuple[Moments, Pullback]:
-    if len(blocks) == 1:
-        return _moments_of_block(model, blocks[0])
-    return backend_of(model.X).fold(_moments_of_block, model, blocks, add=tree.add)
+def _summed(model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int) -> tuple[Moments, Pullback]:
+    if rows[0].shape[0] <= block_rows:
+        return _moments_of_block(model, rows)
+    return backend_of(rows[0]).fold(_moments_of_block, model, rows, block_rows, add=tree.add)
 
 
 def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]:
@@ -120,7 +113,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
     """A = S^T K S by blocks of the support, with the other sums over the same rows if these are all the data."""
     at = whole_numbers(model.X.shape[0], model.X)
-    moments, pull = _summed(model, list(blocks_of(rows, model.X, model.y if data else None, at)))
+    moments, pull = _summed(model, (model.X, model.y if data else None, at), rows)
     assert moments.A is not None
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull
 
@@ -162,12 +155,12 @@ def computation_aware_bound(
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024.
     """
-    xp = backend_of(X).xp
+    xp = backend_of(model.X).xp
     elbo = model.loss == "elbo"
     moments, pull_support = support_moments(model, block_rows, data=shared and elbo)
     pull_data = None
     if elbo and not shared:
-        data, pull_data = _summed(model, list(blocks_of(block_rows, X, y, None)))
+        data, pull_data = _summed(model, (X, y, None), block_rows)
         moments = Moments(moments.A, *(scale * x for x in data[1:]))
     assert moments.A is not None
     projection, log_det, pull_projection = projection_of(model, moments.A)

@@ -1,92 +1,102 @@
-"""The evidence lower bound of sparse variational GPs, for any kernel, likelihood and parameterisation of q(u)."""
+"""The evidence lower bound of variational processes, for any likelihood."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.posteriors import factorise, kl_divergence, marginals, project
-from agp.rows import row_ranges
+from agp.draws import NO_DRAWS, Draws, below
 
-__all__ = ["blocked_elbo", "elbo"]
-
-
-Draws = Mapping[str, Array] | None
+__all__ = ["elbo", "expectation_block", "rows_first", "tiled"]
 
 
 def elbo(
-    model: Any, X: Array, y: Array, /, *, scale: float | Array = 1.0, draws: Draws = None
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    scale: float | Array = 1.0,
+    draws: Draws = NO_DRAWS,
+    block_rows: int | None = None,
 ) -> tuple[Array, Pullback]:
-    """Scale sum_n E_q[log p(y_n | f_n)] - KL[q(u) || p(u)], 0-d.
+    """Scale sum_n E_q[log p(y_n | f_n)] - KL[q || p], 0-d; the expectation is averaged over samples of deep processes.
 
     Parameters
     ----------
     model
-        With the fields kernel, likelihood, posterior, mean_function, Z and jitter.
+        With the fields `process` and `likelihood`.
     X, y
         Inputs [B, D] and targets [B, K] as the likelihood takes them: all data, or a minibatch.
     scale
         N / B, so that the bound of a minibatch is an unbiased estimate of the bound of all N data.
     draws
-        The likelihood's noise for these rows, arrays [S, B, ...] by name, if it needs any.
+        Noise for the likelihood and the process, if they need any (`agp.models.Model.draws`).
+    block_rows
+        Rows to take at once: the factor is computed once, each block is evaluated again in the pullback, and nothing is
+        kept between. None takes all.
 
     Returns
     -------
     bound
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``.
+        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
 
     Source: Hensman, Matthews & Ghahramani, "Scalable variational Gaussian process classification", AISTATS 2015.
     """
-    (mu, var, kl), pull_marginals = marginals(model, X)
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, draws)
-    xp = backend_of(ell).xp
+    factor, pull_factor = model.process.factorise()
+    kl, pull_kl = model.process.kl_divergence(factor)
+    if block_rows is None:
+        ell, pull_ell = expectation_block((model, factor), (X, y, draws.by_row))
+    else:
+        rows = X, y, rows_first(draws.by_row)
+        ell, pull_blocks = backend_of(X).fold(_rows_block, (model, factor), rows, block_rows, add=tree.add)
+        pull_ell = lambda bar: (*pull_blocks(bar), None)  # noqa: E731
 
     def pullback(bar=1.0):
-        likelihood_bar, mu_bar, var_bar = pull_likelihood(bar * scale * xp.ones_like(ell))
-        model_bar, X_bar = pull_marginals(mu_bar, var_bar, -bar)
-        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar)), X_bar
-
-    return scale * xp.sum(ell) - kl, pullback
-
-
-def blocked_elbo(
-    model: Any, X: Array, y: Array, /, *, block_rows: int, scale: float | Array = 1.0, draws: Draws = None
-) -> tuple[Array, Pullback]:
-    """The same bound in the memory of one block of rows; the pullback gives (model_bar, None).
-
-    Kuu is factorised once; each block is evaluated again in the pullback, and nothing is kept between.
-    """
-    factor, pull_factor = factorise(model)
-    kl, pull_kl = kl_divergence(model, factor)
-    blocks = list(_blocks_with_draws(X, y, draws, block_rows))
-    ell, pull_ell = backend_of(X).fold(_block, (model, factor), blocks, add=tree.add)
-
-    def pullback(bar=1.0):
-        model_bar, factor_bar = pull_ell(bar * scale)
-        prior_bar, prior_factor_bar = pull_kl(-bar)
-        through_factor = pull_factor(tree.add(factor_bar, prior_factor_bar))
-        return tree.add(tree.add(model_bar, prior_bar), through_factor), None
+        model_bar, factor_bar, X_bar = pull_ell(bar * scale)
+        kl_bar, kl_factor_bar = pull_kl(-bar)
+        process_bar = tree.add(kl_bar, pull_factor(tree.add(factor_bar, kl_factor_bar)))
+        return tree.add(model_bar, tree.cotangent(model, process=process_bar)), X_bar
 
     return scale * ell - kl, pullback
 
 
-def _block(params: tuple[Any, Any], block: tuple[Array, Array, Draws]) -> tuple[Array, Pullback]:
+def expectation_block(
+    params: tuple[Any, Any], block: tuple[Array, Array, Mapping[str, Array]]
+) -> tuple[Array, Pullback]:
+    """sum_n E_q[log p(y_n | f_n)] over the rows of a block, 0-d, and ``bar -> (model_bar, factor_bar, X_bar)``."""
     (model, factor), (X, y, draws) = params, block
-    (mu, var), pull_project = project(model, factor, X)
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, y, draws)
+    process = model.process.drawn(below("process", Draws(draws, {})))
+    (mu, var), pull_project = process.project(factor, X)
+    samples = mu.shape[0] // X.shape[0]
+    noise = below("likelihood", Draws(draws, {})).by_row
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, *tiled(samples, y, noise))
     xp = backend_of(ell).xp
 
     def pullback(bar):
-        likelihood_bar, mu_bar, var_bar = pull_likelihood(bar * xp.ones_like(ell))
-        model_bar, factor_bar, _ = pull_project(mu_bar, var_bar)
-        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar)), factor_bar
+        likelihood_bar, mu_bar, var_bar = pull_likelihood(bar / samples * xp.ones_like(ell))
+        process_bar, factor_bar, X_bar = pull_project(mu_bar, var_bar)
+        return tree.cotangent(model, process=process_bar, likelihood=likelihood_bar), factor_bar, X_bar
 
-    return xp.sum(ell), pullback
+    return xp.sum(ell) / samples, pullback
 
 
-def _blocks_with_draws(X: Array, y: Array, draws: Draws, rows: int) -> Iterator[tuple[Array, Array, Draws]]:
-    """The blocks of X and y, each with its share of the draws [S, N, ...]."""
-    for start, stop in row_ranges(X.shape[0], rows):
-        share = draws and {name: x[:, start:stop, ...] for name, x in draws.items()}
-        yield X[start:stop, :], y[start:stop, :], share
+def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Array]]) -> tuple[Array, Pullback]:
+    X, y, draws = block
+    ell, pull = expectation_block(params, (X, y, rows_first(draws)))
+    return ell, lambda bar: pull(bar)[:2]
+
+
+def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
+    """Draws [S, N, ...] as [N, S, ...], the way a fold cuts its rows; and back."""
+    return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
+
+
+def tiled(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
+    """Targets [N, K] and draws [., N, ...] for S samples of each row, sample after sample; None for no draws."""
+    if samples > 1:
+        xp = backend_of(y).xp
+        y = xp.concat([y] * samples, axis=0)
+        draws = {name: xp.concat([x] * samples, axis=1) for name, x in draws.items()}
+    return y, draws or None

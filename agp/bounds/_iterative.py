@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
-from agp.bounds._computation_aware import wide
+from agp.backend import Array, Pullback, backend_of, row_blocks, wide
 from agp.linalg import (
     Preconditioner,
     Solution,
@@ -16,7 +15,6 @@ from agp.linalg import (
     preconditioner,
     report_repair,
 )
-from agp.rows import blocks_of
 
 __all__ = ["CovarianceSystem", "estimated_evidence"]
 
@@ -82,11 +80,10 @@ def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
         X_block, V_block = block
         return kernel(X_all, X_block)[0] @ V_block, lambda _: None
 
-    blocks = list(blocks_of(rows, X, V))
     if not B.is_concrete(V):
-        return B.fold(term, X, blocks, add=tree.add)[0]
+        return B.fold(term, X, (X, V), rows, add=tree.add)[0]
     total = None
-    for block in blocks:
+    for block in row_blocks((X, V), rows):
         total = tree.add(total, term(X, block)[0])
     return total
 
@@ -186,7 +183,6 @@ def _kernel_form(
     B = backend_of(X)
     xp = B.xp
     left, right = xp.astype(left, X.dtype), xp.astype(right, X.dtype)
-    blocks = list(blocks_of(rows, X, left))
 
     def tile(kernel: Any, block: tuple[Array, Array]) -> tuple[Array, Pullback]:
         X_block, left_block = block
@@ -195,10 +191,10 @@ def _kernel_form(
 
     def pullback(bar: Array) -> Any:
         if not B.is_concrete(left):
-            return B.fold(tile, kernel, blocks, add=tree.add)[1](bar)
+            return B.fold(tile, kernel, (X, left), rows, add=tree.add)[1](bar)
         total = None
-        for block in blocks:  # without the value, which nobody needs here
+        for block in row_blocks((X, left), rows):  # without the value, which nobody needs here
             total = tree.add(total, tile(kernel, block)[1](bar))
         return total
 
-    return lambda: B.fold(tile, kernel, blocks, add=tree.add)[0], pullback
+    return lambda: B.fold(tile, kernel, (X, left), rows, add=tree.add)[0], pullback

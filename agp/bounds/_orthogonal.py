@@ -7,7 +7,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_of, totals_of
 from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
-from agp.posteriors import inducing_covariance
 
 __all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
 
@@ -41,7 +40,7 @@ def free_collapsed_bound(
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
-    Kuu, pull_Kuu = inducing_covariance(model)
+    Kuu, pull_Kuu = model.inducing_covariance()
     L = cholesky(Kuu)
     rows = groups_of(sizes)[1]
     state, pull_state = model.second.whitened(L[rows, rows])
@@ -79,13 +78,12 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
     """
     first, second = groups_of(sizes)
     xp = backend_of(totals.gram).xp
-    m, C = state.white_mean, getattr(state, "scale", None)
-    P = m.shape[1]
     Guv, Gvv = totals.gram[first, second], totals.gram[second, second]
+    (m, _), pull_mean = state.white_moments(identity(Gvv))
+    P = m.shape[1]
     Dy = totals.projected[second, :]
     Gm = Gvv @ m
-    GC = Gvv if C is None else Gvv @ C
-    spread = P * xp.sum(diagonal(Gvv)) if C is None else xp.sum(C * GC)  # sum_p tr(S_p Gvv)
+    spread, pull_spread = state.white_spread(Gvv)
     rest = Statistics(
         gram=totals.gram[first, first],
         projected=totals.projected[first, :] - Guv @ m,
@@ -94,14 +92,13 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
     )
 
     def pullback(bar):
-        S = P * identity(Gvv) if C is None else xp.sum(C @ C.mT, axis=0)
+        spread_bar, S_bar = pull_spread(bar.residual / P)
         cross = -0.5 * bar.projected @ m.mT
-        corner = bar.square * (m @ m.mT) + (bar.residual / P) * S
+        corner = bar.square * (m @ m.mT) + S_bar
         gram_bar = xp.concat([xp.concat([bar.gram, cross], axis=1), xp.concat([cross.mT, corner], axis=1)], axis=0)
         projected_bar = xp.concat([bar.projected, -2.0 * bar.square * m], axis=0)
         mean_bar = -Guv.mT @ bar.projected + 2.0 * bar.square * (Gm - Dy)
-        spread = {} if C is None else {"scale": (2.0 * bar.residual / P) * xp.tril(GC)}
-        state_bar = tree.cotangent(state, mean=mean_bar, **spread)
+        state_bar = tree.add(pull_mean(mean_bar, xp.zeros_like(m))[0], spread_bar)
         return Statistics(gram_bar, projected_bar, bar.residual, bar.square), state_bar
 
     return rest, pullback
@@ -143,10 +140,9 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     xp = B.xp
     N, P = y.shape
     noise = model.likelihood.noise_variance
-    Kuu, pull_Kuu = inducing_covariance(model)
-    Kuf, pull_Kuf = model.kernel(model.Z, X)
-    Kff, pull_Kff = model.kernel(X)
-    h, pull_mean = model.mean_function(X)
+    Kuu, pull_Kuu = model.inducing_covariance()
+    (Kuf, _, h), pull_features = model.features(X)
+    Kff, pull_Kff = model.inducing.full(model.kernel, X)
     L = cholesky(Kuu)
     A = B.solve_triangular(L, Kuf)
     A1 = A[: sizes[0], :]
@@ -165,19 +161,17 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
         A_bar = 2.0 * A @ Q_bar
         first_bar = 2.0 * A1 @ T_bar
         A_bar = xp.concat([A_bar[: sizes[0], :] + first_bar, A_bar[sizes[0] :, :]], axis=0)
-        kernel_bar, Z_bar, X_bar = pull_Kuf(B.solve_triangular(L, A_bar, transpose=True))
-        full_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
-        mean_bar, X_mean_bar = pull_mean(bar * al)
+        model_bar, X_bar = pull_features(B.solve_triangular(L, A_bar, transpose=True), xp.zeros_like(r[:, 0]), bar * al)
+        inducing_bar, kernel_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
         noise_bar = xp.sum(diagonal(through)) + xp.sum(diagonal(T_bar))
-        model_bar = tree.cotangent(
+        own = tree.cotangent(
             model,
-            kernel=tree.add(kernel_bar, full_bar),
-            Z=Z_bar,
-            mean_function=mean_bar,
+            kernel=kernel_bar,
+            inducing=inducing_bar,
             likelihood=tree.cotangent(model.likelihood, noise_variance=noise_bar),
         )
         through_factor = pull_Kuu(cholesky_pullback(L, -lower_of(A_bar, A.mT)))
-        return tree.add(model_bar, through_factor), tree.add(tree.add(X_bar, X_full_bar), X_mean_bar)
+        return tree.add(tree.add(model_bar, own), through_factor), tree.add(X_bar, X_full_bar)
 
     return value, pullback
 

@@ -58,6 +58,7 @@ class Row:
     def __init__(self, task: Task, settings: Settings, folder: Path) -> None:
         self.task, self.settings, self.folder = task, settings, folder
         self.B: Backend = get_backend(task.backend)
+        self.B.enable_float64()  # this process is ours
         self.data: Dataset = settings.load()
         self.X, self.y = self.array(self.data.X), self.array(self.data.y)
         self.curve: list[tuple[float, float]] = []
@@ -65,8 +66,7 @@ class Row:
 
     def array(self, x: npt.NDArray) -> Array:
         """A host array on the task's backend and device, in its precision."""
-        device = None if self.task.device == "cpu" else self.task.device
-        return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=device)
+        return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=self.task.device)
 
     def run(self, reference: str | None) -> None:
         """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""

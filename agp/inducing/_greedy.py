@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, to_numpy
+from agp.backend import Array, placed, to_numpy
 from agp.host import generator
 from agp.inducing import _rows
-from agp.inducing._rows import Rows, check_count, check_distinct, distinct, placed_like, taken
+from agp.inducing._rows import Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
 
 __all__ = ["greedy_variance"]
@@ -62,7 +62,7 @@ def greedy_variance(
     order = generator(seed, 6).permutation(X.shape[0])[: max(_rows.ROWS, M)]
     rows = taken(X, order)
     chosen = _pivots(host, rows, M, tolerance)
-    return placed_like(np.ascontiguousarray(rows[chosen]), X)
+    return placed(np.ascontiguousarray(rows[chosen]), X)
 
 
 def _on_host(kernel: Any, width: int) -> Kernel:

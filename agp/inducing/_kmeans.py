@@ -6,10 +6,10 @@ import numpy as np
 from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 
-from agp.backend import Array
+from agp.backend import Array, placed
 from agp.host import generator
 from agp.inducing import _rows
-from agp.inducing._rows import Rows, check_count, placed_like, taken
+from agp.inducing._rows import Rows, check_count, taken
 
 __all__ = ["kmeans"]
 
@@ -36,7 +36,7 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, which is what we want
         centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
-    return placed_like(centres * usual, X)
+    return placed(centres * usual, X)
 
 
 def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from agp.backend import Array
+from agp.backend import Array, placed
 from agp.host import generator
-from agp.inducing._rows import check_count, check_distinct, distinct, placed_like, taken
+from agp.inducing._rows import check_count, check_distinct, distinct, taken
 
 __all__ = ["random"]
 
@@ -26,4 +26,4 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
         rows = taken(X, order)
         first = distinct(rows)[0]
         check_distinct(len(first), len(rows), M)
-    return placed_like(np.ascontiguousarray(rows[first[:M]]), X)
+    return placed(np.ascontiguousarray(rows[first[:M]]), X)

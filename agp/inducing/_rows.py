@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs
 
-__all__ = ["ROWS", "Rows", "check_count", "check_distinct", "distinct", "placed_like", "taken"]
+__all__ = ["ROWS", "Rows", "check_count", "check_distinct", "distinct", "taken"]
 
 ROWS = 20_000
 """At most this many rows, drawn at random, are looked at where the cost grows with their number."""
@@ -38,15 +38,7 @@ def check_count(X: Array, num_inducing: Any) -> int:
 
 def taken(X: Array, index: npt.NDArray[np.integer]) -> Rows:
     """Those rows of X [N, D] on the host, in float64; the others stay where they are."""
-    B = backend_of(X)
-    rows = B.xp.take(X, B.from_numpy(index, device=B.device_name(X)), axis=0)
-    return B.to_numpy(rows).astype(np.float64)
-
-
-def placed_like(Z: Rows, X: Array) -> Array:
-    """Z [M, D] as an array of the library, dtype and device of X [N, D]."""
-    B = backend_of(X)
-    return B.from_numpy(Z, dtype=str(to_numpy(X[:1, :]).dtype), device=B.device_name(X))
+    return to_numpy(backend_of(X).xp.take(X, placed(index, X), axis=0)).astype(np.float64)
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -1,67 +1,63 @@
-"""Checkpoints: one npz file, replaced atomically, so that a killed run leaves the old one or the new one."""
+"""Checkpoints: nested dictionaries of arrays and JSON-able facts in one file."""
 
-import json
-import os
-import zipfile
+import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from agp.io._atomic import write_atomically
+from agp.io._container import packed, refusing, unpacked
+from agp.io._nested import layout, named_arrays, nested
 
-from agp.backend import Backend, to_numpy
+__all__ = ["REMEDY", "load_checkpoint", "save_checkpoint"]
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
-
-META = "meta"
-
-
-def save_checkpoint(path: str | Path, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
-    """Write nested dictionaries of arrays (any backend) and JSON-able facts to one file, atomically."""
-    flat = {name: to_numpy(x) for name, x in _flatten(arrays).items()}
-    temporary = Path(f"{path}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, **{META: np.asarray(json.dumps(meta))}, **flat)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+KIND = "checkpoint"
+REMEDY = "name another file, or remove it to start afresh."
 
 
-def load_checkpoint(path: str | Path, B: Backend, device: str | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays (on the backend and device) and facts of `save_checkpoint`.
+def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Write nested dictionaries of arrays (any library) and JSON-able facts to one file, atomically.
+
+    Parameters
+    ----------
+    path
+        The file; of a symbolic link the target is replaced.
+    arrays
+        Dictionaries of arrays and of further dictionaries.
+    facts
+        What else to know: text, numbers, lists and dictionaries.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; an old one is then untouched.
+    TypeError, ValueError
+        For arrays or facts that no file can hold.
+    """
+    structure = {"kind": KIND, "version": 1, "arrays": layout(arrays), "facts": facts}
+    write_atomically(path, packed(named_arrays(arrays), structure))
+
+
+def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays of `save_checkpoint`, as NumPy, and its facts.
+
+    Parameters
+    ----------
+    path
+        The file.
+    most
+        The bytes that it can have; a larger one is refused unread.
 
     Raises
     ------
     ValueError
-        If the file is not such a checkpoint.
+        If the file is not such a checkpoint, is damaged or cannot be read.
     """
-    try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            meta = json.loads(str(file[META]))
-            flat = {name: B.from_numpy(file[name], device=device) for name in file.files if name != META}
-            if not isinstance(meta, dict):
-                raise TypeError(META)
-    except (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        msg = f"{path} is not a checkpoint of agp ({error}); name another file, or remove it to start afresh."
-        raise ValueError(msg) from error
-    return _nest(flat), meta
-
-
-def _flatten(arrays: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    out = {}
-    for name, value in arrays.items():
-        out |= _flatten(value, f"{prefix}{name}/") if isinstance(value, dict) else {prefix + name: value}
-    return out
-
-
-def _nest(flat: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for path, value in flat.items():
-        *folders, name = path.split("/")
-        here = out
-        for folder in folders:
-            here = here.setdefault(folder, {})
-        here[name] = value
-    return out
+    with refusing(path, KIND, REMEDY):
+        arrays, structure = unpacked(path, most)
+        if not isinstance(structure, dict) or structure.get("kind") != KIND or structure.get("version") != 1:
+            msg = f"it holds something else than a {KIND} of version 1"
+            raise ValueError(msg)
+        if not isinstance(structure.get("facts"), dict):
+            msg = "it holds no facts"
+            raise ValueError(msg)
+        return nested(structure.get("arrays"), arrays), structure["facts"]

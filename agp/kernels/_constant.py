@@ -27,7 +27,7 @@ class _WithoutInputs(Kernel):
         return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
     def from_data(self, _X: Array, variance: float, /) -> Self:
-        return tree.filled(self, variance=variance)
+        return tree.filled(self, variance=variance, variance_unit=variance)
 
     def check(self, _width: int, /) -> None:
         check_number(self, "variance")
@@ -43,7 +43,8 @@ class Constant(_WithoutInputs):
         0-d, in squared units of the targets.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    variance_unit: Array | None = tree.unit()
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -71,7 +72,8 @@ class White(_WithoutInputs):
         0-d, in squared units of the targets.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    variance_unit: Array | None = tree.unit()
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp

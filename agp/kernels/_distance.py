@@ -3,7 +3,7 @@
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = ["column_spreads", "inner_products", "pull_squared_distances", "safe_sqrt", "squared_distances"]
+__all__ = ["inner_products", "pull_squared_distances", "safe_sqrt", "squared_distances"]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -120,14 +120,3 @@ def safe_sqrt(x: Array) -> Array:
     xp = backend_of(x).xp
     positive = x > 0.0
     return xp.where(positive, xp.sqrt(xp.where(positive, x, xp.ones((), **like(x)))), xp.zeros((), **like(x)))
-
-
-def column_spreads(X: Array) -> Array:
-    """The standard deviation of each column of X [N, D], as [D], to measure distances in.
-
-    A constant column has none (but for rounding); any scale serves, and it gets 1.
-    """
-    xp = backend_of(X).xp
-    spread = xp.std(X, axis=0)
-    rounding = 10.0 * float(xp.finfo(X.dtype).eps) * xp.max(xp.abs(X), axis=0)
-    return xp.where(spread > rounding, spread, xp.ones_like(spread))

@@ -7,6 +7,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
 from agp.kernels._distance import inner_products
+from agp.units import unit_by_column
 
 __all__ = ["Linear"]
 
@@ -22,7 +23,8 @@ class Linear(Kernel):
         None starts at an equal share of the variance of the targets for each column.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    variance_unit: Array | None = tree.unit()
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -60,7 +62,8 @@ class Linear(Kernel):
         # the variances k(x, x) then have the mean that is asked for; a column of zeros has no say
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
-        return tree.filled(self, variance=variance / X.shape[1] / usual)
+        unit = unit_by_column(self.variance, variance / usual)
+        return tree.filled(self, variance=variance / X.shape[1] / usual, variance_unit=unit)
 
     def check(self, width: int, /) -> None:
         check_per_column(self, "variance", width)

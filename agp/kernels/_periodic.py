@@ -7,7 +7,8 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column, per_column
-from agp.kernels._distance import column_spreads, pull_squared_distances, squared_distances
+from agp.kernels._distance import pull_squared_distances, squared_distances
+from agp.units import column_spreads, unit_by_column
 
 __all__ = ["Periodic"]
 
@@ -31,9 +32,11 @@ class Periodic(Kernel):
         if you know it.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None)
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None)
-    period: Array = tree.param(POSITIVE, default=None)
+    period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
+    variance_unit: Array | None = tree.unit()
+    period_unit: Array | None = tree.unit()
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
@@ -98,7 +101,8 @@ class Periodic(Kernel):
     def from_data(self, X: Array, variance: float, /) -> Self:
         spread = column_spreads(X)
         ones = backend_of(X).xp.ones_like(spread)
-        return tree.filled(self, variance=variance, lengthscale=ones, period=2.0 * spread)
+        units = {"variance_unit": variance, "period_unit": unit_by_column(self.period, spread)}
+        return tree.filled(self, variance=variance, lengthscale=ones, period=2.0 * spread, **units)
 
     def check(self, width: int, /) -> None:
         check_number(self, "variance")

@@ -12,7 +12,8 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
-from agp.kernels._distance import column_spreads, pull_squared_distances, safe_sqrt, squared_distances
+from agp.kernels._distance import pull_squared_distances, safe_sqrt, squared_distances
+from agp.units import column_spreads, unit_by_column
 
 __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
 
@@ -23,8 +24,10 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 class Stationary(Kernel):
     """What the stationary kernels share: distances, and the pullback through them."""
 
-    variance: Array = tree.param(POSITIVE, default=None)
-    lengthscale: Array = tree.param(POSITIVE, default=None)
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
+    variance_unit: Array | None = tree.unit()
+    lengthscale_unit: Array | None = tree.unit()
     differences = False
     """Whether distances and their pullback must be formed from differences: where the slope is singular at 0."""
 
@@ -63,7 +66,9 @@ class Stationary(Kernel):
         return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        return tree.filled(self, variance=variance, lengthscale=column_spreads(X))
+        spreads = column_spreads(X)
+        units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
+        return tree.filled(self, variance=variance, lengthscale=spreads, **units)
 
     def check(self, width: int, /) -> None:
         check_number(self, "variance")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp.backend import Array, Pullback, backend_of
 
@@ -22,6 +22,13 @@ class Likelihood(ABC):
     The targets y [N, K] of most likelihoods have one column for each latent function, K = P; `latents` says which
     number of functions goes with which number of columns.
     """
+
+    couples_outputs: ClassVar[bool] = False
+    """Whether the density of a datum depends on several latent functions together, so that their independence counts.
+    """
+
+    bounded_curvature: ClassVar[bool] = False
+    """Whether -d^2/df^2 log p(y | f) is bounded for each y, so that steps of sites cannot run away."""
 
     def latents(self, columns: int, /) -> int:
         """The number of latent functions P for targets with so many columns K; usually the same.
@@ -81,6 +88,10 @@ class Likelihood(ABC):
             )
             raise TypeError(msg)
         return alpha, -2.0 * var_bar
+
+    def variance_cost(self) -> Array | None:
+        """What a unit of marginal variance costs the expected log density, 0-d; None where that depends on the datum."""
+        return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         """The noise that an estimate for so many rows and latent functions needs, from a NumPy generator.

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["Bernoulli"]
 
@@ -67,6 +68,8 @@ class Bernoulli(Likelihood):
     points: int = 20
     link: Literal["probit", "logit"] = "probit"
 
+    bounded_curvature: ClassVar[bool] = True
+
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         xp = backend_of(f).xp
         link = LINKS[self.link]
@@ -87,8 +90,9 @@ class Bernoulli(Likelihood):
         return expectation(self._log_density, mu, var, y, self.points)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        p = (1.0 - 2.0 * self.squash) * self._mean_of_link(mu, var) + self.squash
-        return Prediction(p, p * (1.0 - p))
+        # the probabilities of 1 and of 0, each by itself: 1 - p would lose the digits of a small one
+        p, q = ((1.0 - 2.0 * self.squash) * self._mean_of_link(x, var) + self.squash for x in (mu, -mu))
+        return Prediction(p, positive_variance(p * q))
 
     def _mean_of_link(self, mu: Array, var: Array) -> Array:
         xp = backend_of(mu).xp

@@ -3,12 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
@@ -47,7 +48,10 @@ class Gaussian(Likelihood):
         sigma^2, 0-d, in squared units of the targets. None starts at a tenth of their variance.
     """
 
-    noise_variance: Array = tree.param(POSITIVE, default=None)
+    noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
+    noise_variance_unit: Array | None = tree.unit()
+
+    bounded_curvature: ClassVar[bool] = True
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
@@ -66,8 +70,11 @@ class Gaussian(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return _log_density(mu, var + self.noise_variance, y)
 
+    def variance_cost(self) -> Array:
+        return 0.5 / self.noise_variance
+
     def from_data(self, variance: float, /) -> Self:
-        return tree.filled(self, noise_variance=0.1 * variance)
+        return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
 
     def observations(self, y: Array, /) -> Array:
         return y
@@ -96,6 +103,8 @@ class HeteroscedasticGaussian(Likelihood):
     """
 
     common: Gaussian | None = None
+
+    bounded_curvature: ClassVar[bool] = True
 
     def latents(self, columns: int, /) -> int:
         if columns % 2:
@@ -129,7 +138,7 @@ class HeteroscedasticGaussian(Likelihood):
         return value, pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return Prediction(mu, self._with_common(var))
+        return Prediction(mu, positive_variance(self._with_common(var)))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         values, noise = self._split(y)

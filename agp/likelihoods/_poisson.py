@@ -9,15 +9,21 @@ from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._quadrature import log_expectation
+from agp.likelihoods._range import exp_in_range, log_range, report_cut
 
 __all__ = ["Poisson"]
+
+
+def _log_largest_rate(x: Array) -> float:
+    return log_range(x)[1] - 20.0
 
 
 @tree.model
 class Poisson(Likelihood):
     """Counts y_np ~ Poisson(exposure exp(f_np)): f is the logarithm of the rate.
 
-    Expectations are closed forms; predictive densities, and they alone, are quadrature.
+    Expectations are closed forms; predictive densities, and they alone, are quadrature. A predicted mean or variance
+    beyond the largest float comes back as that float, with a `RepairWarning`.
 
     Parameters
     ----------
@@ -35,14 +41,19 @@ class Poisson(Likelihood):
         return y * math.log(self.exposure) - backend_of(y).special("gammaln", y + 1.0)
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
-        rate = self.exposure * backend_of(f).xp.exp(f)
+        rate = self._rate(f)
         return y * f - rate + self._log_constant(y), lambda bar: (tree.cotangent(self), bar * (y - rate))
+
+    def _rate(self, f: Array) -> Array:
+        # rates that no number can hold are cut, far enough below the largest that sums of them stay finite
+        xp = backend_of(f).xp
+        return xp.exp(xp.minimum(f + math.log(self.exposure), xp.full_like(f, _log_largest_rate(f))))
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
     ) -> tuple[Array, Pullback]:
         # y mu - b exp(mu + var / 2) + y log b - lgamma(y + 1)
-        mean = self._mean(mu, var)
+        mean = self._rate(mu + 0.5 * var)
 
         def pullback(bar):
             column = bar[:, None]
@@ -50,16 +61,20 @@ class Poisson(Likelihood):
 
         return backend_of(mu).xp.sum(y * mu - mean + self._log_constant(y), axis=-1), pullback
 
-    def _mean(self, mu: Array, var: Array) -> Array:
-        return self.exposure * backend_of(mu).xp.exp(mu + 0.5 * var)
-
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        # var[y] = E[rate] + var[rate], the rate log-normal
-        mean = self._mean(mu, var)
-        return Prediction(mean, mean + mean * mean * backend_of(mu).xp.expm1(var))
+        # var[y] = E[rate] + var[rate] = m + m^2 (e^var - 1), the rate log-normal, by logarithms: they never overflow
+        xp = backend_of(mu).xp
+        log_mean = mu + 0.5 * var + math.log(self.exposure)
+        some = var > 0.0
+        positive = xp.where(some, var, xp.ones_like(var))
+        log_relative = positive + xp.log(-xp.expm1(-positive))
+        log_variance = xp.where(some, xp.logaddexp(log_mean, 2.0 * log_mean + log_relative), log_mean)
+        return Prediction(*exp_in_range(log_mean, log_variance))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        return backend_of(mu).xp.sum(log_expectation(self._log_density, mu, var, y, self.points), axis=-1)
+        value = log_expectation(self._log_density, mu, var, y, self.points)
+        report_cut("log densities", value < -0.5 * math.exp(_log_largest_rate(mu)))
+        return backend_of(mu).xp.sum(value, axis=-1)
 
     @property
     def floats_per_row(self) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -9,6 +10,7 @@ from agp.checks import check_whole
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._classes import MultiClass
 from agp.likelihoods._quadrature import nodes_and_weights, root_and_slope
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["RobustMax"]
 
@@ -44,6 +46,9 @@ class RobustMax(MultiClass):
     squash: float = 1e-6
     points: int = 20
 
+    couples_outputs: ClassVar[bool] = True
+    bounded_curvature: ClassVar[bool] = True
+
     def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
         """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].
 
@@ -76,6 +81,10 @@ class RobustMax(MultiClass):
     def _density(self, largest: Array) -> Array:
         return largest * (1.0 - self.epsilon) + (1.0 - largest) * self.epsilon / (self.classes - 1)
 
+    def _density_of_others(self, largest: Array) -> Array:
+        """1 - `_density`, without the cancellation."""
+        return largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
+
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
     ) -> tuple[Array, Pullback]:
@@ -93,8 +102,9 @@ class RobustMax(MultiClass):
         xp = backend_of(mu).xp
         label = xp.zeros_like(mu[:, :1])
         columns = [self._largest(mu, var, self.chosen(label + float(c)))[0] for c in range(self.classes)]
-        p = self._density(xp.stack(columns, axis=-1))
-        return Prediction(p, p * (1.0 - p))
+        largest = xp.stack(columns, axis=-1)
+        p = self._density(largest)
+        return Prediction(p, positive_variance(p * self._density_of_others(largest)))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.chosen(y))[0]))

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, placed
 from agp.checks import check_whole
 from agp.host import generator
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._classes import MultiClass
 from agp.likelihoods._quadrature import log_mean_exp, log_sum_exp, root_and_slope
+from agp.likelihoods._range import positive_variance
 
 __all__ = ["Softmax"]
 
@@ -38,6 +39,9 @@ class Softmax(MultiClass):
     samples: int = 20
     fixed_samples: int = 200
 
+    couples_outputs: ClassVar[bool] = True
+    bounded_curvature: ClassVar[bool] = True
+
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}
 
@@ -45,7 +49,7 @@ class Softmax(MultiClass):
         """Standard normal noise [S, N, C] or [S, 1, C]."""
         if draws and "eps" in draws:
             return draws["eps"]
-        return backend_of(mu).xp.asarray(_fixed_noise(self.fixed_samples, self.classes), **like(mu))
+        return placed(_fixed_noise(self.fixed_samples, self.classes), mu)
 
     def _log_probabilities(self, mu: Array, root: Array, eps: Array) -> Array:
         """Log softmax of the samples [S, N, C]."""
@@ -90,7 +94,9 @@ class Softmax(MultiClass):
         xp = backend_of(mu).xp
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
         p = xp.mean(xp.exp(log_p), axis=0)
-        return Prediction(p, p * (1.0 - p))
+        # the sum of the others: 1 - p would lose the digits of a small one
+        others = p @ (xp.ones((self.classes, self.classes), **like(p)) - xp.eye(self.classes, **like(p)))
+        return Prediction(p, positive_variance(p * others))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))

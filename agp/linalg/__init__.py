@@ -2,7 +2,7 @@
 
 from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, recorded_repairs, report_repair
+from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, positive_definite, recorded_repairs, report_repair
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
@@ -14,7 +14,7 @@ from agp.linalg._inverse import (
     starting_factor,
     starting_vector,
 )
-from agp.linalg._jitter import add_jitter, default_jitter, diagonal, identity
+from agp.linalg._jitter import add_jitter, checked_jitter, default_jitter, diagonal, identity
 from agp.linalg._pivoted_cholesky import LowRank, Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
@@ -40,6 +40,7 @@ __all__ = [
     "StepRule",
     "add_jitter",
     "block_diagonal",
+    "checked_jitter",
     "cholesky",
     "cholesky_pullback",
     "congruence",
@@ -72,6 +73,7 @@ __all__ = [
     "nonnegative",
     "phi",
     "pivoted_cholesky",
+    "positive_definite",
     "preconditioner",
     "recorded_repairs",
     "report_repair",

@@ -9,7 +9,7 @@ from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.linalg._jitter import default_jitter, diagonal, identity
 
-__all__ = ["cholesky", "cholesky_pullback", "phi", "recorded_repairs", "report_repair"]
+__all__ = ["cholesky", "cholesky_pullback", "phi", "positive_definite", "recorded_repairs", "report_repair"]
 
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
@@ -102,6 +102,13 @@ def _cause(A: Array) -> str:
         "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
         "or float32; use fewer inducing points, more jitter or float64."
     )
+
+
+def positive_definite(A: Array) -> Array:
+    """Whether each of the matrices [P, M, M] has a Cholesky factor as it is, Boolean [P]."""
+    B = backend_of(A)
+    factors = [B.cholesky(A[p, ...]) for p in range(A.shape[0])]
+    return B.xp.stack([B.xp.all(B.xp.isfinite(diagonal(L))) for L in factors])
 
 
 def phi(A: Array) -> Array:

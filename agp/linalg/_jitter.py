@@ -2,7 +2,7 @@
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["add_jitter", "default_jitter", "diagonal", "identity"]
+__all__ = ["add_jitter", "checked_jitter", "default_jitter", "diagonal", "identity"]
 
 
 def identity(A: Array) -> Array:
@@ -25,3 +25,11 @@ def default_jitter(A: Array) -> Array:
 def add_jitter(A: Array, jitter: float | None = None) -> Array:
     """A + jitter I, for A [M, M]; an explicit jitter is absolute, the default is relative (`default_jitter`)."""
     return A + (default_jitter(A) if jitter is None else jitter) * identity(A)
+
+
+def checked_jitter(jitter: float | None) -> float | None:
+    """ValueError unless the jitter is None or a finite number from zero on."""
+    if jitter is not None and not 0 <= jitter < float("inf"):
+        msg = f"jitter is {jitter!r}, but must be None, or a finite number from zero on."
+        raise ValueError(msg)
+    return jitter

@@ -5,13 +5,14 @@ from agp.models._cggp import CGGP
 from agp.models._computation_aware import CaGP, Uncertainty
 from agp.models._gpr import GPR
 from agp.models._sgpr import SGPR
-from agp.models._sites import SiteModel, SiteView
+from agp.models._sites import SiteModel
 from agp.models._solve import SOLVEGP
 from agp.models._solve_regression import SOLVEGPR
-from agp.models._start import detached, placed, valid_data
+from agp.models._start import valid_data
 from agp.models._svgp import SVGP
 from agp.models._tsvgp import TSVGP
 from agp.models._tvgp import TVGP
+from agp.models._variational import Variational
 
 __all__ = [
     "CGGP",
@@ -26,9 +27,7 @@ __all__ = [
     "Conditioned",
     "Model",
     "SiteModel",
-    "SiteView",
     "Uncertainty",
-    "detached",
-    "placed",
+    "Variational",
     "valid_data",
 ]

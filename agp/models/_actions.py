@@ -3,7 +3,7 @@
 from typing import Any
 
 from agp.actions import Actions
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, placed
 from agp.checks import check_whole
 from agp.host import generator
 
@@ -22,9 +22,9 @@ NUM_ACTIONS = 128
 
 def taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
     """These rows of X [N, D] and y [N, P]; the numbers of the rows may be host numbers."""
-    B = backend_of(X)
-    at = B.from_numpy(rows, device=B.device_name(X)) if type(rows) is not type(X) else rows
-    return B.xp.take(X, at, axis=0), B.xp.take(y, at, axis=0)
+    xp = backend_of(X).xp
+    at = placed(rows, X) if type(rows) is not type(X) else rows
+    return xp.take(X, at, axis=0), xp.take(y, at, axis=0)
 
 
 def random_rows(N: int, support: int | None, seed: int) -> Any:

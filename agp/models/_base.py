@@ -1,15 +1,19 @@
 """What every model offers: a bound to train on, and prediction in chunks of bounded memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple, Self
 
-from agp.backend import Array, Pullback, backend_of, to_numpy
+from agp.adjoint import carrying_adjoint
+from agp.backend import Array, Pullback, backend_of, placed
 from agp.batch import Batch
+from agp.bounds import tiled
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
+from agp.draws import Draws, under
 from agp.host import generator
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
+from agp.priors import Priors
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -26,6 +30,8 @@ class Conditioned(NamedTuple):
     """X [n, D] -> covariances [P, n, n]."""
     floats_per_row: int
     """Numbers that `moments` holds for each row."""
+    for_rows: Callable[[int, Array], "Conditioned"] | None = None
+    """The same for a chunk X [n, D] whose first row has that number: for predictions by noise that belongs to rows."""
     rows_share_work: bool = False
     """Whether most of the work of `moments` does not depend on the number of rows, so that they come all at once."""
 
@@ -33,6 +39,8 @@ class Conditioned(NamedTuple):
 class Model(ABC):
     """A model of y given X: its bound, and predictions. It is trained by `agp.train`."""
 
+    priors: Priors = ()
+    """Pairs of a pattern of leaf names and a prior."""
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
@@ -66,8 +74,12 @@ class Model(ABC):
             0-d.
         pullback
             ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+
+        Inside a program that torch or JAX differentiates, the bound needs no pullback: where leaves (or X) ask for
+        gradients, they get them from the same closed form.
         """
-        return self.objective(self.batch(X, y, scale=scale), memory=memory)
+        batch = self.batch(X, y, scale=scale)
+        return carrying_adjoint(lambda model, batch: model.objective(batch, memory=memory), self, batch)
 
     def batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
         """Data that fit the model as a batch; shapes and dtypes are checked, values are not.
@@ -88,13 +100,32 @@ class Model(ABC):
             raise ValueError(msg)
         return Batch(X, y, scale)
 
-    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
-        """The noise that a step on so many rows needs, as host arrays by name, from a NumPy generator."""
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
+        return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
+
+    def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, Any]:
+        """What steps of sites and natural gradients need of a batch, by the path of the node that takes the step.
+
+        Usually nothing. One pass over the rows, in blocks that fit `memory` MiB.
+        """
         return {}
 
+    def settled(self) -> Self:
+        """The model in the state that a step of its sites needs; usually itself."""
+        return self
+
     @abstractmethod
-    def conditioned(self) -> Conditioned:
-        """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks."""
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks.
+
+        Where that takes a pass over the data, it does so in blocks that fit `memory` MiB.
+        """
+
+    @property
+    def width(self) -> int:
+        """The number of columns D of the inputs."""
+        return self._reference()[1].shape[1]
 
     @abstractmethod
     def _reference(self) -> tuple[str, Array]:
@@ -127,15 +158,17 @@ class Model(ABC):
             If X has another library, dtype, device or width than the model, or entries that are not finite.
         """
         self._check_test_inputs(X)
-        posterior = self.conditioned()
-        parts = self._moments(posterior, X, memory)
-        return _joined(self.likelihood.predict(*moments) if observed else Prediction(*moments) for moments in parts)
+        posterior, parts = self.conditioned(memory=memory), []
+        for chunk, moments in self._moments(posterior, X, memory):
+            moments = self.likelihood.predict(*moments) if observed else moments
+            parts.append(_mixture(moments, chunk.shape[0]))
+        return _joined(parts)
 
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
-        posterior = self.conditioned()
-        parts = [posterior.mean(chunk) for chunk in self._chunks(X, posterior, memory)]
+        posterior = self.conditioned(memory=memory)
+        parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
     def predict_covariance(self, X: Array, /) -> Array:
@@ -177,13 +210,12 @@ class Model(ABC):
         check_finite("X", X)
         posterior = self.conditioned()
         mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
-        B = backend_of(X)
-        xp = B.xp
+        xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
         noise = generator(check_whole("seed", seed, least=0), 6).standard_normal((count, *mean.mT.shape, 1))
-        noise = B.from_numpy(noise, dtype=str(to_numpy(X[:1, :]).dtype), device=B.device_name(X))
-        rooted = (vectors * scale) @ (vectors.mT @ noise)  # the symmetric root is unique, eigenvectors are not
+        # the symmetric root is unique, eigenvectors are not
+        rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
@@ -195,11 +227,12 @@ class Model(ABC):
         y = check_targets(X, y)
         self._check_outputs(y)
         self.likelihood.check_targets(y)
-        posterior = self.conditioned()
+        posterior = self.conditioned(memory=memory)
         parts, start = [], 0
-        for chunk in self._chunks(X, posterior, memory):
+        for chunk, (mu, var) in self._moments(posterior, X, memory):
             stop = start + chunk.shape[0]
-            parts.append(self.likelihood.predictive_log_density(*posterior.moments(chunk), y[start:stop, :]))
+            targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
+            parts.append(_log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
             start = stop
         return backend_of(X).xp.concat(parts, axis=0)
 
@@ -209,16 +242,17 @@ class Model(ABC):
         check_like("X", X, name, reference)
         self._check_width(X)
 
-    def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, Array]]:
-        for chunk in self._chunks(X, posterior, memory):
-            yield posterior.moments(chunk)
+    def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, tuple[Array, Array]]]:
+        """The chunks of X, and the marginals there."""
+        for chunk, here in self._chunks(X, posterior, memory):
+            yield chunk, here.moments(chunk)
 
-    def _chunks(self, X: Array, posterior: Conditioned, memory: float) -> Iterator[Array]:
+    def _chunks(self, X: Array, posterior: Conditioned, memory: float) -> Iterator[tuple[Array, Conditioned]]:
         rows_of = rows_within if posterior.rows_share_work else tile_rows
         for start, stop in row_ranges(X.shape[0], rows_of(memory, posterior.floats_per_row, X)):
             chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
-            yield chunk
+            yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
 
     def _check_outputs(self, y: Array) -> None:
         needed = self.likelihood.latents(y.shape[1])
@@ -227,14 +261,44 @@ class Model(ABC):
             raise ValueError(msg)
 
     def _check_width(self, X: Any) -> None:
-        name, reference = self._reference()
-        if X.shape[1] != reference.shape[1]:
-            msg = f"X has {X.shape[1]} columns, {name} has {reference.shape[1]}; they must live in one space."
+        if X.shape[1] != self.width:
+            msg = f"X has {X.shape[1]} columns, {self._reference()[0]} has {self.width}; they must live in one space."
             raise ValueError(msg)
 
 
-def _joined(parts: Iterable[Prediction]) -> Prediction:
+def _joined(parts: list[tuple[Array, Array]]) -> Prediction:
     """The predictions for consecutive rows as one."""
     mean, variance = (list(column) for column in zip(*parts, strict=True))
     xp = backend_of(mean[0]).xp
     return Prediction(xp.concat(mean, axis=0), xp.concat(variance, axis=0))
+
+
+# -- mixtures of Gaussians, whose S parts [S N, P] stand sample after sample ------------------------------------------
+
+
+def _by_sample(x: Array, rows: int) -> Array:
+    return backend_of(x).xp.reshape(x, (-1, rows, *x.shape[1:]))
+
+
+def _average(x: Array, rows: int) -> Array:
+    return x if x.shape[0] == rows else backend_of(x).xp.mean(_by_sample(x, rows), axis=0)
+
+
+def _mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
+    """Mean and variance [N, P] of the mixture."""
+    mean, variance = moments
+    if mean.shape[0] == rows:
+        return moments
+    centre = _average(mean, rows)
+    apart = _by_sample(mean, rows) - centre
+    return centre, _average(variance, rows) + backend_of(mean).xp.mean(apart * apart, axis=0)
+
+
+def _log_average(density: Array, rows: int) -> Array:
+    """The log of the mean of densities whose logs are given [S N]: [N]."""
+    if density.shape[0] == rows:
+        return density
+    xp = backend_of(density).xp
+    by_sample = _by_sample(density, rows)
+    largest = xp.max(by_sample, axis=0)
+    return largest + xp.log(xp.mean(xp.exp(by_sample - largest), axis=0))

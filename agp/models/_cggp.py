@@ -5,18 +5,20 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, placed, wide
 from agp.batch import Batch
 from agp.bounds import CovarianceSystem, estimated_evidence
 from agp.checks import check_whole
+from agp.draws import Draws
 from agp.host import generator
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, check_without_white, exact_posterior, gaussian_only
-from agp.models._start import copied, started, started_model
+from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, rows_within, tile_rows
 
@@ -159,20 +161,18 @@ class CGGP(Regression):
                 raise ValueError(msg)
         check_without_white(type(self), self.kernel, self.X)
 
-    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
+    def draws(self, rng: Any, rows: int, /) -> Draws:
         low = {"low": rng.standard_normal((self.rank, self.probes))} if self.rank else {}
-        return low | {"full": rng.standard_normal((rows, self.probes))}
+        return Draws({}, low | {"full": rng.standard_normal((rows, self.probes))})
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        draws = self._fixed_draws() if batch.draws is None else batch.draws
+        draws = batch.draws.whole or self._fixed_draws()
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _fixed_draws(self) -> dict[str, Array]:
-        B = backend_of(self.X)
-        device = B.device_name(self.X) or None
-        noise = self.draws(generator(0, 9), self.X.shape[0])
-        return {name: B.from_numpy(x, dtype="float64", device=device) for name, x in noise.items()}
+        noise = self.draws(generator(0, 9), self.X.shape[0]).whole
+        return {name: placed(x, self.X) for name, x in noise.items()}
 
     def _block_rows(self, memory: float) -> int:
         N = self.X.shape[0]
@@ -182,15 +182,15 @@ class CGGP(Regression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self) -> Conditioned:
-        rows = self._block_rows(MEMORY)
-        return exact_posterior(self) if rows == self.X.shape[0] else self._by_iteration(rows)
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        rows = self._block_rows(memory)
+        return exact_posterior(self) if rows == self.X.shape[0] else self._by_iteration(rows, memory)
 
-    def _by_iteration(self, rows: int) -> Conditioned:
+    def _by_iteration(self, rows: int, memory: float) -> Conditioned:
         xp = backend_of(self.X).xp
-        dtype, wide = self.X.dtype, xp.float64
-        system = CovarianceSystem.of(self, self.X, rows, rank=self._prediction_rank(MEMORY))
-        residual = xp.astype(self.y - self.mean_function(self.X)[0], wide)
+        dtype = self.X.dtype
+        system = CovarianceSystem.of(self, self.X, rows, rank=self._prediction_rank(memory))
+        residual = wide(self.y - self.mean_function(self.X)[0])
         weights = xp.astype(system.solve(residual, self.prediction_tolerance).x, dtype)
         N, P = self.y.shape
 
@@ -199,7 +199,7 @@ class CGGP(Regression):
 
         def solved(X: Array) -> tuple[Array, Array]:
             Kfs = self.kernel(self.X, X)[0]
-            return Kfs, xp.astype(system.solve(xp.astype(Kfs, wide), self.prediction_tolerance).x, dtype)
+            return Kfs, xp.astype(system.solve(wide(Kfs), self.prediction_tolerance).x, dtype)
 
         def moments(X: Array) -> tuple[Array, Array]:
             Kfs, solution = solved(X)

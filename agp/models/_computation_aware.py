@@ -6,10 +6,11 @@ from typing import NamedTuple, Self, get_args
 
 from agp import tree
 from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, started_blocks
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
@@ -24,8 +25,8 @@ from agp.models._actions import (
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, gaussian_only
-from agp.models._start import copied, started, started_model
-from agp.posteriors import FollowsInverse, Projected, ProjectedCholesky, ProjectedInverseFree
+from agp.models._start import started, started_model
+from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
 
@@ -47,7 +48,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model):
+class CaGP(Model, InverseOwner):
     """A computation-aware GP: regression with Gaussian noise that accounts for the computation that it leaves out.
 
     The posterior of an exact GP for the i observations S^T y. Its variance is never below that of the exact GP with
@@ -202,6 +203,10 @@ class CaGP(Model):
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
+    def followed_matrix(self) -> Array:
+        """G."""
+        return self.projected_covariance()
+
     def _block_rows(self, memory: float) -> int:
         check_memory(memory)
         needed = mebibytes(self._floats_per_row, self.X)
@@ -219,7 +224,7 @@ class CaGP(Model):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype = self.X.dtype
         moments, _ = support_moments(self, self._block_rows(MEMORY))
@@ -232,21 +237,21 @@ class CaGP(Model):
         P = self.outputs
 
         def features(X: Array) -> Array:
-            return xp.astype(self.actions.times(self.kernel(X, self.X)[0])[0], xp.float64)
+            return wide(self.actions.times(self.kernel(X, self.X)[0])[0])
 
         def mean(X: Array) -> Array:
             return self.mean_function(X)[0] + xp.astype(features(X) @ weights, dtype)
 
         def moments_at(X: Array) -> tuple[Array, Array]:
             W = features(X)
-            kff = xp.astype(self.kernel.diag(X)[0], xp.float64)
+            kff = wide(self.kernel.diag(X)[0])
             var = xp.astype(nonnegative(kff - xp.sum((W @ inverse) * W, axis=1))[0], dtype)
             mu = self.mean_function(X)[0] + xp.astype(W @ weights, dtype)
             return mu, xp.broadcast_to(var[:, None], (X.shape[0], P))
 
         def covariance(X: Array) -> Array:
             W = features(X)
-            full = xp.astype(xp.astype(self.kernel(X)[0], xp.float64) - W @ inverse @ W.mT, dtype)
+            full = xp.astype(wide(self.kernel(X)[0]) - W @ inverse @ W.mT, dtype)
             return xp.broadcast_to(full, (P, *full.shape))
 
         return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)

@@ -8,11 +8,12 @@ from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import log_evidence
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, exact_posterior, gaussian_only
-from agp.models._start import copied, started, started_model
+from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY
 
@@ -65,5 +66,5 @@ class GPR(Regression):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
-    def conditioned(self) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
         return exact_posterior(self)

@@ -9,6 +9,7 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
+from agp.processes import SparsePrior
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "exact_posterior", "gaussian_only"]
@@ -94,11 +95,12 @@ def exact_posterior(model: Regression) -> Conditioned:
     return Conditioned(mean, moments, covariance, floats_per_row=N * (model.kernel.floats_per_entry + 2))
 
 
-class SparseRegression(Regression):
-    """Such a model with inducing inputs `Z` [M, D], whose bound takes the data in blocks of rows."""
+class SparseRegression(Regression, SparsePrior):
+    """Such a model with M inducing variables, whose bound takes the data in blocks of rows."""
 
-    Z: Array
-    jitter: float | None
+    def check(self, X: Array, y: Array, /) -> None:
+        self.inducing.check(self.kernel)
+        super().check(X, y)
 
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
@@ -116,7 +118,11 @@ class SparseRegression(Regression):
     @property
     def _floats_per_row(self) -> int:
         # the kernel's own arrays, Kuf, A, their cotangents and temporaries
-        return self.Z.shape[0] * (self.kernel.floats_per_entry + 5) + self.outputs
+        return self.inducing.floats_per_row(self.kernel) + 4 * self.inducing.count + self.outputs
+
+    @property
+    def width(self) -> int:
+        return self.inducing.width
 
     def _reference(self) -> tuple[str, Array]:
-        return "Z", self.Z
+        return self.inducing.reference

@@ -6,18 +6,20 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.bounds import Collapsed, collapsed_bound, collapsed_posterior
-from agp.inducing import How
+from agp.bounds import collapsed_bound, collapsed_posterior
+from agp.inducing import How, Inducing
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import cholesky, identity, nonnegative
+from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
-from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
+from agp.models._start import observed, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Sparse, started_prior
 from agp.rows import MEMORY
 
 __all__ = ["SGPR", "shared_covariance"]
@@ -47,8 +49,8 @@ class SGPR(SparseRegression):
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
-    Z
-        Inducing inputs [M, D].
+    inducing
+        `agp.inducing.Points`, or another place of inducing variables.
     X, y
         The data [N, D] and [N, P], which prediction needs: N (D + P) numbers, which checkpoints hold as well.
     jitter
@@ -61,11 +63,11 @@ class SGPR(SparseRegression):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
-    Z: Array = tree.param()
+    inducing: Inducing
     X: Array = tree.constant()
     y: Array = tree.constant()
-    jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    jitter: float | None = None
     priors: Priors = ()
 
     @classmethod
@@ -80,7 +82,7 @@ class SGPR(SparseRegression):
         mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
-        inducing: How = "kmeans",
+        inducing: How | Inducing = "kmeans",
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
@@ -92,47 +94,23 @@ class SGPR(SparseRegression):
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
-        Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
-        settings = checked_jitter(jitter), mean_function, as_priors(priors)
-        return started_model(cls(kernel, likelihood, Z, copied(X), copied(y), *settings))  # type: ignore[arg-type]
+        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        prior = started_prior(data.X, kernel, mean_function, data.level, data.variance, **choice)
+        held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}
+        return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _posterior(self) -> Collapsed:
-        return collapsed_posterior(self, self.X, self.y, block_rows=self._block_rows(self.X, MEMORY))
-
-    def to_svgp(self) -> SVGP:
+    def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
-        _, LB, c, _ = self._posterior()
+        rows = self._block_rows(self.X, memory)
+        _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
+        return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
-    def conditioned(self) -> Conditioned:
-        Lu, LB, c, _ = self._posterior()
-        B = backend_of(Lu)
-        xp = B.xp
-        P = c.shape[1]
-        weights = B.solve_triangular(Lu, B.solve_triangular(LB, c, transpose=True), transpose=True)
-
-        def mean(X: Array) -> Array:
-            return self.mean_function(X)[0] + self.kernel(self.Z, X)[0].mT @ weights
-
-        def moments(X: Array) -> tuple[Array, Array]:
-            # kss - colsum(As^2) + colsum(Bs^2), As = Lu^-1 Kus, Bs = LB^-1 As
-            A = B.solve_triangular(Lu, self.kernel(self.Z, X)[0])
-            A_LB = B.solve_triangular(LB, A)
-            residual = nonnegative(self.kernel.diag(X)[0] - xp.sum(A * A, axis=0))[0]
-            var = residual + xp.sum(A_LB * A_LB, axis=0)
-            return self.mean_function(X)[0] + A_LB.mT @ c, xp.broadcast_to(var[:, None], (X.shape[0], P))
-
-        def covariance(X: Array) -> Array:
-            A = B.solve_triangular(Lu, self.kernel(self.Z, X)[0])
-            A_LB = B.solve_triangular(LB, A)
-            full = self.kernel(X)[0] - A.mT @ A + A_LB.mT @ A_LB
-            return xp.broadcast_to(full, (P, *full.shape))
-
-        return Conditioned(mean, moments, covariance, floats_per_row=self._floats_per_row)
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        return self.to_svgp(memory=memory).conditioned()

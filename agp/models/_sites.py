@@ -8,29 +8,29 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_like
+from agp.draws import below
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model
+from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
+from agp.rows import MEMORY
 
-__all__ = ["SiteModel", "SiteView", "scattered"]
+__all__ = ["DatumGradients", "SiteModel", "scattered"]
 
 
-class SiteView(NamedTuple):
-    """The current q(f) at the rows of a batch."""
+class DatumGradients(NamedTuple):
+    """What the likelihood asks of the sites of a batch, all [B, P]."""
 
+    alpha: Array
+    """d/dmu of the expected log density."""
+    beta: Array
+    """-2 d/dvar of it."""
     mu: Array
-    """Means of f - h [B, P]."""
-    var: Array
-    """Variances [B, P]."""
-    allowed: Callable[[Array], Array] | None
-    """Whether q stays proper, Boolean [P], if the sites' precisions at these rows change by so much [B, P].
-
-    None for models whose sites must not be negative.
-    """
+    """The means of f - h."""
 
 
-class SiteModel(Model):
+class SiteModel(Model, SiteHolder):
     """A model with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each of its data and outputs.
 
     Leaves: the inputs `X` [N, D], `site_shift` lam1 [N, P] and `site_precision` lam2 [N, P].
@@ -58,12 +58,56 @@ class SiteModel(Model):
             )
             raise ValueError(msg)
 
-    def draws(self, rng: Any, rows: int, /) -> dict[str, Any]:
-        return self.likelihood.draws(rng, rows, self.outputs)
-
     @abstractmethod
-    def site_view(self, batch: Batch, /) -> SiteView:
-        """The current q(f) at the rows of a batch."""
+    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array] | None]:
+        """Means and variances [B, P] of the current q(f - h) at the rows of a batch; what changes of sites are allowed.
+
+        The last is a function: whether q stays proper, Boolean [P], if the sites' precisions at these rows change by so
+        much [B, P]. It is None for models whose sites must not be negative.
+        """
+
+    def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
+        mu, var, allowed = self.site_moments(batch, memory)
+        h = self.mean_function(batch.X)[0]
+        draws = below("likelihood", batch.draws).by_row or None
+        alpha, beta = self.likelihood.site_gradients(mu + h, var, batch.y, draws)
+        return {"": SiteGradients(allowed, DatumGradients(alpha, beta, mu))}
+
+    def site_step(
+        self,
+        found: SiteGradients,
+        rate: Any,
+        /,
+        *,
+        clip: bool,
+        groups: Any = None,  # noqa: ARG002
+        rows: Array | None = None,
+    ) -> tuple[Self, dict[str, Array]]:
+        """The sites of the rows of a batch, each by itself: without the batch's scale.
+
+        Raises
+        ------
+        ValueError
+            If the batch has other rows than all, and does not say which.
+        """
+        alpha, beta, mu = found.sums
+        if rows is None and beta.shape[0] != self.X.shape[0]:
+            msg = (
+                f"a step on {beta.shape[0]} of the {self.X.shape[0]} data needs their positions, to find their sites; "
+                "give the Batch its rows."
+            )
+            raise ValueError(msg)
+        xp = backend_of(beta).xp
+        old = Sums(self.site_shift, self.site_precision)
+        if rows is not None:
+            old = Sums(*(xp.take(x, rows, axis=0) for x in old))
+        clipped = xp.maximum(beta, xp.zeros_like(beta))
+        negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
+        target = GuardedSums(Sums(alpha + beta * mu, beta), Sums(alpha + clipped * mu, clipped), negative)
+        allowed = None if clip else found.factor
+        proper = None if allowed is None else lambda precision: allowed(precision - old.precision)
+        moved, info = guarded_step(rate, old, target, proper)
+        return self.with_sites(*moved, rows), info
 
     def with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
         """The model with new sites [B, P] for the data at these rows [B], or for all data.

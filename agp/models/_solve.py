@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.checks import check_inputs, check_like, check_whole
-from agp.inducing import How
+from agp.inducing import NUM_INDUCING, How
 from agp.kernels import Kernel
+from agp.leaves import constant_data
 from agp.likelihoods import Likelihood
 from agp.linalg import groups_of
 from agp.means import Mean
-from agp.models._start import NUM_INDUCING, constant_data
-from agp.models._svgp import SVGP
-from agp.posteriors import Dual, Marginal, Orthogonal, PriorSpread, Whitened, inducing_covariance
-from agp.posteriors._relaxed_orthogonal import RelaxedGroups
-from agp.priors import Prior
+from agp.models._start import observed, started_model
+from agp.models._variational import Variational
+from agp.posteriors import Dual, GroupPosterior, Marginal, Orthogonal, PriorSpread, Whitened, posterior_named
+from agp.priors import Prior, Priors, as_priors
+from agp.processes import Sparse
 
 __all__ = ["SOLVEGP", "check_groups", "check_part"]
 
@@ -25,15 +26,27 @@ PARTS = (Whitened, Marginal, PriorSpread, Dual)
 
 
 @tree.model
-class SOLVEGP(SVGP):
+class SOLVEGP(Variational):
     """A sparse variational GP whose inducing inputs Z come in two groups, the second orthogonal to the first.
 
     The posterior is an `Orthogonal` one: a full covariance within each group, none between what the first explains and
     what the second adds. With M + M2 inducing inputs it predicts nearly like an SVGP with all of them, at less cost.
-    Everything else is that of `SVGP`, whose bound and predictions it shares.
+
+    Parameters
+    ----------
+    process
+        A `Sparse` process, whose inducing inputs stand group after group.
+    likelihood, priors
+        As `SVGP`.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
+
+    process: Sparse  # type: ignore[assignment]
+    likelihood: Likelihood
+    priors: Priors = ()
+
+    stochastic: ClassVar[bool] = True
 
     @classmethod
     def from_data(
@@ -81,25 +94,24 @@ class SOLVEGP(SVGP):
         """
         (X,) = constant_data(X)
         union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
-        start = _start(posterior, second, sizes)
-        parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
-        parts |= {"num_inducing": sum(sizes), "inducing": inducing, "priors": priors, "seed": seed, "jitter": jitter}
-        return super().from_data(X, y, posterior=start, Z=union, **parts)
+        start = _start(posterior_named(posterior), posterior_named(second), sizes)
+        data = observed(X, y, kernel, likelihood, mean_function)
+        parts: dict[str, Any] = {"kernel": kernel, "mean_function": mean_function, "level": data.level}
+        choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
+        targets = {"outputs": data.outputs, "variance": data.variance}
+        process = Sparse.from_data(data.X, posterior=start, **parts, **choice, **targets)
+        return started_model(cls(process, data.likelihood, as_priors(priors)))
 
     @property
     def groups(self) -> tuple[Array, ...]:
         """The inducing inputs of each group, Z [M, D] and O [M2, D]."""
-        return tuple(self.Z[rows, :] for rows in groups_of(self.posterior.sizes))  # type: ignore[attr-defined]
+        posterior: Any = self.process.posterior
+        points: Any = self.process.inducing
+        return tuple(points.Z[rows, :] for rows in groups_of(posterior.sizes))
 
     def structured_posterior(self) -> tuple[Array, Array]:
-        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O.
-
-        With J = Kvu Kuu^-1 and an `Orthogonal` posterior q(u) q(v - J u) of u = f(Z) - h and v = f(O) - h, the mean is
-        [m_u; m_v + J m_u] and the covariance [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
-        """
-        Kuu, q = inducing_covariance(self)[0], self.posterior
-        factor = q.factorise(Kuu)[0]
-        return q.project_mean(factor, Kuu), q.project_covariance(factor, Kuu, Kuu)
+        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O (`Sparse.inducing_moments`)."""
+        return self.process.inducing_moments()
 
 
 def _start(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
@@ -107,7 +119,7 @@ def _start(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     if _is_part(posterior):
         parts = posterior, posterior if second is None else check_part("second", second)
         return partial(Orthogonal.from_prior, sizes=sizes, parts=parts[: len(sizes)])
-    if isinstance(posterior, type) and not issubclass(posterior, (Orthogonal, RelaxedGroups)):
+    if isinstance(posterior, type) and not issubclass(posterior, GroupPosterior):
         check_part("posterior", posterior)
     if not callable(posterior):
         msg = f"posterior is {posterior!r}, but must be a class of q, or a function of Kuu and the outputs."
@@ -115,7 +127,7 @@ def _start(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     if second is not None:
         msg = f"second is given, but {getattr(posterior, '__name__', posterior)} is made for both groups; leave it out."
         raise ValueError(msg)
-    return partial(getattr(posterior, "from_prior", posterior), sizes=sizes)
+    return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
 
 
 def _is_part(kind: Any) -> bool:

@@ -7,11 +7,17 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.bounds import collapsed_bound, collapsed_posterior, free_collapsed_bound, tight_bound
-from agp.bounds._collapsed import totals_of
-from agp.bounds._orthogonal import optimal_first_group
-from agp.inducing import How
+from agp.bounds import (
+    collapsed_bound,
+    collapsed_posterior,
+    free_collapsed_bound,
+    optimal_first_group,
+    tight_bound,
+    totals_of,
+)
+from agp.inducing import How, Inducing
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
@@ -19,9 +25,10 @@ from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP, check_groups, check_part
-from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
-from agp.posteriors import Orthogonal, Posterior, inducing_covariance
+from agp.models._start import observed, started_model
+from agp.posteriors import Orthogonal, Posterior, posterior_named
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Sparse, started_prior
 from agp.rows import MEMORY
 
 __all__ = ["SOLVEGPR"]
@@ -38,8 +45,8 @@ class SOLVEGPR(SparseRegression):
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
-    Z
-        Inducing inputs [M + M2, D], group after group.
+    inducing
+        M + M2 inducing variables, such as `agp.inducing.Points`, group after group.
     X, y
         The data [N, D] and [N, P], which prediction needs.
     sizes
@@ -60,14 +67,14 @@ class SOLVEGPR(SparseRegression):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
-    Z: Array = tree.param()
+    inducing: Inducing
     X: Array = tree.constant()
     y: Array = tree.constant()
     sizes: tuple[int, ...] = ()
     second: Posterior | None = None
     tight: bool = False
-    jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    jitter: float | None = None
     priors: Priors = ()
 
     @classmethod
@@ -77,7 +84,7 @@ class SOLVEGPR(SparseRegression):
         y: Array,
         /,
         *,
-        second: type[Posterior] | None = None,
+        second: Any = None,
         tight: bool = False,
         kernel: Kernel | None = None,
         likelihood: Likelihood | None = None,
@@ -98,21 +105,22 @@ class SOLVEGPR(SparseRegression):
         TypeError, ValueError
             Also if the likelihood is not Gaussian, or a tight bound is wanted with a free q(v).
         """
+        second = posterior_named(second)
         if second is not None:
             check_part("second", second)
         if tight and second is not None:
             msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
             raise ValueError(msg)
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
-        union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
-        Z = chosen_inducing(X, union, kernel, sum(sizes), how=inducing, seed=seed)
-        settings = tight, checked_jitter(jitter), mean_function, as_priors(priors)
-        model = cls(kernel, likelihood, Z, copied(X), copied(y), sizes, None, *settings)  # type: ignore[arg-type]
-        q = None
+        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
+        choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
+        prior = started_prior(data.X, kernel, mean_function, data.level, data.variance, **choice)
+        held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}
+        model = cls(**prior._asdict(), **held, sizes=sizes, tight=tight, priors=as_priors(priors))  # type: ignore[arg-type]
         if second is not None and len(sizes) == 2:
-            L = cholesky(inducing_covariance(model)[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
-            q = second.from_prior(L @ L.mT, y.shape[1])
-        return started_model(dataclasses.replace(model, second=q))
+            L = cholesky(model.inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
+            model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))
+        return started_model(model)
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         if self.tight:
@@ -129,27 +137,26 @@ class SOLVEGPR(SparseRegression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def to_solve(self) -> SOLVEGP:
+    def to_solve(self, *, memory: float = MEMORY) -> SOLVEGP:
         """The SOLVE-GP with the same parameters and the optimal q: same bound, same predictions, without the data."""
-        parts = self._optimal() if self.second is None else self._optimal_first()
-        q = Orthogonal(parts, self.sizes)
-        return SOLVEGP(self.kernel, self.likelihood, q, self.Z, self.jitter, self.mean_function, self.priors)
+        rows = self._block_rows(self.X, memory)
+        parts = self._optimal(rows) if self.second is None else self._optimal_first(rows)
+        return SOLVEGP(Sparse.of(self, Orthogonal(parts, self.sizes)), self.likelihood, self.priors)
 
-    def _optimal(self) -> tuple[Any, ...]:
-        rows = self._block_rows(self.X, MEMORY)
+    def _optimal(self, rows: int | None) -> tuple[Any, ...]:
         _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
         mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
         groups = zip(groups_of(self.sizes), factors, strict=True)
         return tuple(shared_covariance(mean[group, :], LG) for group, LG in groups)
 
-    def _optimal_first(self) -> tuple[Any, ...]:
-        assert self.second is not None
-        L = cholesky(inducing_covariance(self)[0])
-        totals = totals_of(self, L, self.X, self.y, self._block_rows(self.X, MEMORY))[0]
-        second = groups_of(self.sizes)[1]
-        state = self.second.whitened(L[second, second])[0]  # type: ignore[attr-defined]
+    def _optimal_first(self, rows: int | None) -> tuple[Any, ...]:
+        second: Any = self.second
+        L = cholesky(self.inducing_covariance()[0])
+        totals = totals_of(self, L, self.X, self.y, rows)[0]
+        group = groups_of(self.sizes)[1]
+        state = second.whitened(L[group, group])[0]
         first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
-        return shared_covariance(*first), self.second
+        return shared_covariance(*first), second
 
-    def conditioned(self) -> Conditioned:
-        return self.to_solve().conditioned()
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        return self.to_solve(memory=memory).conditioned()

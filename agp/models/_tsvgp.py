@@ -1,29 +1,32 @@
 """t-SVGP with a site for each datum."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like, row_blocks
 from agp.batch import Batch
-from agp.inducing import How
+from agp.bounds import white_site_sums
+from agp.inducing import How, Inducing
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Likelihood
-from agp.linalg import cholesky, cholesky_pullback, diagonal, identity, lower_of
+from agp.linalg import cholesky, cholesky_pullback, identity, positive_definite
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
-from agp.models._sites import SiteModel, SiteView
-from agp.models._start import checked_jitter, chosen_inducing, copied, started, started_model
+from agp.models._sites import SiteModel
+from agp.models._start import observed, started_model
 from agp.models._svgp import SVGP
-from agp.posteriors import Dual, Tied, WhiteSites, factorise, inducing_covariance
+from agp.posteriors import Dual, Sums, Tied, WhiteSites
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, blocks_of, tile_rows
+from agp.processes import Sparse, SparsePrior, started_prior
+from agp.rows import MEMORY, tile_rows
 
 __all__ = ["TSVGP"]
 
 
 @tree.model
-class TSVGP(SiteModel):
+class TSVGP(SiteModel, SparsePrior):
     """A sparse variational GP in the dual parameterisation, with a Gaussian site for each datum; any likelihood.
 
     q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites, 2 N P
@@ -36,8 +39,8 @@ class TSVGP(SiteModel):
     ----------
     kernel, likelihood
         The prior covariance of f, and p(y | f).
-    Z
-        Inducing inputs [M, D].
+    inducing
+        `agp.inducing.Points`, or another place of inducing variables.
     X
         The inputs of all data [N, D], to which the sites belong. Constant: the pullback of the bound gives a cotangent
         of the rows at which expectations are taken, and none of these.
@@ -55,12 +58,12 @@ class TSVGP(SiteModel):
 
     kernel: Kernel
     likelihood: Likelihood
-    Z: Array = tree.param()
+    inducing: Inducing
     X: Array = tree.constant()
     site_shift: Array = tree.auxiliary()
     site_precision: Array = tree.auxiliary()
-    jitter: float | None = None
     mean_function: Mean = ZeroMean()
+    jitter: float | None = None
     priors: Priors = ()
 
     stochastic: ClassVar[bool] = True
@@ -77,47 +80,45 @@ class TSVGP(SiteModel):
         mean_function: Mean | None = None,
         num_inducing: int | None = None,
         Z: Array | None = None,
-        inducing: How = "kmeans",
+        inducing: How | Inducing = "kmeans",
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
-        Z = chosen_inducing(X, Z, kernel, num_inducing, how=inducing, seed=seed)
-        xp = backend_of(X).xp
-        none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
-        settings = checked_jitter(jitter), mean_function, as_priors(priors)
-        return started_model(cls(kernel, likelihood, Z, copied(X), none, none + 0.0, *settings))
+        data = observed(X, y, kernel, likelihood, mean_function)
+        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        prior = started_prior(data.X, kernel, mean_function, data.level, data.variance, **choice)
+        none = backend_of(data.X).xp.zeros((data.X.shape[0], data.outputs), **like(data.X))
+        held = {"likelihood": data.likelihood, "X": copied(data.X), "site_shift": none, "site_precision": none + 0.0}
+        return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))
 
     # -- q(u) -------------------------------------------------------------------------------------------------------
 
-    def white_sites(self, *, memory: float = MEMORY) -> tuple[tuple[Array, Array], Pullback]:
+    def white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
-        Kuu, pull_Kuu = inducing_covariance(self)
+        Kuu, pull_Kuu = self.inducing_covariance()
         Lu = cholesky(Kuu)
-        blocks = self._blocks(memory)
-        sites, pull = backend_of(Lu).fold(_block, (self, Lu), blocks, add=tree.add)
+        rows = tile_rows(memory, self._floats_per_row, self.X)
+        sums, pull = white_site_sums(self, Lu, self.X, self.site_shift, self.site_precision, block_rows=rows)
 
-        def pullback(shift_bar, precision_bar):
-            model_bar, change_bar = pull((shift_bar, precision_bar))
+        def pullback(sums_bar):
+            model_bar, change_bar = pull(sums_bar)
             return tree.add(model_bar, pull_Kuu(cholesky_pullback(Lu, change_bar)))
 
-        return sites, pullback
+        return sums, pullback
 
-    def _blocks(self, memory: float) -> list[tuple[Array, ...]]:
-        P = self.outputs
-        floats = self.Z.shape[0] * (self.kernel.floats_per_entry + 4 + 2 * P)
-        rows = tile_rows(memory, floats, self.X)
-        return list(blocks_of(rows, self.X, self.site_shift, self.site_precision))
+    @property
+    def _floats_per_row(self) -> int:
+        return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
 
-    def _posterior(self, memory: float = MEMORY) -> tuple[WhiteSites, Pullback]:
+    def _posterior(self, memory: float) -> tuple[WhiteSites, Pullback]:
         """q(u), and ``posterior_bar -> model_bar``."""
         sites, pull_sites = self.white_sites(memory=memory)
-        return WhiteSites(*sites), lambda bar: pull_sites(bar.shift, bar.precision)
+        return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
 
     def _sparse(self, posterior: Any) -> SVGP:
-        return SVGP(self.kernel, self.likelihood, posterior, self.Z, self.jitter, self.mean_function, self.priors)
+        return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
@@ -127,67 +128,47 @@ class TSVGP(SiteModel):
 
         def pullback(bar=1.0):
             sparse_bar, X_bar = pull(bar)
-            names = ("kernel", "likelihood", "Z", "mean_function")
-            direct = tree.cotangent(self, **{name: getattr(sparse_bar, name) for name in names})
-            return tree.add(direct, pull_posterior(sparse_bar.posterior)), X_bar
+            own = {name: getattr(sparse_bar.process, name) for name in ("kernel", "inducing", "mean_function")}
+            direct = tree.cotangent(self, likelihood=sparse_bar.likelihood, **own)
+            return tree.add(direct, pull_posterior(sparse_bar.process.posterior)), X_bar
 
         return value, pullback
 
-    def site_view(self, batch: Batch, /) -> SiteView:
-        posterior, _ = self._posterior()
+    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
+        posterior, _ = self._posterior(memory)
         precision = posterior.precision + identity(posterior.precision)
-        process = self._sparse(posterior)
-        factor = factorise(process)[0]
-        Kuf, kff = self.kernel(self.Z, batch.X)[0], self.kernel.diag(batch.X)[0]
-        mu, var = process.posterior.project(factor, Kuf, kff)[0]
-        B = backend_of(Kuf)
-        A = B.solve_triangular(factor.Lu, Kuf)
+        process = Sparse.of(self, posterior)
+        factor = process.factorise()[0]
+        rows = tile_rows(memory, self._floats_per_row, batch.X)
+        xp = backend_of(precision).xp
+        parts = [process.project(factor, X)[0] for X in row_blocks(batch.X, rows)]
+        mu, var = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
 
         def allowed(change: Array) -> Array:
-            moved = precision + (A * change.mT[:, None, :]) @ A.mT
-            return proper(moved)
+            none = xp.zeros_like(change)
+            added = white_site_sums(self, factor.Lu, batch.X, none, change, block_rows=rows)[0]
+            return positive_definite(precision + added.precision)
 
-        return SiteView(mu, var, allowed)
+        return mu - self.mean_function(batch.X)[0], var, allowed
 
     # -- prediction and conversion ----------------------------------------------------------------------------------
 
-    def conditioned(self) -> Conditioned:
-        return self._sparse(self._posterior()[0]).conditioned()
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        return self._sparse(self._posterior(memory)[0]).conditioned()
 
-    def to_svgp(self) -> SVGP:
+    def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
         """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""
-        Kuu = inducing_covariance(self)[0]
-        return self._sparse(Dual(*self.white_sites()[0], tied="white").to_whitened(Kuu))
+        Kuu = self.inducing_covariance()[0]
+        return self._sparse(Dual(*self.white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
 
-    def to_tied(self, tied: Tied = "natural") -> SVGP:
+    def to_tied(self, tied: Tied = "natural", *, memory: float = MEMORY) -> SVGP:
         """The t-SVGP with the same parameters and q(u) whose sites are summed and stored as `Dual` says."""
-        Lu = cholesky(inducing_covariance(self)[0])
-        return self._sparse(Dual.from_white_sites(*self.white_sites()[0], Lu, tied=tied))
+        Lu = cholesky(self.inducing_covariance()[0])
+        return self._sparse(Dual.from_white_sites(*self.white_sites(memory=memory)[0], Lu, tied=tied))
+
+    @property
+    def width(self) -> int:
+        return self.inducing.width
 
     def _reference(self) -> tuple[str, Array]:
-        return "Z", self.Z
-
-
-def proper(precision: Array) -> Array:
-    """Whether each of the matrices [P, M, M] is positive definite to working precision, Boolean [P]."""
-    B = backend_of(precision)
-    factors = [B.cholesky(precision[p, ...]) for p in range(precision.shape[0])]
-    return B.xp.stack([B.xp.all(B.xp.isfinite(diagonal(L))) for L in factors])
-
-
-def _block(params: tuple[TSVGP, Array], block: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Pullback]:
-    # sum_n A_n lam1_n and sum_n lam2_n A_n A_n^T, A = Lu^-1 Kuf
-    (model, Lu), (X, shift, precision) = params, block
-    B = backend_of(X)
-    Kuf, pull_Kuf = model.kernel(model.Z, X)
-    A = B.solve_triangular(Lu, Kuf)
-    weighted = A * precision.mT[:, None, :]
-
-    def pullback(bar):
-        shift_bar, precision_bar = bar  # precision_bar is symmetric
-        A_bar = shift_bar @ shift.mT + 2.0 * B.xp.sum(precision_bar @ weighted, axis=0)
-        kernel_bar, Z_bar, _ = pull_Kuf(B.solve_triangular(Lu, A_bar, transpose=True))
-        # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        return tree.cotangent(model, kernel=kernel_bar, Z=Z_bar), -lower_of(A_bar, A.mT)
-
-    return (A @ shift, weighted @ A.mT), pullback
+        return self.inducing.reference

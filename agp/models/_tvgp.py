@@ -1,18 +1,21 @@
 """t-VGP: variational GPs without inducing inputs, in the dual parameterisation."""
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
+from agp.draws import below
 from agp.kernels import Kernel
+from agp.leaves import copied
 from agp.likelihoods import Likelihood
-from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
+from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
-from agp.models._sites import SiteModel, SiteView
-from agp.models._start import copied, started, started_model
+from agp.models._sites import SiteModel
+from agp.models._start import started, started_model
+from agp.posteriors import moments_of_sites, solved_sites
 from agp.priors import Prior, Priors, as_priors
 from agp.rows import MEMORY
 
@@ -23,12 +26,8 @@ __all__ = ["TVGP"]
 class TVGP(SiteModel):
     """A variational GP with a Gaussian site for each datum: any likelihood, O(P N^3) time, O(P N^2) memory.
 
-    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0. With W = I + s s^T * Kff,
-    s = sqrt(lam2), and H = diag(s) W^-1 diag(s), the weights are g = lam1 - H Kff lam1 and
-
-        mu = Kff g,  var = diag(Kff - Kff H Kff),  KL = sum_p 1/2 (log|W| - tr(H Kff) + g^T Kff g).
-
-    Nothing is divided by lam2, and Kff is not factorised. For Gaussian noise the bound is the log evidence, after one
+    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0; its moments are those of
+    `agp.posteriors.moments_of_sites`. For Gaussian noise the bound is the log evidence, after one
     `agp.updates.SiteStep` with rate 1, for every kernel.
 
     Parameters
@@ -81,9 +80,11 @@ class TVGP(SiteModel):
         # N x N whatever the budget
         X = batch.X
         Kff, pull_kernel = self.kernel(X)
-        (mu, var, kl), pull_moments = _moments(Kff, self.site_shift, self.site_precision)
+        (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)
         h, pull_mean = self.mean_function(X)
-        ell, pull_likelihood = self.likelihood.expected_log_density(mu + h, var, batch.y, batch.draws)
+        ell, pull_likelihood = self.likelihood.expected_log_density(
+            mu + h, var, batch.y, below("likelihood", batch.draws).by_row or None
+        )
         xp = backend_of(X).xp
 
         def pullback(bar=1.0):
@@ -95,16 +96,16 @@ class TVGP(SiteModel):
 
         return batch.scale * xp.sum(ell) - kl, pullback
 
-    def site_view(self, batch: Batch, /) -> SiteView:
-        (mu, var, _), _ = _moments(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
-        return SiteView(mu, var, None)
+    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Any]:  # noqa: ARG002
+        (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
+        return mu, var, None
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         N, P = self.site_shift.shape
-        solved = _solve(self.kernel(self.X)[0], self.site_shift, self.site_precision)
+        solved = solved_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
 
         def mean(X: Array) -> Array:
             return self.mean_function(X)[0] + self.kernel(X, self.X)[0] @ solved.weights
@@ -123,47 +124,3 @@ class TVGP(SiteModel):
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X
-
-
-class _Solved(NamedTuple):
-    root: Array
-    """LW^-1 diag(s) [P, N, N] with LW LW^T = W: H = root^T root."""
-    log_det: Array
-    """log|W|, summed over the outputs, 0-d."""
-    weights: Array
-    """g [N, P]."""
-
-
-def _solve(K: Array, shift: Array, precision: Array) -> _Solved:
-    xp = backend_of(K).xp
-    s = xp.sqrt(precision).mT
-    L = cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
-    root = each_inverse(L) * s[:, None, :]
-    H_mean = each_times(root.mT, each_times(root, K @ shift))
-    return _Solved(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
-
-
-def _moments(K: Array, shift: Array, precision: Array) -> tuple[tuple[Array, Array, Array], Pullback]:
-    """(mu [N, P], var [N, P], kl) of f - h for Kff [N, N] and sites [N, P]; ``(mu, var, kl)_bar -> Kff_bar``."""
-    xp = backend_of(K).xp
-    root, log_det, g = _solve(K, shift, precision)
-    D = root @ K
-    mu = K @ g
-    var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)
-    # tr(H K) = sum(root * D)
-    kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
-
-    def pullback(mu_bar, var_bar, kl_bar):
-        weights = pull_var(var_bar).mT
-        HK = root.mT @ D
-        # (I - H K) is what acts on the way to mu and, from both sides, to var; diag(w) is the prior's part
-        left = (mu_bar.mT[:, :, None] - HK @ mu_bar.mT[:, :, None]) * g.mT[:, None, :]
-        rest = identity(K) - HK
-        through = left + (rest * weights[:, None, :]) @ rest.mT
-        # KL: 1/2 (H K H - x g^T - g x^T + g g^T), x = H K g
-        half_x = g.mT[:, :, None] - 2.0 * (HK @ g.mT[:, :, None])
-        through = through + 0.5 * kl_bar * (HK @ (root.mT @ root) + half_x * g.mT[:, None, :])
-        K_bar = xp.sum(through, axis=0)
-        return 0.5 * (K_bar + K_bar.mT)
-
-    return (mu, var, kl), pullback

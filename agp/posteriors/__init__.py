@@ -1,24 +1,18 @@
 """Stage (b): from covariances to marginals and KL divergences, one file for each parameterisation of q(u)."""
 
-from agp.posteriors._base import FollowsInverse, InverseFactored, Posterior
+from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
+from agp.posteriors._datum_sites import moments_of_sites, solved_sites
 from agp.posteriors._dual import Dual, Tied
 from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
-from agp.posteriors._process import (
-    factorise,
-    inducing_covariance,
-    kl_divergence,
-    marginals,
-    project,
-    project_covariance,
-    project_mean,
-)
 from agp.posteriors._projected import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
+from agp.posteriors._sites import GuardedSums, NaturalSteps, SiteGradients, SiteHolder, Sums, guarded_step
+from agp.posteriors._start import posterior_named, start_of
 from agp.posteriors._white_sites import WhiteSites
 from agp.posteriors._whitened import Whitened
 
@@ -26,10 +20,14 @@ __all__ = [
     "Dual",
     "DualInverseFree",
     "FollowsInverse",
+    "GroupPosterior",
+    "GuardedSums",
     "InverseFactored",
     "InverseFree",
+    "InverseOwner",
     "LikelihoodForm",
     "Marginal",
+    "NaturalSteps",
     "Orthogonal",
     "Posterior",
     "PriorSpread",
@@ -40,14 +38,15 @@ __all__ = [
     "Relaxed",
     "RelaxedOrthogonal",
     "RelaxedUnion",
+    "SiteGradients",
+    "SiteHolder",
+    "Sums",
     "Tied",
     "WhiteSites",
     "Whitened",
-    "factorise",
-    "inducing_covariance",
-    "kl_divergence",
-    "marginals",
-    "project",
-    "project_covariance",
-    "project_mean",
+    "guarded_step",
+    "moments_of_sites",
+    "posterior_named",
+    "solved_sites",
+    "start_of",
 ]

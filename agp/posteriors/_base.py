@@ -2,16 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import InverseFactor, inverse_factor, inverse_residual, report_repair
+from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual, report_repair
 
-__all__ = ["Draws", "FollowsInverse", "InverseFactored", "Posterior"]
-
-Draws: TypeAlias = Mapping[str, Array] | None
-"""Noise and probes by name, as a batch brings them."""
+__all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior"]
 
 STALE = 0.1
 """The residual of an inverse factor above which predictions bring it up to date first."""
@@ -29,6 +26,9 @@ class Posterior(ABC):
     @abstractmethod
     def outputs(self) -> int:
         """The number of outputs P."""
+
+    inverse_factors: ClassVar[tuple[str, ...]] = ()
+    """The auxiliary leaves that follow inverses (`FollowsInverse`); usually none."""
 
     @property
     def unit_powers(self) -> Mapping[str, int]:
@@ -82,9 +82,28 @@ class Posterior(ABC):
         """
         return {}
 
-    def drawn(self, draws: Draws, /) -> tuple["Posterior", Draws]:
-        """The posterior that uses those draws that are its own, usually itself, and the others."""
-        return self, draws
+    def drawn(self, draws: Mapping[str, Array], /) -> "Posterior":
+        """The posterior that uses these draws of its own, arrays by name; itself where there are none."""
+        return self
+
+    def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
+        """What its steps along natural gradients need of the data, added up over blocks of rows; usually None.
+
+        For Kuf [M, N] and alpha, beta and mu [N, P] as in `agp.posteriors.SiteGradients`.
+        """
+        return None
+
+    bounds_variance_gap: ClassVar[bool] = False
+    """Whether it is known what inexact inverses can add to the variances (`variance_gap`)."""
+
+    def variance_gap(self, Kuf: Array, /) -> Gap:
+        """What inexact inverses can add to the variances at N inputs, summed, as a measure, for Kuf [M, N]."""
+        msg = f"{type(self).__name__} does not tell what inexact inverses cost; use the residual."
+        raise TypeError(msg)
+
+    def settled(self, Kuu: Array, /) -> Self:
+        """The posterior in the state that a step of its sites needs, for Kuu [M, M]; usually itself."""
+        return self
 
     def refreshed(self, Kuu: Array, /) -> Self:
         """The posterior whose auxiliary arrays fit Kuu [M, M], as far as predictions need it; usually itself."""
@@ -94,6 +113,12 @@ class Posterior(ABC):
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
+
+
+class GroupPosterior(ABC):
+    """A q(u) of inducing variables in consecutive groups, of so many each: `sizes`."""
+
+    sizes: tuple[int, ...]
 
 
 class FollowsInverse(ABC):
@@ -132,6 +157,16 @@ class FollowsInverse(ABC):
             "to keep it so."
         )
         return tree.with_leaves(self, {name: found.factor})
+
+
+class InverseOwner(ABC):
+    """What has a posterior that may follow inverses, and knows the matrix on which their targets depend."""
+
+    posterior: Any
+
+    @abstractmethod
+    def followed_matrix(self) -> Array:
+        """The matrix that `FollowsInverse.inverse_target` takes."""
 
 
 class InverseFactored(FollowsInverse, Posterior):

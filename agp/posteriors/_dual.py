@@ -7,14 +7,24 @@ hyperparameters sees a bound that follows the optimum of q(u) better than one wi
 are stored decides how the sites themselves move along; at given hyperparameters all storages are one q(u).
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import cholesky, each_cholesky, each_inverse, each_solved, each_times, identity, lower_of
+from agp.linalg import (
+    cholesky,
+    each_cholesky,
+    each_inverse,
+    each_solved,
+    each_times,
+    identity,
+    lower_of,
+    positive_definite,
+)
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
-from agp.posteriors._white import WhitePosterior
+from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
+from agp.posteriors._white import WhiteFactor, WhitePosterior
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Dual", "Tied"]
@@ -26,7 +36,7 @@ TIED = ("natural", "kernel", "white")
 
 
 @tree.model
-class Dual(WhitePosterior):
+class Dual(WhitePosterior, SiteHolder):
     """The dual parameterisation with tied sites: P (M + M^2) numbers, whatever N is.
 
     The sites have no gradient: `agp.updates.SiteStep` moves them, Adam moves the rest. With a_n = Kuu^-1 k_un, the
@@ -90,6 +100,25 @@ class Dual(WhitePosterior):
             return A
         return backend_of(A).solve_triangular(Lu, A, transpose=True) if self.tied == "natural" else Lu @ A
 
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
+        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
+        return self.white_site_sums(factor.Lu, A, alpha, beta, mu)
+
+    def white_site_sums(self, Lu: Array, A: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
+        """The sums in the coordinates of the storage, from the features A = Lu^-1 Kuf [M, N]."""
+        return guarded_sums(self.site_features(Lu, A), alpha, beta, mu)
+
+    def site_step(
+        self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
+    ) -> tuple[Self, dict[str, Array]]:
+        def proper(precision: Array) -> Array:
+            return positive_definite_sites(type(self)(self.shift, precision, self.tied).white_sites(found.factor.Lu)[1])
+
+        moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None if clip else proper)
+        return type(self)(*moved, self.tied), info
+
     # -- conversions ------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -145,6 +174,11 @@ class Dual(WhitePosterior):
         """The same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
         mean, covariance = self.moments(Kuu)
         return Marginal(mean, each_cholesky(covariance))
+
+
+def positive_definite_sites(site: Array) -> Array:
+    """Whether I + each of the sites [P, M, M] is positive definite to working precision, Boolean [P]."""
+    return positive_definite(site + identity(site))
 
 
 def check_tied(tied: str) -> None:

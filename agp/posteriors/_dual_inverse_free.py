@@ -32,6 +32,7 @@ from agp.linalg import (
     report_repair,
 )
 from agp.posteriors._base import InverseFactored
+from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 
 __all__ = ["DualInverseFree", "DualInverses"]
 
@@ -54,7 +55,7 @@ class DualInverses(NamedTuple):
 
 
 @tree.model
-class DualInverseFree(InverseFactored):
+class DualInverseFree(InverseFactored, SiteHolder):
     """The dual parameterisation by products alone: `Dual` with ``tied="kernel"``, with its inverses followed.
 
     `agp.updates.SiteStep` moves the sites and brings the inverse factors up to date; `agp.updates.InverseUpdate` does
@@ -209,6 +210,21 @@ class DualInverseFree(InverseFactored):
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
+
+    def settled(self, Kuu: Array, /) -> Self:
+        return self.followed(Kuu)[0]
+
+    def site_sums(self, factor: DualInverses, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
+        return guarded_sums(Kuf, alpha, beta, mu)
+
+    def site_step(
+        self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
+    ) -> tuple[Self, dict[str, Array]]:
+        """As the base; negative sites are clipped at once, and the inverse factors follow."""
+        moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
+        sites = tree.with_leaves(self, moved._asdict())
+        followed, residual, steps = sites.followed(found.factor.Kuu)
+        return followed, info | {"site_residual": residual, "site_inverse_steps": steps}
 
     def refreshed(self, Kuu: Array, /) -> Self:
         worst = _largest(self.factorise(Kuu)[0])

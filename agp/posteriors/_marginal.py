@@ -1,12 +1,14 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import cholesky, each_solved, identity, lower_of
+from agp.posteriors._natural_steps import step_of_moments
+from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._white import WhiteFactor, WhitePosterior
 from agp.posteriors._whitened import Whitened
 
@@ -14,7 +16,7 @@ __all__ = ["Marginal"]
 
 
 @tree.model
-class Marginal(WhitePosterior):
+class Marginal(WhitePosterior, NaturalSteps):
     """Mean and covariance of u themselves (Hensman, Fusi & Lawrence, 2013).
 
     Once Kuu is factorised this is W-SVGP at n = Lu^-1 m and E = Lu^-1 C, and is computed so: contributions to a
@@ -53,10 +55,16 @@ class Marginal(WhitePosterior):
 
         return Whitened(n, B.xp.tril(E)), pullback
 
-    def natural_features(self, factor: WhiteFactor, Kuf: Array, /) -> tuple[Array, Array]:
-        """Q = Kuu^-1 Kuf [M, N], with df/dm = Q^T, and the prior precision Kuu^-1 [M, M], for natural gradients."""
-        root = backend_of(Kuf).solve_triangular(factor.Lu, identity(factor.Lu))
-        return root.mT @ (root @ Kuf), root.mT @ root
+    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
+        # F = Kuu^-1 Kuf
+        solve = backend_of(Kuf).solve_triangular
+        return sums_of(solve(factor.Lu, solve(factor.Lu, Kuf), transpose=True), alpha, beta, mu)
+
+    def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
+        root = backend_of(self.mean).solve_triangular(found.factor.Lu, identity(found.factor.Lu))
+        prior = root.mT @ root
+        mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
+        return type(self)(mean, scale), halvings
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -16,8 +16,11 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import block_diagonal, cholesky, groups_of
-from agp.posteriors._white import WhitePosterior, WhiteState
+from agp.linalg import block_diagonal, cholesky, diagonal, groups_of, identity
+from agp.posteriors._base import GroupPosterior
+from agp.posteriors._dual import Dual
+from agp.posteriors._sites import SiteGradients, SiteHolder
+from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Orthogonal", "PriorSpread"]
@@ -62,6 +65,11 @@ class PriorSpread(WhitePosterior, WhiteState):
     def white_covariance(self, A: Array, /) -> Array:
         covariance = A.mT @ A
         return backend_of(A).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        P = self.outputs
+        trace = P * backend_of(G).xp.sum(diagonal(G))
+        return trace, lambda bar: (None, P * bar * identity(G))
 
     def white_kl(self) -> tuple[Array, Pullback]:
         m = self.mean
@@ -111,7 +119,7 @@ class OrthogonalState(WhiteState):
 
 
 @tree.model
-class Orthogonal(WhitePosterior):
+class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     """q(u) q(v) ... of orthogonal groups of inducing variables; the groups are consecutive rows of the inducing inputs.
 
     Parameters
@@ -144,6 +152,45 @@ class Orthogonal(WhitePosterior):
             return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), S_bar
 
         return OrthogonalState(tuple(state for state, _ in found), self.sizes), pullback
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_sites(self) -> bool:
+        return bool(self._dual())
+
+    def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
+        """The groups that hold sites: their positions, rows and posteriors."""
+        groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
+        found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
+        return [group for group in found if wanted is None or group[0] in wanted]
+
+    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
+        """The sums of each group with sites, which moves by its own part of the mean; None where no group has any."""
+        if not self.has_sites:
+            return None
+        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
+        sums = []
+        for i, rows, dual in self._dual():
+            part = A[rows, :]
+            mean = part.mT @ factor.state.parts[i].white_mean
+            sums.append(dual.white_site_sums(factor.Lu[rows, rows], part, alpha, beta, mean))
+        return tuple(sums)
+
+    def site_step(
+        self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None = None, rows: Any = None
+    ) -> tuple[Self, dict[str, Array]]:
+        parts, infos = list(self.parts), []
+        moving = [i for i, _, _ in self._dual(groups)]
+        for (i, own, dual), sums in zip(self._dual(), found.sums, strict=True):
+            if i in moving:
+                factor = WhiteFactor(found.factor.Lu[own, own], None)
+                parts[i], info = dual.site_step(SiteGradients(factor, sums), rate, clip=clip)
+                infos.append(info)
+        xp = backend_of(found.factor.Lu).xp
+        return type(self)(tuple(parts), self.sizes), {
+            k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]
+        }
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:

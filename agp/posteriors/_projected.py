@@ -6,7 +6,7 @@ T = G^-1 both are exact, and value and gradients are those of the Cholesky form.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
@@ -30,6 +30,9 @@ class ProjectedInverse(NamedTuple):
 class Projected(ABC):
     """How G is inverted."""
 
+    inverse_factors: ClassVar[tuple[str, ...]] = ()
+    """The auxiliary leaves that follow inverses (`FollowsInverse`)."""
+
     @abstractmethod
     def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
         """The stand-ins for a symmetric positive definite G [i, i]."""
@@ -48,7 +51,7 @@ class ProjectedCholesky(Projected):
 
 
 @tree.model
-class ProjectedInverseFree(Projected, FollowsInverse):
+class ProjectedInverseFree(FollowsInverse, Projected):
     """By products alone: a lower bound and larger variances for every L, the same ones at L L^T = G^-1.
 
     Parameters

@@ -13,13 +13,14 @@ which the traces are estimated and no product of two [M, M] matrices occurs.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.linalg import (
+    Gap,
     congruence,
     diagonal,
     gram,
@@ -34,7 +35,7 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import Draws, InverseFactored, Posterior
+from agp.posteriors._base import InverseFactored, Posterior
 
 __all__ = ["ProbedFactor", "ProbedRelaxed", "Relaxed", "RelaxedFactor"]
 
@@ -81,6 +82,8 @@ class Relaxed(InverseFactored):
     preconditioned: bool = True
     probes: int | None = None
 
+    bounds_variance_gap: ClassVar[bool] = True
+
     @property
     def outputs(self) -> int:
         return self.mean.shape[1]
@@ -93,6 +96,17 @@ class Relaxed(InverseFactored):
         """The matrix [M, M] whose inverse L L^T approximates: Kuu + diag(s)."""
         return Kuu + self.site * identity(Kuu)
 
+    def variance_gap(self, Kuf: Array, /) -> Gap:
+        # with T = L L^T, the variance of datum n exceeds the exact one by at most |(I - Kt T) k_un|^2 / min_i s_i
+        xp = backend_of(Kuf).xp
+        smallest = xp.min(self.site)
+
+        def measured(A: Array, L: Array, _gram: Array) -> Array:
+            missing = Kuf - A @ lower_times(L, lower_transposed_times(L, Kuf))
+            return xp.sum(missing * missing) / smallest
+
+        return measured
+
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """Rademacher probes [M, K], or nothing where the traces are exact."""
         M = self.site.shape[0]
@@ -100,12 +114,11 @@ class Relaxed(InverseFactored):
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
         return {"probes": 2.0 * rng.integers(0, 2, size=(M, probes)) - 1.0} if 0 < probes < M else {}
 
-    def drawn(self, draws: Draws, /) -> tuple[Posterior, Draws]:
-        if not draws or "probes" not in draws:
-            return self, draws
+    def drawn(self, draws: Mapping[str, Array], /) -> Posterior:
+        if "probes" not in draws:
+            return self
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        rest = {name: x for name, x in draws.items() if name != "probes"}
-        return ProbedRelaxed(**values, noise=draws["probes"]), rest
+        return ProbedRelaxed(**values, noise=draws["probes"])
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
         L, eye = self.inverse_factor, identity(Kuu)

@@ -17,7 +17,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
-from agp.posteriors._base import InverseFactored
+from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor, initial_site
 
 __all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
@@ -31,7 +31,7 @@ class RelaxedGroupsFactor(NamedTuple):
     factor: RelaxedFactor
 
 
-class RelaxedGroups(InverseFactored):
+class RelaxedGroups(InverseFactored, GroupPosterior):
     """What the two forms share: a `Relaxed` on other inducing variables, and the way to them and back."""
 
     mean: Array

@@ -1,18 +1,20 @@
 """W-SVGP: q(u_p) = N(Lu m_p, Lu C_p C_p^T Lu^T) with Lu Lu^T = Kuu; the prior is m = 0, C = I."""
 
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
+from agp.posteriors._natural_steps import step_of_moments
+from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
 
 __all__ = ["Whitened"]
 
 
 @tree.model
-class Whitened(WhitePosterior, WhiteState):
+class Whitened(WhitePosterior, WhiteState, NaturalSteps):
     """The whitened parameterisation of sparse variational GPs (Hensman, Matthews & Ghahramani, 2015).
 
     Parameters
@@ -53,6 +55,16 @@ class Whitened(WhitePosterior, WhiteState):
         D = lower_transposed_times(self.scale, A)
         return D.mT @ D
 
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(G).xp
+        C = self.scale
+        GC = G @ C
+
+        def pullback(bar):
+            return tree.cotangent(self, scale=2.0 * bar * xp.tril(GC)), bar * xp.sum(C @ C.mT, axis=0)
+
+        return xp.sum(C * GC), pullback
+
     def white_kl(self) -> tuple[Array, Pullback]:
         # sum_p 1/2 (|m_p|^2 + |C_p|^2 - M - 2 sum log|diag C_p|)
         xp = backend_of(self.mean).xp
@@ -67,9 +79,13 @@ class Whitened(WhitePosterior, WhiteState):
 
         return kl, pullback
 
-    def natural_features(self, factor: WhiteFactor, Kuf: Array, /) -> tuple[Array, Array]:
-        """Q = Lu^-1 Kuf [M, N], with df/dm = Q^T, and the prior precision I [M, M], for natural gradients."""
-        return backend_of(Kuf).solve_triangular(factor.Lu, Kuf), identity(factor.Lu)
+    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
+        return sums_of(backend_of(Kuf).solve_triangular(factor.Lu, Kuf), alpha, beta, mu)
+
+    def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
+        prior = identity(found.factor.Lu)
+        mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
+        return type(self)(mean, scale), halvings
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

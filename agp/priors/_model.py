@@ -1,7 +1,6 @@
 """The log prior of a model, from the priors that it names for its parameters."""
 
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from agp import tree
@@ -75,17 +74,17 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
 
 def _assigned(model: Any) -> list[tuple[tree.Leaf, Prior]]:
     """The parameters that have a prior, each with its own."""
-    pairs = as_priors(getattr(model, "priors", ()))
+    pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
     for pattern, prior in pairs:
-        matching = [leaf for leaf in parameters if fnmatchcase(leaf.name, pattern)]
+        matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
             names = ", ".join(leaf.name for leaf in parameters)
             msg = f"no parameter matches {pattern!r}, which has the prior {prior}; the parameters are {names}."
             raise ValueError(msg)
     assigned = []
     for leaf in parameters:
-        found = next(((pattern, prior) for pattern, prior in pairs if fnmatchcase(leaf.name, pattern)), None)
+        found = next(((pattern, prior) for pattern, prior in pairs if tree.matches(leaf.name, pattern)), None)
         if found is not None:
             _check_fit(leaf, *found)
             assigned.append((leaf, found[1]))

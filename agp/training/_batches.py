@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed, row_blocks, to_numpy
 from agp.batch import Batch
+from agp.draws import NO_DRAWS, Draws
 from agp.host import generator
-from agp.rows import blocks_of
 
 __all__ = ["Batches"]
 
-Draws = Callable[[np.random.Generator, int], dict[str, Any]]
+DrawsOf = Callable[[np.random.Generator, int], Draws]
 
 FINGERPRINT_ROWS = 65_536
 
@@ -36,7 +36,7 @@ class Batches:
         The noise that a step on so many rows needs (`agp.models.Model.draws`).
     """
 
-    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: Draws | None = None) -> None:
+    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: DrawsOf | None = None) -> None:
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.per_epoch = X.shape[0] // size
         self._permutation = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(X.shape[0]))
@@ -49,7 +49,7 @@ class Batches:
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
         checksum = 0
-        for block in blocks_of(FINGERPRINT_ROWS, self.X, self.y):
+        for block in row_blocks((self.X, self.y), FINGERPRINT_ROWS):
             for x in block:
                 checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
         return checksum
@@ -58,15 +58,12 @@ class Batches:
         draws = self._draws(step)
         if self.size == self.X.shape[0]:
             return Batch(self.X, self.y, 1.0, None, draws)
-        B = backend_of(self.X)
-        rows = B.from_numpy(self.indices(step), device=B.device_name(self.X))
+        xp, rows = backend_of(self.X).xp, placed(self.indices(step), self.X)
         scale = self.X.shape[0] / self.size
-        return Batch(B.xp.take(self.X, rows, axis=0), B.xp.take(self.y, rows, axis=0), scale, rows, draws)
+        return Batch(xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), scale, rows, draws)
 
-    def _draws(self, step: int) -> dict[str, Array] | None:
-        B, X = backend_of(self.X), self.X
-        noise = self.draws(generator(self.seed, 3, step), self.size) if self.draws else None
-        if not noise:
-            return None
-        dtype = str(to_numpy(X[:1, :]).dtype)
-        return {name: B.from_numpy(x, dtype=dtype, device=B.device_name(X)) for name, x in noise.items()}
+    def _draws(self, step: int) -> Draws:
+        if self.draws is None:
+            return NO_DRAWS
+        found = self.draws(generator(self.seed, 3, step), self.size)
+        return Draws(*({name: placed(x, self.X) for name, x in part.items()} for part in found))

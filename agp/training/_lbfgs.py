@@ -13,15 +13,16 @@ import numpy.typing as npt
 import scipy.optimize
 
 from agp import tree
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
 from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.gradient import GradientMode, gradient_of
 from agp.host import generator
+from agp.leaves import detached
 from agp.linalg import recorded_repairs
-from agp.models import detached, valid_data
+from agp.models import valid_data
 from agp.rows import MEMORY
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
@@ -30,7 +31,7 @@ from agp.updates import Adam
 
 __all__ = ["LBFGSResult", "fit_lbfgs"]
 
-HYPERPARAMETERS = ("kernel.", "likelihood.")
+HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """What a restart draws anew; inducing inputs and q(u) begin where the model has them."""
 
 
@@ -87,12 +88,14 @@ def fit_lbfgs(
     max_iterations
         Iterations at most, for each start.
     tolerance
-        Stop when no entry of the raw gradient of bound / N exceeds it.
+        Stop when no entry of the raw gradient of bound / N exceeds it; raw leaves of a model from `from_data` have no
+        dimension, so that this means the same in any units of the data.
     restarts
         Further starts, whose hyperparameters of kernel and likelihood are drawn around those of the model; the best
         start is kept.
     spread
-        Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e added, e ~ N(0, 1).
+        Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e of their units added,
+        e ~ N(0, 1).
     frozen
         Patterns of leaves that stay as they are, such as ``("Z", "likelihood.*")``.
     gradient
@@ -155,7 +158,8 @@ def _not_negative(name: str, value: float) -> float:
 
 
 def _check_deterministic(model: Any, rows: int) -> None:
-    if noise := model.draws(generator(0), rows):
+    draws = model.draws(generator(0), rows)
+    if noise := [*draws.by_row, *draws.whole]:
         msg = f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
         raise TypeError(msg)
     if auxiliary := tree.leaves(model, "auxiliary"):
@@ -191,7 +195,6 @@ class _Objective:
     def __init__(self, model: Any, batch: Batch, moving: list[str], gradient: GradientMode, memory: float) -> None:
         self.model, self.batch, self.moving = model, batch, moving
         self.B = backend_of(batch.X)
-        self.dtype = str(to_numpy(batch.X[:1, :]).dtype)
         self.shapes = [tuple(tree.leaves(model)[name].shape) for name in moving]
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
@@ -210,7 +213,7 @@ class _Objective:
     def model_at(self, vector: npt.NDArray[np.float64]) -> Any:
         """The model with these raw leaves."""
         xp = self.B.xp
-        flat = self.B.from_numpy(vector, dtype=self.dtype, device=self.B.device_name(self.batch.X))
+        flat = placed(vector, self.batch.X)
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
         raw = {
             name: xp.reshape(flat[start:end], shape)
@@ -247,14 +250,15 @@ def _starts(objective: _Objective, restarts: int, seed: int, spread: float) -> I
 
 
 def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -> Any:
-    B, model = objective.B, objective.model
+    model = objective.model
     new = {}
-    for name, _, constraint, value in tree.describe(model):
-        if name in objective.moving and name.startswith(HYPERPARAMETERS):
+    for name, _, constraint, value, unit in tree.describe(model):
+        if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
             noise = spread * rng.standard_normal(tuple(value.shape))
             host = to_numpy(value).astype(np.float64)
-            host = host * np.exp(noise) if constraint is POSITIVE else host + noise
-            new[name] = B.from_numpy(host, dtype=objective.dtype, device=B.device_name(value))
+            one = 1.0 if unit is None else to_numpy(unit)
+            host = host * np.exp(noise) if constraint is POSITIVE else host + one * noise
+            new[name] = placed(host, value)
     return tree.with_leaves(model, new)
 
 

@@ -1,5 +1,6 @@
 """The loop that applies updates in turn, watches them, and loses nothing."""
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -8,9 +9,10 @@ from typing import Any
 
 from agp.backend import Array
 from agp.checks import check_whole
-from agp.errors import Interrupted, RepairWarning
+from agp.errors import CheckpointError, Interrupted, NonFiniteError, RepairWarning
+from agp.leaves import detached
 from agp.linalg import recorded_repairs
-from agp.models import detached, valid_data
+from agp.models import valid_data
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
@@ -57,8 +59,8 @@ def train(
     progress
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
-        A file to write every so many steps, at the end and when interrupted, and to resume from if it
-        exists: a resumed run gives the numbers of one that was never stopped.
+        A safetensors file to write before the first step, every so many steps, at the end and when interrupted, and
+        to resume from if it exists: a resumed run gives the numbers of one that was never stopped.
 
     Raises
     ------
@@ -68,6 +70,8 @@ def train(
         If the bound or what an update reports becomes NaN or infinite; `.result` holds the last finite state.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
+    agp.errors.CheckpointError
+        If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
     """
     X, y = valid_data(X, y)
     model.check(X, y)
@@ -85,21 +89,37 @@ def train(
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)
-    with progress_bar(steps, run.step) if progress else nullcontext() as bar, recorded_repairs(run.repairs):
-        try:
+    if run.step < steps:
+        run.begin()
+    try:
+        with progress_bar(steps, run.step) if progress else nullcontext() as bar, recorded_repairs(run.repairs):
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
-        except KeyboardInterrupt as interrupt:
-            raise Interrupted(run.interrupted()) from interrupt
-        except Exception:
-            run.interrupted()  # whatever went wrong, the steps so far are in the checkpoint
-            raise
-        run.save()
-    result = run.result()
-    if result.repairs:
-        warnings.warn(
-            f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}", RepairWarning, stacklevel=2
-        )
-    return result
+            run.save()
+        result = run.result()
+        if result.repairs:
+            first = f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}"
+            warnings.warn(first, RepairWarning, stacklevel=2)
+        return result
+    except KeyboardInterrupt as interrupt:
+        so_far, trouble = run.rescue()
+        raise _noted(Interrupted(so_far), trouble) from interrupt
+    except CheckpointError:
+        raise
+    except NonFiniteError as error:
+        _noted(error, run.rescue()[1])
+        raise
+    except Exception as error:  # whatever went wrong, the steps so far are in the checkpoint, or else in its error
+        trouble = run.rescue()[1]
+        if isinstance(trouble, CheckpointError):
+            raise trouble from error
+        raise
+
+
+def _noted(error: Any, trouble: Exception | None) -> Any:
+    """The error, which holds the result itself, with a note that the checkpoint does not."""
+    if trouble is not None:
+        error.add_note(str(trouble))
+    return error
 
 
 def _checked_updates(updates: Any) -> list[Update]:
@@ -113,7 +133,7 @@ def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:
     if checkpoint is None:
         return None
     path = Path(checkpoint)
-    if not path.parent.is_dir():
+    if not Path(os.path.realpath(path)).parent.is_dir():
         msg = f"the folder of the checkpoint {path} does not exist; make it first."
         raise ValueError(msg)
     return path

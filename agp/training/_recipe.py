@@ -2,10 +2,14 @@
 
 from typing import Any
 
-from agp.actions import BlockActions
+from agp import tree
+from agp.actions import Actions
 from agp.backend import backend_of
 from agp.gradient import GradientMode
-from agp.posteriors import FollowsInverse, Posterior
+from agp.inducing import Inducing
+from agp.linalg import diagonal
+from agp.posteriors import InverseOwner, Posterior
+from agp.processes import SparsePrior
 from agp.rows import MEMORY
 from agp.updates import Adam, Group, InverseUpdate, Normalise, SiteStep, Update, delayed, linear
 
@@ -46,27 +50,32 @@ def recipe(
     gradient, memory
         As `Adam`: the gradient mode, and a budget for working arrays in MiB.
     """
-    groups: dict[str, Group] = {}
-    if hasattr(model, "Z"):
-        groups["Z"] = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
-    groups |= _in_units_of_f(model, rate)
-    actions = getattr(model, "actions", None)
-    falling = rate if actions is None else linear(rate, LAST_RATE * rate, max(1, steps))
+    late = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
+    groups = {
+        tree.joined(path, leaf): late
+        for path, inducing in tree.nodes(model, Inducing).items()
+        for leaf in inducing.locations
+    }
+    groups |= {name: Group(rate * unit) for name, unit in _units_of_f(model).items()}
+    actions = tree.nodes(model, Actions).values()
+    falling = linear(rate, LAST_RATE * rate, max(1, steps)) if actions else rate
     updates: list[Update] = [Adam(falling, groups=groups, gradient=gradient, memory=memory)]
-    if isinstance(actions, BlockActions):
+    if any(node.normalises for node in actions):
         updates.append(Normalise())  # before the inverse follows, which depends on the norms
-    if isinstance(getattr(model, "posterior", None), FollowsInverse):
+    if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
         updates.append(InverseUpdate())
-    sites = SiteStep(SITE_RATE)
+    sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates
 
 
-def _in_units_of_f(model: Any, rate: float) -> dict[str, Group]:
-    """The groups of the leaves of q(u) that are in a power of the unit of f: their steps must be, too."""
-    found = {name: q for name in ("posterior", "second") if isinstance(q := getattr(model, name, None), Posterior)}
-    powers = {f"{name}.{leaf}": power for name, q in found.items() for leaf, power in q.unit_powers.items()}
-    if not powers:
-        return {}
-    prior_variance = model.kernel.diag(model.Z)[0]
-    deviation = float(backend_of(prior_variance).xp.mean(prior_variance)) ** 0.5
-    return {name: Group(rate * deviation**power) for name, power in powers.items()}
+def _units_of_f(model: Any) -> dict[str, float]:
+    """The leaves of q(u) in a power of the unit of f, and what that is: their steps must be in it, too."""
+    units = {}
+    for path, node in tree.nodes(model, SparsePrior).items():
+        variances = node.inducing_covariance()[0]
+        deviation = float(backend_of(variances).xp.mean(diagonal(variances))) ** 0.5
+        for name, posterior in tree.nodes(node, Posterior).items():
+            if "." not in name:
+                leaves = posterior.unit_powers.items()
+                units |= {tree.joined(path, name, leaf): deviation**power for leaf, power in leaves}
+    return units

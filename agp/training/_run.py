@@ -1,7 +1,5 @@
 """The mutable part of a training run: steps, the watch over their numbers, checkpoints."""
 
-import contextlib
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +10,11 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.batch import Batch
-from agp.errors import NonFiniteError, NotPositiveDefiniteError
-from agp.io import load_checkpoint, save_checkpoint
+from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
+from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
 from agp.training._batches import Batches
 from agp.training._result import Progress, Result
+from agp.training._resume import checkpoint_exists, not_finite, read, written
 from agp.updates import Update
 
 __all__ = ["Callback", "Run"]
@@ -46,13 +45,15 @@ class Run:
         self.states = [update.init(model) for update in updates]
         self.step, self.seconds = 0, 0.0
         self.pending: list[dict[str, Array]] = []
-        self.trace: dict[str, list[float]] = {}
+        self.looks: list[dict[str, list[float]]] = []
         self.repairs: list[str] = []
         self.finite: tuple[int, Any] = (0, model)
+        self.saved: int | None = None
+        self.unset: dict[str, Any] = {}
         if path is not None:
             self.facts = facts | {
-                "model": _written(model),
-                "updates": _written(updates),
+                "model": written(model),
+                "updates": written(updates),
                 "data": batches.fingerprint(),
             }
             self._resume(path)
@@ -107,7 +108,7 @@ class Run:
 
     def _show(self, bar: Any) -> None:
         if bar is not None:
-            latest = {name: values[-1] for name, values in self.trace.items()}
+            latest = {name: values[-1] for name, values in self.looks[-1].items()} if self.looks else {}
             bar.show(self.step, latest, len(self.repairs))
 
     # -- the watch --------------------------------------------------------------------------------------------------
@@ -120,17 +121,16 @@ class Run:
             for name, number in info.items():
                 if not np.isfinite(number):
                     seen = [earlier[name] for earlier in numbers[:offset] if name in earlier]
-                    last = (self.trace.get(name, []) + seen)[-1:]
+                    last = (_joined(self.looks).get(name, []) + seen)[-1:]
                     self._refuse(f"{name} became {number}", first + offset, last)
         if broken := self._broken_leaves():
             self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
         if outside := [leaf.name for leaf in tree.describe(self.model) if bool(leaf.constraint.violated(leaf.value))]:
             # softplus underflows to zero, from where no gradient leads back
             self._refuse(f"{', '.join(outside)} became 0, but must be positive", self.step, [])
-        for info in numbers:
-            for name, number in info.items():
-                self.trace.setdefault(name, []).append(number)
-        self.pending, self.finite = [], (self.step, self.model)
+        seen = _joined([{name: [number] for name, number in info.items()} for info in numbers])
+        # one assignment, so that an interrupt neither loses numbers nor has them twice
+        self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
     def _broken_leaves(self) -> list[str]:
         leaves = tree.leaves(self.model).items()
@@ -155,7 +155,7 @@ class Run:
 
     def _last_finite(self) -> Result:
         step, model = self.finite
-        return Result(model, step, self.seconds, self.trace, list(self.repairs))
+        return Result(model, step, self.seconds, _joined(self.looks), list(self.repairs))
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
@@ -164,77 +164,77 @@ class Run:
         self._look()
         return self._last_finite()
 
-    def interrupted(self) -> Result:
-        """Everything so far, saved; the last finite state if the numbers have gone wrong since."""
-        with contextlib.suppress(NonFiniteError):
+    def rescue(self) -> tuple[Result, Exception | None]:
+        """Everything so far, and saved; the last finite state if the numbers have gone wrong since.
+
+        Nothing that goes wrong here, be it a second interrupt, loses the result: the error is returned with it.
+        """
+        trouble = None
+        try:
             self._look()
             self.save()
-        return self._last_finite()
+        except (KeyboardInterrupt, NonFiniteError):
+            pass
+        except Exception as error:
+            trouble = error
+        return self._last_finite(), trouble
+
+    def begin(self) -> None:
+        """Write the checkpoint before the first step: what prevents that is said while it costs nothing."""
+        if self.path is not None:
+            remove_leftovers(self.path)
+            self._write(self.path)
 
     def save(self) -> None:
-        """Write the checkpoint, if there is one, once the numbers are known to be finite."""
-        if self.path is None:
+        """Write the checkpoint, if there is one and a step since, once the numbers are known to be finite."""
+        if self.path is None or self.saved == self.step:
             return
         self._look()
-        states = {str(i): state for i, state in enumerate(self.states)}
-        trace = {name: np.asarray(values) for name, values in self.trace.items()}
-        arrays = {"model": tree.leaves(self.model), "states": states, "trace": trace}
+        if broken := not_finite(named_arrays(self._named_states()), self.unset):
+            self._refuse(f"the state {', '.join(broken)} of an update became NaN or infinite", self.step, [])
+        self._write(self.path)
+
+    def _named_states(self) -> dict[str, Any]:
+        return {str(i): state for i, state in enumerate(self.states)}
+
+    def _write(self, path: Path) -> None:
+        trace = {name: np.asarray(values) for name, values in _joined(self.looks).items()}
+        arrays = {"model": tree.leaves(self.model), "states": self._named_states(), "trace": trace}
         progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs[:REPAIRS_KEPT]}
-        save_checkpoint(self.path, arrays, {"facts": self.facts, "progress": progress})
+        try:
+            save_checkpoint(path, arrays, {"facts": self.facts, "progress": progress})
+        except (MemoryError, OSError) as error:
+            msg = (
+                f"the checkpoint {path} could not be written ({str(error) or type(error).__name__}); make room "
+                f"or name another file. `.result` holds the model after {self.step} steps."
+            )
+            raise CheckpointError(msg, self._last_finite()) from error
+        self.saved = self.step
 
     def _resume(self, path: Path) -> None:
         """Go on from the checkpoint, if the file exists."""
-        if not path.exists():
+        start = named_arrays(self._named_states())
+        self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
+        if not checkpoint_exists(path):
             return
+        saved = read(path, self.facts, self.model, start)
         X = self.batches.X
         B = backend_of(X)
-        arrays, meta = load_checkpoint(path, B, B.device_name(X))
-        if not meta.keys() >= {"facts", "progress"}:
-            msg = f"{path} is not a checkpoint of a training run; name another file, or remove it to start afresh."
-            raise ValueError(msg)
-        _check_facts(path, meta["facts"], self.facts)
-        states = {str(i): state for i, state in enumerate(self.states)}
-        saved = arrays.get("states", {})
-        if _names(saved) != _names(states):
-            msg = f"{path} was written by a run with other updates, or other frozen leaves; use the same ones."
-            raise ValueError(msg)
-        self.model = tree.with_leaves(self.model, arrays["model"])
-        self.states = [_merged(states[name], saved.get(name, {})) for name in states]
-        progress = meta["progress"]
-        self.step, self.seconds = progress["step"], progress["seconds"]
-        self.trace = {name: to_numpy(x).tolist() for name, x in arrays.get("trace", {}).items()}
-        self.repairs = progress["repairs"]
-        self.finite = (self.step, self.model)
+        leaves, arrays = (
+            {name: B.from_numpy(x, device=B.device_name(X)) for name, x in found.items()}
+            for found in (saved.leaves, saved.states)
+        )
+        states = nested(layout(self._named_states()), arrays)
+        self.model = tree.with_leaves(self.model, leaves)
+        self.states = list(states.values())
+        self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
+        self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
 
 
-def _written(x: Any) -> str:
-    """The classes, settings and shapes of x, without the addresses that functions are printed with."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
-
-
-def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
-    for name, value in mine.items():
-        if saved.get(name) != value:
-            what = (
-                f"other {name}"
-                if name in ("data", "updates")
-                else f"{name}={saved.get(name)}; this one has {name}={value}"
-            )
-            msg = f"{path} was written by a run with {what}; name another file, or remove it to start afresh."
-            raise ValueError(msg)
-
-
-def _names(states: dict[str, Any], prefix: str = "") -> set[str]:
-    """The paths of all arrays."""
-    names = set()
-    for name, value in states.items():
-        names |= _names(value, f"{prefix}{name}/") if isinstance(value, dict) else {prefix + name}
-    return names
-
-
-def _merged(start: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
-    """The saved arrays in the structure of the start, whose empty dictionaries no file can hold."""
-    return {
-        name: _merged(value, saved.get(name, {})) if isinstance(value, dict) else saved[name]
-        for name, value in start.items()
-    }
+def _joined(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """One list for each name."""
+    out: dict[str, list[float]] = {}
+    for look in looks:
+        for name, numbers in look.items():
+            out.setdefault(name, []).extend(numbers)
+    return out

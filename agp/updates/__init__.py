@@ -4,8 +4,8 @@ from agp.batch import Batch
 from agp.updates._actions import ActionsUpdate, Normalise
 from agp.updates._adam import Adam, Group
 from agp.updates._base import Update
+from agp.updates._inverse import InverseUpdate
 from agp.updates._natural import NaturalGradient
-from agp.updates._relaxed import InverseUpdate
 from agp.updates._repeat import Repeat
 from agp.updates._schedules import Plateau, Rate, delayed, exponential, linear, stepped
 from agp.updates._sites import SiteStep

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from agp import tree
@@ -122,7 +121,7 @@ class Adam:
         """
         parameters = tree.leaves(model, "parameter")
         for pattern in (*self.groups, *self.frozen):
-            if not any(fnmatchcase(name, pattern) for name in parameters):
+            if not any(tree.matches(name, pattern) for name in parameters):
                 msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
                 raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
@@ -138,9 +137,9 @@ class Adam:
 
     def _pattern(self, name: str) -> str | None:
         """The name of the group of a leaf; None if it is frozen."""
-        if any(fnmatchcase(name, pattern) for pattern in self.frozen):
+        if any(tree.matches(name, pattern) for pattern in self.frozen):
             return None
-        return next((pattern for pattern in self.groups if fnmatchcase(name, pattern)), REST)
+        return next((pattern for pattern in self.groups if tree.matches(name, pattern)), REST)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """One step along the gradient of the batch's objective.

@@ -1,20 +1,18 @@
 """Natural gradients for q(u): the step of conjugate-computation variational inference, in two coordinates."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, like
 from agp.batch import Batch
-from agp.linalg import identity, lower_of, phi, symmetric_from_lower
-from agp.posteriors import factorise
+from agp.posteriors import NaturalSteps, Posterior
+from agp.rows import MEMORY
 from agp.updates._base import Info, State
+from agp.updates._guard import guarded_by_bound
 from agp.updates._schedules import Rate, rate_at
 
-__all__ = ["HALVINGS", "NaturalGradient", "SiteGradients", "check_step", "site_gradients"]
-
-HALVINGS = 10
-"""How often a step whose precision is not positive definite is halved before it is given up."""
+__all__ = ["NaturalGradient", "check_step", "posterior_names", "zero_like"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,8 @@ class NaturalGradient:
         (possible where the likelihood is not log-concave) is halved until it is.
     coordinates
         "natural" or "root".
+    memory
+        Budget for working arrays, in MiB: more rows than fit are taken in blocks.
 
     Raises
     ------
@@ -50,6 +50,7 @@ class NaturalGradient:
 
     rate: Rate = 1.0
     coordinates: Literal["natural", "root"] = "natural"
+    memory: float = MEMORY
 
     def __post_init__(self) -> None:
         check_step(self.rate, "a natural-gradient")
@@ -58,59 +59,43 @@ class NaturalGradient:
             raise ValueError(msg)
 
     def init(self, model: Any, /) -> State:
-        """The count of steps. TypeError if the posterior has no full covariance factor of its own."""
-        if not hasattr(model.posterior, "natural_features"):
-            msg = f"natural gradients need the posterior Whitened or Marginal, not {type(model.posterior).__name__}."
+        """The count of steps. TypeError if no posterior takes such steps."""
+        if not tree.nodes(model, NaturalSteps):
+            msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
             raise TypeError(msg)
-        return {"count": backend_of(model.Z).xp.zeros_like(model.Z[0, 0])}
+        return {"count": zero_like(model)}
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with the new q(u); the info is the largest number of halvings."""
+        """The model with the new q(u), of every posterior that takes such steps; the info is the largest number of
+        halvings. Of the layers of a deep process only the last takes them.
+        """
         xp = backend_of(batch.X).xp
-        rho = rate_at(self.rate, state["count"])
-        factor, Kuf, alpha, beta, mu = site_gradients(model, batch, batch.scale)
-        Q, prior = model.posterior.natural_features(factor, Kuf)
-        means, scales, halvings = [], [], []
-        for p in range(model.posterior.outputs):
-            m, C = model.posterior.mean[:, p : p + 1], model.posterior.scale[p, ...]
-            site = (Q * beta[:, p]) @ Q.mT + prior
-            pull = Q @ (alpha[:, p : p + 1] + beta[:, p : p + 1] * mu[:, p : p + 1])
-            if self.coordinates == "natural":
-                m, C, tried = _natural_step(m, C, site, pull, rho)
-            else:
-                m, C = _root_step(m, C, site, Q @ alpha[:, p : p + 1] - prior @ m, rho)
-                tried = xp.zeros_like(state["count"])
-            means.append(m)
-            scales.append(C)
-            halvings.append(tried)
-        new = {"posterior.mean": xp.concat(means, axis=1), "posterior.scale": xp.stack(scales, axis=0)}
-        info = {"halvings": xp.max(xp.stack(halvings))}
-        return tree.with_leaves(model, new), {"count": state["count"] + 1.0}, info
+        rate = rate_at(self.rate, state["count"])
+        stepping = tree.nodes(model, NaturalSteps)
+        gradients = model.site_gradients(batch, memory=self.memory)
+
+        def step(rate: Any) -> tuple[Any, Info]:
+            new, halvings = {}, []
+            for path, found in gradients.items():
+                if path in stepping:
+                    new[path], tried = stepping[path].natural_step(found, rate, self.coordinates)
+                    halvings.append(tried)
+            return tree.replaced(model, new), {"halvings": xp.max(xp.stack(halvings))}
+
+        moved, info = guarded_by_bound(step, model, batch, rate, self.memory)
+        return moved, {"count": state["count"] + 1.0}, info
 
 
-class SiteGradients(NamedTuple):
-    """What a natural-gradient step needs of the data, at the current q(u)."""
-
-    factor: Any
-    """The posterior's factor of Kuu."""
-    Kuf: Array
-    """[M, B]."""
-    alpha: Array
-    """E[d/df log p(y | f)] [B, P], times the scale."""
-    beta: Array
-    """-E[d^2/df^2 log p(y | f)] [B, P], times the scale."""
-    mu: Array
-    """The means of f - h [B, P]."""
+def posterior_names(model: Any) -> str:
+    """The classes of q(u) in a model, for messages; that of the model where there is none."""
+    found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
+    return " and ".join(found) or type(model).__name__
 
 
-def site_gradients(process: Any, batch: Batch, scale: float | Array, /) -> SiteGradients:
-    """The derivatives of `scale` times the expected log density at the marginals of a process, for a batch."""
-    factor = factorise(process)[0]
-    Kuf, kff = process.kernel(process.Z, batch.X)[0], process.kernel.diag(batch.X)[0]
-    mu, var = process.posterior.project(factor, Kuf, kff)[0]
-    h = process.mean_function(batch.X)[0]
-    alpha, beta = process.likelihood.site_gradients(mu + h, var, batch.y, batch.draws)
-    return SiteGradients(factor, Kuf, scale * alpha, scale * beta, mu)
+def zero_like(model: Any) -> Array:
+    """Zero, 0-d, like the leaves of a model."""
+    reference = next(iter(tree.leaves(model).values()))
+    return backend_of(reference).xp.zeros((), **like(reference))
 
 
 def check_step(rate: Any, what: str) -> None:
@@ -118,30 +103,3 @@ def check_step(rate: Any, what: str) -> None:
     if not callable(rate) and not 0.0 < rate <= 1.0:
         msg = f"the rate of {what} step is {rate!r}, but must be in (0, 1]."
         raise ValueError(msg)
-
-
-def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tuple[Array, Array, Array]:
-    B = backend_of(m)
-    eye = identity(C)
-    root = B.solve_triangular(C, eye)
-    precision = root.mT @ root  # S^-1 = C^-T C^-1
-    shift = precision @ m
-
-    def attempt(rho: Any, halvings: int) -> tuple[Array, Array, Array]:
-        L = B.cholesky((1.0 - rho) * precision + rho * site)
-        inverse = B.solve_triangular(L, eye)
-        new_C = B.cholesky(inverse.mT @ inverse)
-        new_m = inverse.mT @ (inverse @ ((1.0 - rho) * shift + rho * pull))
-        good = B.xp.all(B.xp.isfinite(new_C)) & B.xp.all(B.xp.isfinite(new_m))
-        count = B.xp.full_like(m[0, 0], float(halvings))
-        if halvings == HALVINGS:
-            return B.xp.where(good, new_m, m), B.xp.where(good, new_C, C), count
-        return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1))
-
-    return attempt(rho, 0)
-
-
-def _root_step(m: Array, C: Array, site: Array, gradient: Array, rho: Array | float) -> tuple[Array, Array]:
-    # C^T G_S C = 1/2 (I - C^T site C), since C^T S^-1 C = I
-    inner = identity(C) - symmetric_from_lower(lower_of(C.mT @ site, C))
-    return m + rho * (C @ (C.mT @ gradient)), C + rho * (C @ phi(inner))

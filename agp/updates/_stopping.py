@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from agp.backend import Array, backend_of
+from agp import tree
+from agp.backend import Array
 from agp.batch import Batch
-from agp.likelihoods import Gaussian
-from agp.linalg import Gap, lower_times, lower_transposed_times
-from agp.posteriors import Relaxed
+from agp.linalg import Gap
+from agp.posteriors import InverseOwner
 
 __all__ = ["Residual", "Stopping", "VarianceGap"]
 
@@ -22,8 +22,8 @@ class Stopping(Protocol):
         """Raise unless the rule applies to the model."""
         ...
 
-    def gap(self, model: Any, batch: Batch, /) -> Gap | None:
-        """What to measure with the parameters of the model and these rows; None for the residual."""
+    def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
+        """What to measure for the inverse factors of an owner in a model, on these rows; None for the residual."""
         ...
 
 
@@ -36,7 +36,7 @@ class Residual:
     def check(self, model: Any, /) -> None:
         """The rule applies to every model."""
 
-    def gap(self, model: Any, batch: Batch, /) -> Gap | None:
+    def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
         """The residual."""
         return None
 
@@ -63,24 +63,25 @@ class VarianceGap:
     name: ClassVar[str] = "variance_gap"
 
     def check(self, model: Any, /) -> None:
-        """TypeError unless the likelihood is Gaussian and the posterior that of R-SVGP."""
-        if not isinstance(model.likelihood, Gaussian) or not isinstance(model.posterior, Relaxed):
+        """TypeError unless likelihood and posterior tell what a variance costs: Gaussian noise and R-SVGP."""
+        owners = tree.nodes(model, InverseOwner).values()
+        known = [owner for owner in owners if owner.posterior.bounds_variance_gap]
+        if model.likelihood.variance_cost() is None or len(known) != 1:
+            posterior = ", ".join(type(owner.posterior).__name__ for owner in owners)
             msg = (
-                "VarianceGap needs a Gaussian likelihood and a Relaxed posterior, but the model has "
-                f"{type(model.likelihood).__name__} and {type(model.posterior).__name__}; use Residual()."
+                "VarianceGap needs a Gaussian likelihood and one Relaxed posterior, but the model has "
+                f"{type(model.likelihood).__name__} and {posterior}; use Residual()."
             )
             raise TypeError(msg)
 
-    def gap(self, model: Any, batch: Batch, /) -> Gap:
+    def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap:
         """The loss, 0-d."""
-        xp = backend_of(batch.X).xp
-        Kuf = model.kernel(model.Z, batch.X)[0]
+        Kuf = owner.inducing.cross(owner.kernel, batch.X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
-        smallest = xp.min(model.posterior.site)
-        factor = 0.5 * model.posterior.outputs * weight / (smallest * model.likelihood.noise_variance)
+        factor = model.likelihood.variance_cost() * owner.outputs * weight
+        excess = owner.posterior.variance_gap(Kuf)
 
-        def measured(A: Array, L: Array, _gram: Array) -> Array:
-            missing = Kuf - A @ lower_times(L, lower_transposed_times(L, Kuf))
-            return factor * xp.sum(missing * missing)
+        def measured(A: Array, L: Array, gram: Array) -> Array:
+            return factor * excess(A, L, gram)
 
         return measured

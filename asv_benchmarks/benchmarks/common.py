@@ -26,6 +26,7 @@ def backend_or_skip(name, gradient="closed-form"):
         B = get_backend(library)
     except BackendError as error:
         raise NotImplementedError from error
+    B.enable_float64()
     devices = [known for known in B.devices() if known.startswith(device or known)]
     if not devices or gradient not in B.gradients:
         raise NotImplementedError

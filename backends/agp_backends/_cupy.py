@@ -5,7 +5,6 @@ needs CUDA libraries is imported before it is used.
 """
 
 import importlib.metadata
-from collections.abc import Callable
 from typing import Any
 
 import array_api_compat.cupy as xp
@@ -19,6 +18,7 @@ class CupyBackend(Backend):
     name = "cupy"
     xp = xp
     array_types = (cupy.ndarray,)
+    special_module = "cupyx.scipy.special"
 
     # -- arrays -----------------------------------------------------------------------------------------------------
 
@@ -76,8 +76,3 @@ class CupyBackend(Backend):
         from cupyx.scipy.linalg import solve_triangular
 
         return solve_triangular(L, B, lower=True, trans=1 if transpose else 0, check_finite=False)
-
-    def _special_functions(self) -> dict[str, Callable[[Array], Array]]:
-        from cupyx.scipy import special as s
-
-        return {"log_ndtr": s.log_ndtr, "ndtr": s.ndtr, "erf": s.erf, "gammaln": s.gammaln}

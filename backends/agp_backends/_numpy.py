@@ -1,6 +1,6 @@
 """NumPy: closed-form gradients, LAPACK and special functions from SciPy."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat.numpy as xp
 import numpy as np
@@ -13,17 +13,26 @@ BLOCK = 64
 """Rows that a triangular solve eliminates at once."""
 
 
+def _polygamma(n: int, x: Array) -> Array:
+    return scipy.special.polygamma(n, x).astype(x.dtype)
+
+
 class NumpyBackend(Backend):
     name = "numpy"
     xp = xp
     array_types = (np.ndarray, np.generic)
     refused_types = (np.ma.MaskedArray, np.matrix)
+    special_module = "scipy.special"
+    special_functions: ClassVar = {"polygamma": _polygamma}  # SciPy's gives float64 whatever it takes
 
     def device_name(self, x: Array, /) -> str:
         return "cpu"
 
     def like(self, x: Array, /) -> dict[str, Any]:
         return {"dtype": x.dtype}
+
+    def widest_float(self, x: Array, /) -> Any:
+        return np.dtype(np.float64)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device not in (None, "cpu"):
@@ -54,7 +63,3 @@ class NumpyBackend(Backend):
             # X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T: C order is the transpose in the Fortran order of BLAS
             X[i] = trsm(1.0, L[i, i].T, rows.T, side=1, lower=0, trans_a=int(transpose)).T
         return X
-
-    def _special_functions(self):
-        s = scipy.special
-        return {"log_ndtr": s.log_ndtr, "ndtr": s.ndtr, "erf": s.erf, "gammaln": s.gammaln}

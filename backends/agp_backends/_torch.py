@@ -6,13 +6,66 @@ warning, and an eager step is right.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from agp.backend import Array, Backend
+from agp.backend import Array, Backend, ClosedForm
+from agp.errors import BackendError
+
+
+def _ndtr(x: Array) -> Array:
+    # torch.special.ndtr loses all digits in the left tail; erfc does not
+    return 0.5 * torch.special.erfc(-math.sqrt(0.5) * x)
+
+
+def _polygamma(n: int, x: Array) -> Array:
+    # torch's own loses seven digits at n = 1
+    if n == 0:
+        return torch.special.digamma(x)
+    return (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, x)
+
+
+class _ClosedForm(torch.autograd.Function):
+    """A value whose gradient is its own pullback; autograd records neither."""
+
+    @staticmethod
+    def forward(ctx: Any, f: ClosedForm, names: tuple[str, ...], *arrays: Array) -> Array:
+        ctx.names = names
+        value, ctx.pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
+        ctx.save_for_backward(*arrays)
+        return value.clone()  # the pullback may hold the value, and autograd makes the result hold the pullback
+
+    @staticmethod
+    def backward(ctx: Any, bar: Array) -> tuple[Array | None, ...]:  # type: ignore[override]
+        asked = tuple(name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:], strict=True) if needed)
+        with torch.no_grad():
+            bars = ctx.pullback(bar, asked)
+        out = [bars[name] if name in asked else None for name in ctx.names]
+        if torch.is_grad_enabled():  # the graph of the gradient is kept: for second derivatives, or in vain
+            out = [x if x is None else _Last.apply(x, bar, *ctx.saved_tensors) for x in out]
+        return None, None, *out
+
+
+class _Last(torch.autograd.Function):
+    """A gradient that depends on arrays, and has no derivative here."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Array, *arrays: Array) -> Array:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
+        msg = (
+            "a closed-form gradient of agp is differentiated again, but it has no second derivatives: leave "
+            'create_graph=True out, or differentiate agp.value_and_gradient(..., mode="autodiff") instead.'
+        )
+        raise BackendError(msg)
+
+
+_s = torch.special
 
 
 class TorchBackend(Backend):
@@ -20,6 +73,21 @@ class TorchBackend(Backend):
     xp = xp
     array_types = (torch.Tensor,)
     gradients = ("closed-form", "autodiff")
+    special_module = "torch.special"
+    special_functions: ClassVar = {
+        "ndtr": _ndtr,
+        "polygamma": _polygamma,
+        # what torch has under names of its own
+        "loggamma": _s.gammaln,
+        "j0": _s.bessel_j0,
+        "j1": _s.bessel_j1,
+        "y0": _s.bessel_y0,
+        "y1": _s.bessel_y1,
+        "k0": _s.modified_bessel_k0,
+        "k1": _s.modified_bessel_k1,
+        "k0e": _s.scaled_modified_bessel_k0,
+        "k1e": _s.scaled_modified_bessel_k1,
+    }
 
     def version(self) -> str:
         return torch.__version__
@@ -49,15 +117,17 @@ class TorchBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return torch.linalg.solve_triangular(L.mT if transpose else L, B, upper=transpose)
 
-    def _special_functions(self):
-        s = torch.special
-        return {"log_ndtr": s.log_ndtr, "ndtr": _ndtr, "erf": s.erf, "gammaln": s.gammaln}
-
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
             return checkpoint(f, *args, use_reentrant=False)
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
+
+    def asks_gradient(self, x: Array, /) -> bool:
+        return x.requires_grad and torch.is_grad_enabled()
+
+    def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
+        return _ClosedForm.apply(f, tuple(arrays), *arrays.values())
 
     def stop_gradient(self, x: Array, /) -> Array:
         return x.detach()
@@ -68,8 +138,3 @@ class TorchBackend(Backend):
             value = f(inputs)
             grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))
-
-
-def _ndtr(x: Array) -> Array:
-    # torch.special.ndtr loses all digits in the left tail; erfc does not
-    return 0.5 * torch.special.erfc(-math.sqrt(0.5) * x)

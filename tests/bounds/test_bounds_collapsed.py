@@ -12,7 +12,11 @@ from helpers import (
     assert_closed_form_is_slope,
     autograd,
     bound_stage,
+    inducing_inputs,
+    named,
     problem,
+    process,
+    sgpr,
 )
 
 from agp import SGPR, tree, value_and_gradient
@@ -22,7 +26,7 @@ from agp.bounds import collapsed_bound, collapsed_posterior, evidence_upper_boun
 def collapsed(kernel="rbf-ard", *, outputs=1, rows=12):
     """A random model on the host, far from any optimum, with its data."""
     start, X, y = problem(kernel, "whitened", outputs=outputs, rows=rows)
-    return SGPR(start.kernel, start.likelihood, start.Z, X, y, jitter=1e-3), X, y
+    return sgpr(process(start).kernel, start.likelihood, inducing_inputs(start), X, y, jitter=1e-3), X, y
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
@@ -35,7 +39,7 @@ def test_closed_form_is_autodiff(kernel, outputs, block, torch_place):
     here, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     closed_value, closed = value_and_gradient(here, X, y)
     auto_value, auto = value_and_gradient(here, X, y, mode="autodiff")
-    assert closed.keys() == auto.keys() == tree.leaves(model, "parameter").keys()
+    assert closed.keys() == auto.keys() == named(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(closed_value), torch_place.numpy(auto_value), rtol=1e-13)
     for name in closed:
         assert_close(torch_place.numpy(closed[name]), torch_place.numpy(auto[name]), EXACT, name)
@@ -45,21 +49,21 @@ def test_closed_form_is_autodiff(kernel, outputs, block, torch_place):
 @pytest.mark.parametrize("kernel", ["rbf", "matern32-ard", "sum-ard"])
 def test_inputs_too(kernel, outputs, block, torch_place):
     model, X, y = collapsed(kernel, outputs=outputs)
-    assert_closed_form_is_autograd(bound_stage(model, y), tree.leaves(model, "parameter") | {"X": X})
+    assert_closed_form_is_autograd(bound_stage(model, y), named(model, "parameter") | {"X": X})
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("kernel", ["rbf", "sum-ard"])
 def test_closed_form_is_slope(kernel, outputs, block):
     model, X, y = collapsed(kernel, outputs=outputs)
-    assert_closed_form_is_slope(bound_stage(model, y), tree.leaves(model, "parameter") | {"X": X})
+    assert_closed_form_is_slope(bound_stage(model, y), named(model, "parameter") | {"X": X})
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_coincident_points(kernel, torch_place):
     model, X, y = collapsed(kernel)
-    X[:5] = model.Z[:5]
-    leaves = tree.leaves(model, "parameter") | {"X": X}
+    X[:5] = inducing_inputs(model)[:5]
+    leaves = named(model, "parameter") | {"X": X}
     here = {k: torch_place.array(v) for k, v in leaves.items()}
     found = autograd(bound_stage(model, y), here, (torch_place.array(1.0),))
     assert all(np.isfinite(torch_place.numpy(g)).all() for g in found.values())
@@ -70,7 +74,7 @@ def test_data_have_no_gradient(backend):
     model, X, y = collapsed()
     bar, X_bar = backend.move(model).bound(backend.array(X), backend.array(y))[1](1.0)
     assert isinstance(bar, SGPR)
-    assert tree.leaves(bar).keys() == tree.leaves(model, "parameter").keys()
+    assert named(bar).keys() == named(model, "parameter").keys()
     assert X_bar.shape == X.shape
 
 
@@ -86,8 +90,8 @@ def test_blocks_change_rounding_only(rows, backend):
     np.testing.assert_allclose(backend.numpy(blocked), backend.numpy(whole), rtol=1e-13)
     ours, theirs = pull_blocked(0.7), pull_whole(0.7)
     assert ours[1] is None
-    for name, value in tree.leaves(theirs[0]).items():
-        assert_close(backend.numpy(tree.leaves(ours[0])[name]), backend.numpy(value), 1e-11, name)
+    for name, value in named(theirs[0]).items():
+        assert_close(backend.numpy(named(ours[0])[name]), backend.numpy(value), 1e-11, name)
 
 
 def test_blocks_change_neither_posterior_nor_upper_bound(backend):

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from helpers import as_arrays
+from helpers import as_arrays, gpr
 from hypothesis import strategies as st
 
-from agp import GPR, CaGP, backend_of, tree
+from agp import CaGP, backend_of, tree
 from agp.actions import BlockActions, DenseActions, FixedActions
 from agp.batch import Batch
 from agp.kernels import RBF, Matern32
@@ -73,7 +73,7 @@ class Problem:
         return np.tril(np.linalg.cholesky(np.linalg.inv(G)) @ bend)
 
     def exact(self):
-        return GPR(self.kernel, self.likelihood, self.X, self.y, self.mean_function)
+        return gpr(self.kernel, self.likelihood, self.X, self.y, self.mean_function)
 
     def bound(self, model, **options):
         return float(model.bound(self.X, self.y, **options)[0])

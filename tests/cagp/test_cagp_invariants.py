@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from cagp_cases import LOG_2PI, Problem, columns, elbo_by_formula, problems
-from helpers import assert_close
+from helpers import assert_close, gpr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_invariants import deterministic
 
-from agp import GPR, BlockActions, CaGP, DenseActions, FixedActions, tree, value_and_gradient
+from agp import BlockActions, CaGP, DenseActions, FixedActions, tree, value_and_gradient
 from agp.actions import ConjugateGradients, KernelColumns, KernelEigenvectors, UnitVectors
 from agp.kernels import Linear
 from agp.likelihoods import Gaussian
@@ -260,7 +260,7 @@ def test_kernel_columns_of_a_kernel_of_low_rank_give_the_exact_gp(p):
     blank = CaGP(*base, DenseActions(np.ones((p.rows, 1))), p.X, p.y, mean_function=p.mean_function)
     S = KernelColumns(Z=p.X[:2])(blank)
     model = CaGP(*base, S, p.X, p.y, mean_function=p.mean_function)
-    exact = GPR(*base, p.X, p.y, p.mean_function)
+    exact = gpr(*base, p.X, p.y, p.mean_function)
     assert_close(p.bound(model), float(exact.bound(p.X, p.y)[0]), 1e-8)
     Xs = grid(p)
     for ours, theirs in zip(model.predict(Xs), exact.predict(Xs), strict=True):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import JAX, NUMPY, TORCH, assert_close, toy_data
+from helpers import JAX, NUMPY, TORCH, assert_close, gpr, toy_data
 from test_conformance import Forbidden, no_solvers  # noqa: F401 - a fixture
 
 import agp
@@ -129,7 +129,7 @@ def test_lbfgs_trains_learned_actions(kind):
     result = agp.fit_lbfgs(model, X, y, max_iterations=60)
     bounds = [float(m.bound(X, y)[0]) for m in (model, slow, result.model)]
     assert bounds[0] < bounds[1] < bounds[2] + 1.0
-    exact = agp.GPR(result.model.kernel, result.model.likelihood, X, y)
+    exact = gpr(result.model.kernel, result.model.likelihood, X, y)
     assert bounds[2] <= float(exact.bound(X, y)[0])
 
 
@@ -358,7 +358,7 @@ def test_uncertainty_is_what_data_and_computation_leave_open(backend):
     Xs = X[:6, :] + 0.3
     combined, mathematical, computational = (backend.numpy(v) for v in model.uncertainty(Xs))
     assert combined.shape == mathematical.shape == computational.shape == (6, 2)
-    exact = agp.GPR(model.kernel, model.likelihood, X, y).predict(Xs).variance
+    exact = gpr(model.kernel, model.likelihood, X, y).predict(Xs).variance
     np.testing.assert_allclose(mathematical, backend.numpy(exact), rtol=1e-9)
     np.testing.assert_allclose(combined, backend.numpy(model.predict(Xs).variance), rtol=1e-12)
     np.testing.assert_allclose(combined, mathematical + computational, rtol=1e-9)
@@ -405,5 +405,5 @@ def test_coverage_under_the_prior_is_the_nominal_one():
     mean, variance = model.predict(Xs, observed=True)
     covered = np.mean(np.abs(draws[60:] - mean) <= 1.959964 * np.sqrt(variance))
     assert abs(covered - 0.95) < 0.01
-    exact = agp.GPR(*parts, X, draws[:60]).predict(Xs, observed=True)
+    exact = gpr(*parts, X, draws[:60]).predict(Xs, observed=True)
     assert np.mean(variance / exact.variance) > 2.0

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from cagp_cases import Problem
-from helpers import NUMPY, assert_close, toy_data
+from helpers import NUMPY, assert_close, gpr, toy_data
 
 import agp
 from agp import CaGP, FixedActions, tree
@@ -109,7 +109,7 @@ def test_conjugate_gradients_stop_at_the_end_of_the_krylov_space():
     model = dataclasses.replace(p.model(), X=X, y=y)
     actions = ConjugateGradients(10, tolerance=0.0)(model)
     assert actions.count == 3
-    exact = agp.GPR(p.kernel, p.likelihood, X, y)
+    exact = gpr(p.kernel, p.likelihood, X, y)
     trained = dataclasses.replace(model, actions=actions)
     np.testing.assert_allclose(trained.predict(p.X).mean, exact.predict(p.X).mean, atol=1e-10)
 

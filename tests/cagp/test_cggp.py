@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import EXACT, JAX, NUMPY, TORCH, assert_close, toy_data
+from helpers import EXACT, JAX, NUMPY, TORCH, assert_close, gpr, toy_data
 
 import agp
 from agp import CGGP, GPR, Matern32, RepairWarning, tree
@@ -144,7 +144,7 @@ def test_training_comes_near_the_exact_optimum():
     exact = GPR.from_data(X, y)
     best = agp.fit_lbfgs(exact, X, y)
     trained = agp.train(model, X, y, steps=80, updates=[Adam(0.1)]).model
-    reached = GPR(trained.kernel, trained.likelihood, X, y).bound(X, y)[0]
+    reached = gpr(trained.kernel, trained.likelihood, X, y).bound(X, y)[0]
     start = exact.bound(X, y)[0]
     assert reached > best.trace["bound"][-1] - 0.05 * (best.trace["bound"][-1] - start)
 

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import process
 
 import agp
 from agp.cli import _fit, main
@@ -121,16 +122,19 @@ def test_what_the_names_mean():
     assert isinstance(built("tsvgp"), TSVGP)
     assert tuple(STORAGES) == ("datum", "natural", "kernel", "white", "inverse-free")
     for storage in ("natural", "kernel", "white"):
-        assert built("tsvgp", storage=storage).posterior.tied == storage
+        assert process(built("tsvgp", storage=storage)).posterior.tied == storage
     free = built("tsvgp", storage="inverse-free")
-    assert isinstance(free.posterior, DualInverseFree)
+    assert isinstance(process(free).posterior, DualInverseFree)
     assert isinstance(built("solve-collapsed", num_orthogonal=3), SOLVEGPR)
-    solve, decoupled = built("solve", num_orthogonal=3).posterior, built("odvgp", num_orthogonal=3).posterior
+    solve, decoupled = (
+        process(built("solve", num_orthogonal=3)).posterior,
+        process(built("odvgp", num_orthogonal=3)).posterior,
+    )
     assert isinstance(solve, Orthogonal)
     assert [type(part) for part in solve.parts] == [Whitened, Whitened]
     assert [type(part) for part in decoupled.parts] == [Whitened, PriorSpread]
     assert solve.sizes == decoupled.sizes == (4, 3)
-    assert isinstance(built("solve-relaxed", num_orthogonal=3).posterior, RelaxedOrthogonal)
+    assert isinstance(process(built("solve-relaxed", num_orthogonal=3)).posterior, RelaxedOrthogonal)
 
     def updates(method, **given):
         return updates_of(method, built(method, **given), 10, rate=0.03, gradient="closed-form")
@@ -141,8 +145,8 @@ def test_what_the_names_mean():
     assert [type(update) for update in updates("tsvgp")] == [SiteStep, Adam]
     assert updates("tsvgp")[0].rate == natural.rate
     assert [type(update) for update in updates("tsvgp", storage="inverse-free")] == [SiteStep, Adam, InverseUpdate]
-    assert isinstance(built("qsvgp").posterior, Whitened)
-    assert not isinstance(built("qsvgp").posterior, Dual)
+    assert isinstance(process(built("qsvgp")).posterior, Whitened)
+    assert not isinstance(process(built("qsvgp")).posterior, Dual)
 
 
 @pytest.mark.parametrize(

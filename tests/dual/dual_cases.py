@@ -4,15 +4,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from helpers import KERNELS, as_arrays
+from helpers import KERNELS, as_arrays, inducing_covariance, inducing_inputs, named, process, with_leaves
 
-from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean
 from agp.models import SVGP, TSVGP, TVGP, SiteModel
-from agp.posteriors import Dual, DualInverseFree, Orthogonal, inducing_covariance
+from agp.posteriors import Dual, DualInverseFree, Orthogonal
 from agp.updates import SiteStep
 
 TIED = ("natural", "kernel", "white")
@@ -101,10 +100,13 @@ def q_of(model: Any, X: Any) -> tuple:
 
 def moved(model: Any, factor: float = 1.2) -> Any:
     """The model with other hyperparameters and inducing inputs, and the same sites."""
-    new = {"kernel.lengthscale": factor * model.kernel.lengthscale, "kernel.variance": model.kernel.variance / factor}
-    if hasattr(model, "Z"):
-        new["Z"] = model.Z + 0.1 * np.sin(model.Z)
-    return tree.with_leaves(model, new)
+    new = {
+        "kernel.lengthscale": factor * process(model).kernel.lengthscale,
+        "kernel.variance": process(model).kernel.variance / factor,
+    }
+    if "Z" in named(model):
+        new["Z"] = inducing_inputs(model) + 0.1 * np.sin(inducing_inputs(model))
+    return with_leaves(model, new)
 
 
 def bound_stage(model: Any, y: Any, scale: float = 1.0) -> Any:
@@ -113,13 +115,13 @@ def bound_stage(model: Any, y: Any, scale: float = 1.0) -> Any:
     def stage(leaves):
         B = backend_of(leaves["inputs"])
         device = B.device_name(leaves["inputs"])
-        others = {k: B.from_numpy(v, device=device) for k, v in tree.leaves(model).items() if k not in leaves}
-        here = tree.with_leaves(model, others | {k: v for k, v in leaves.items() if k != "inputs"})
+        others = {k: B.from_numpy(v, device=device) for k, v in named(model).items() if k not in leaves}
+        here = with_leaves(model, others | {k: v for k, v in leaves.items() if k != "inputs"})
         value, pull = here.objective(Batch(leaves["inputs"], B.from_numpy(y, device=device), scale))
 
         def pullback(bar):
             model_bar, X_bar = pull(bar)
-            return tree.leaves(model_bar) | {"inputs": X_bar}
+            return named(model_bar) | {"inputs": X_bar}
 
         return (value,), pullback
 
@@ -128,7 +130,7 @@ def bound_stage(model: Any, y: Any, scale: float = 1.0) -> Any:
 
 def inducing(model: Any) -> np.ndarray:
     """Kuu [M, M]."""
-    return np.asarray(inducing_covariance(model)[0])
+    return np.asarray(inducing_covariance(model))
 
 
 def is_per_datum(model: Any) -> bool:

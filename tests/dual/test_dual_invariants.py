@@ -3,14 +3,24 @@
 import numpy as np
 import pytest
 from dual_cases import JITTER, TIED, blank, converged, data, inducing, moved, stepped
+from helpers import (
+    gpr,
+    inducing_inputs,
+    marginals,
+    named,
+    process,
+    replaced,
+    sgpr,
+    solvegpr,
+    svgp,
+    value_and_gradient,
+    with_leaves,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agp import tree
 from agp.batch import Batch
-from agp.gradient import value_and_gradient
-from agp.models import GPR, SGPR, SOLVEGPR, SVGP
-from agp.posteriors import Dual, Marginal, Orthogonal, Whitened, marginals
+from agp.posteriors import Dual, Marginal, Orthogonal, Whitened
 from agp.training import train
 from agp.updates import Adam, NaturalGradient, SiteStep
 
@@ -32,16 +42,18 @@ def random_sites(model, rng):
 
 
 def covariances(model, X):
-    return inducing(model), model.kernel(model.Z, X)[0], model.kernel.diag(X)[0]
+    return inducing(model), process(model).kernel(inducing_inputs(model), X)[0], process(model).kernel.diag(X)[0]
 
 
 def sgpr_of(model, X, y):
-    return SGPR(model.kernel, model.likelihood, model.Z, X, y, JITTER, model.mean_function)
+    return sgpr(
+        process(model).kernel, model.likelihood, inducing_inputs(model), X, y, JITTER, process(model).mean_function
+    )
 
 
 def site_sums(model):
     """l [M, P] and L2 [P, M, M], sums of kernel columns, of a model with a site for each datum."""
-    Kuf = model.kernel(model.Z, model.X)[0]
+    Kuf = process(model).kernel(inducing_inputs(model), model.X)[0]
     return Kuf @ model.site_shift, (Kuf * model.site_precision.T[:, None, :]) @ Kuf.T
 
 
@@ -56,7 +68,7 @@ def test_one_full_step_gives_the_sites_of_gaussian_noise_and_the_collapsed_bound
         start = random_sites(blank(storage, X, y, "gaussian"), np.random.default_rng(seed))
         model = stepped(start, X, y, 1.0, 1)
         noise = float(model.likelihood.noise_variance)
-        expected = (y - model.mean_function(X)[0]) / noise
+        expected = (y - process(model).mean_function(X)[0]) / noise
         np.testing.assert_allclose(model.site_shift, expected, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(model.site_precision, 1.0 / noise, rtol=1e-10)
         other = start.with_gaussian_sites(y)
@@ -65,7 +77,7 @@ def test_one_full_step_gives_the_sites_of_gaussian_noise_and_the_collapsed_bound
             exact = (
                 sgpr_of(here, X, y)
                 if storage == "datum"
-                else GPR(here.kernel, here.likelihood, X, y, here.mean_function)
+                else gpr(process(here).kernel, here.likelihood, X, y, process(here).mean_function)
             )
             assert elbo(here, X, y) == pytest.approx(elbo(exact, X, y), rel=1e-10)
 
@@ -79,7 +91,7 @@ def test_the_bound_at_gaussian_sites_has_the_gradient_of_the_collapsed_bound_in_
     assert "likelihood.noise_variance" in found
     for name, x in expected.items():
         np.testing.assert_allclose(found[name], x, rtol=0.0, atol=1e-8 * (1.0 + np.abs(x).max()), err_msg=name)
-    stale = tree.with_leaves(model, {"likelihood.noise_variance": 2.0 * model.likelihood.noise_variance})
+    stale = with_leaves(model, {"likelihood.noise_variance": 2.0 * model.likelihood.noise_variance})
     assert elbo(stale, X, y) < elbo(sgpr_of(stale, X, y), X, y)
     assert elbo(stale.with_gaussian_sites(y), X, y) == pytest.approx(elbo(sgpr_of(stale, X, y), X, y), rel=1e-10)
 
@@ -106,8 +118,10 @@ def test_natural_sites_stay_optimal_under_another_variance(seed, factor):
     for tied in TIED:
         # the default jitter is relative, so that Kuu is rescaled as a whole
         model = stepped(blank(tied, X, y, "gaussian", jitter=None), X, y, 1.0, 1)
-        model = tree.with_leaves(model, {"kernel.variance": factor * model.kernel.variance})
-        exact = SGPR(model.kernel, model.likelihood, model.Z, X, y, None, model.mean_function)
+        model = with_leaves(model, {"kernel.variance": factor * process(model).kernel.variance})
+        exact = sgpr(
+            process(model).kernel, model.likelihood, inducing_inputs(model), X, y, None, process(model).mean_function
+        )
         gaps[tied] = elbo(exact, X, y) - elbo(model, X, y)
     assert gaps["natural"] == pytest.approx(0.0, abs=1e-7)
     if abs(factor - 1.0) > 0.1:
@@ -150,7 +164,7 @@ def direct(model, X):
 def unfactorised(model, X):
     """The form with a factor F of the natural sites, which needs no factorisation of Kuu."""
     Kuu, Kuf, kff = covariances(model, X)
-    features = np.linalg.solve(Kuu, model.kernel(model.Z, model.X)[0])
+    features = np.linalg.solve(Kuu, process(model).kernel(inducing_inputs(model), model.X)[0])
     lam1, lam2 = model.site_shift, model.site_precision
     mu, var, kl = np.empty((len(X), lam1.shape[1])), np.empty((len(X), lam1.shape[1])), 0.0
     for p in range(lam1.shape[1]):
@@ -176,7 +190,7 @@ def test_every_storage_is_the_textbook_posterior(formula, seed):
     X, y = data("bernoulli", seed=seed)
     model = random_sites(blank("datum", X, y), np.random.default_rng(seed))
     mu, var, kl = formula(model, X)
-    h = model.mean_function(X)[0]
+    h = process(model).mean_function(X)[0]
     for storage in ("datum", *TIED):
         here = as_tied(model, storage)
         prediction = here.predict(X)
@@ -192,7 +206,7 @@ def test_the_bound_is_the_partition_function_and_a_correction(seed):
     X, y = data("bernoulli", seed=seed)
     for storage in ("datum", "full"):
         model = random_sites(blank(storage, X, y), np.random.default_rng(seed))
-        h = model.mean_function(X)[0]
+        h = process(model).mean_function(X)[0]
         prediction, lam1, lam2 = model.predict(X), model.site_shift, model.site_precision
         mu, var = prediction.mean - h, prediction.variance
         if storage == "datum":
@@ -200,7 +214,7 @@ def test_the_bound_is_the_partition_function_and_a_correction(seed):
             K = Kuf.T @ np.linalg.solve(Kuu, Kuf)
             spread = var - (kff - np.diag(K))[:, None]  # the sites see f_n without its conditional residual
         else:
-            K, spread = model.kernel(X)[0], var
+            K, spread = process(model).kernel(X)[0], var
         log_z = 0.0
         for p in range(lam1.shape[1]):
             s = np.sqrt(lam2[:, p])
@@ -220,8 +234,10 @@ def test_no_sites_are_the_prior_and_sites_only_add_information(seed):
     for storage in ("datum", *TIED, "full", "inverse-free", "orthogonal"):
         model = blank(storage, X, y)
         prediction = model.predict(X)
-        np.testing.assert_allclose(prediction.mean, model.mean_function(X)[0] + np.zeros_like(y), atol=1e-12)
-        np.testing.assert_allclose(prediction.variance, model.kernel.diag(X)[0][:, None] + np.zeros_like(y), rtol=1e-9)
+        np.testing.assert_allclose(prediction.mean, process(model).mean_function(X)[0] + np.zeros_like(y), atol=1e-12)
+        np.testing.assert_allclose(
+            prediction.variance, process(model).kernel.diag(X)[0][:, None] + np.zeros_like(y), rtol=1e-9
+        )
         ell = model.likelihood.expected_log_density(*prediction, y)[0].sum()
         assert ell - elbo(model, X, y) == pytest.approx(0.0, abs=1e-9)
     model = random_sites(blank("datum", X, y), rng)
@@ -237,9 +253,8 @@ def test_no_sites_are_the_prior_and_sites_only_add_information(seed):
 
 def q_moments(model):
     """Mean and covariance of u under `Whitened`, `Marginal` or `Dual`."""
-    return (
-        model.posterior if isinstance(model.posterior, Dual) else Dual.from_posterior(model.posterior, inducing(model))
-    ).moments(inducing(model))
+    q = process(model).posterior
+    return (q if isinstance(q, Dual) else Dual.from_posterior(q, inducing(model))).moments(inducing(model))
 
 
 @pytest.mark.parametrize("tied", TIED)
@@ -249,8 +264,13 @@ def q_moments(model):
 def test_a_site_step_is_a_natural_gradient(kind, tied, seed, rate, likelihood):
     X, y = data(likelihood, seed=seed, rows=15)
     model = blank(tied, X, y, likelihood)
-    other = SVGP(
-        model.kernel, model.likelihood, kind.from_prior(inducing(model), 2), model.Z, JITTER, model.mean_function
+    other = svgp(
+        process(model).kernel,
+        model.likelihood,
+        kind.from_prior(inducing(model), 2),
+        inducing_inputs(model),
+        JITTER,
+        process(model).mean_function,
     )
     ours, theirs = SiteStep(rate), NaturalGradient(rate)
     state, their_state = ours.init(model), theirs.init(other)
@@ -272,11 +292,11 @@ def test_steps_on_disjoint_batches_average_to_the_full_step(storage, seed):
     update = SiteStep(0.3)
     whole = update(model, model.batch(X, y), update.init(model))[0]
     parts = [update(model, Batch(X[i : i + 4], y[i : i + 4], 3.0), update.init(model))[0] for i in (0, 4, 8)]
-    names = [name for name in tree.leaves(model, "auxiliary") if name.endswith(("shift", "precision"))]
+    names = [name for name in named(model, "auxiliary") if name.endswith(("shift", "precision"))]
     assert len(names) in (2, 4)
     for name in names:
-        mean = np.mean([tree.leaves(part)[name] for part in parts], axis=0)
-        expected = tree.leaves(whole)[name]
+        mean = np.mean([named(part)[name] for part in parts], axis=0)
+        expected = named(whole)[name]
         np.testing.assert_allclose(mean, expected, rtol=0.0, atol=1e-12 * (1.0 + np.abs(expected).max()))
 
 
@@ -294,7 +314,7 @@ def test_minibatches_of_rows_move_their_sites_alone(storage, seed):
     mu, var = reference.predict(X[rows])
     alpha, beta = reference.likelihood.site_gradients(mu, var, y[rows])
     shift, precision = np.zeros_like(y), np.zeros_like(y)
-    shift[rows] = 0.5 * (alpha + beta * (mu - reference.mean_function(X[rows])[0]))
+    shift[rows] = 0.5 * (alpha + beta * (mu - process(reference).mean_function(X[rows])[0]))
     precision[rows] = 0.5 * beta
     if storage == "datum":
         np.testing.assert_allclose(new.site_shift, shift, rtol=1e-12)
@@ -315,10 +335,9 @@ def test_settled_sites_are_one_fixed_point_in_every_storage(seed, likelihood):
     np.testing.assert_allclose(again.site_precision, reference.site_precision, rtol=0.0, atol=1e-8)
     held = reference.to_tied()
     Kuu = inducing(held)
-    parts = held.kernel, held.likelihood
-    rest = held.Z, held.jitter, held.mean_function
-    models |= {"whitened": SVGP(*parts, held.posterior.to_whitened(Kuu), *rest)}
-    models |= {"marginal": SVGP(*parts, held.posterior.to_marginal(Kuu), *rest)}
+    q = process(held).posterior
+    models |= {"whitened": replaced(held, posterior=q.to_whitened(Kuu))}
+    models |= {"marginal": replaced(held, posterior=q.to_marginal(Kuu))}
     value, gradient = value_and_gradient(reference, X, y)
     for name, model in models.items():
         found_value, found = value_and_gradient(model, X, y)
@@ -342,8 +361,7 @@ def test_no_storage_exceeds_the_optimum_of_the_new_hyperparameters(seed, factor)
 def test_white_sites_have_the_objective_of_whitened_svgp(seed):
     X, y = data("bernoulli", seed=seed)
     model = stepped(blank("white", X, y), X, y)
-    q = model.posterior.to_whitened(inducing(model))
-    other = SVGP(model.kernel, model.likelihood, q, model.Z, JITTER, model.mean_function)
+    other = replaced(model, posterior=process(model).posterior.to_whitened(inducing(model)))
     here, there = moved(model), moved(other)
     (value, found), (expected_value, expected) = (value_and_gradient(each, X, y) for each in (here, there))
     assert float(value) == pytest.approx(float(expected_value), rel=1e-11)
@@ -357,10 +375,17 @@ def test_white_sites_have_the_objective_of_whitened_svgp(seed):
 def solve_gp(seed):
     X, y = data("gaussian", seed=seed, rows=20)
     model = blank("orthogonal", X, y, "gaussian", inducing=7)
-    exact = SOLVEGPR(
-        model.kernel, model.likelihood, model.Z, X, y, (4, 3), jitter=JITTER, mean_function=model.mean_function
+    exact = solvegpr(
+        process(model).kernel,
+        model.likelihood,
+        inducing_inputs(model),
+        X,
+        y,
+        sizes=(4, 3),
+        jitter=JITTER,
+        mean_function=process(model).mean_function,
     )
-    assert model.posterior.sizes == (4, 3)
+    assert process(model).posterior.sizes == (4, 3)
     return model, elbo(exact, X, y), X, y
 
 
@@ -383,12 +408,13 @@ def test_the_groups_may_move_in_turn(seed):
     model, exact, X, y = solve_gp(seed)
     first, second = SiteStep(1.0, groups=(0,)), SiteStep(1.0, groups=(1,))
     batch = model.batch(X, y)
-    covariance = stepped(model, X, y, 1.0, 1).posterior
+    covariance = process(stepped(model, X, y, 1.0, 1)).posterior
     for _ in range(100):
         for update in (first, second):
             model = update(model, batch, update.init(model))[0]
     assert elbo(model, X, y) == pytest.approx(exact, rel=1e-10)
-    for one, other in zip(covariance.parts, model.posterior.parts, strict=True):  # covariances are exact after one step
+    # covariances are exact after one step
+    for one, other in zip(covariance.parts, process(model).posterior.parts, strict=True):
         np.testing.assert_allclose(one.precision, other.precision, rtol=0.0, atol=1e-9 * np.abs(other.precision).max())
 
 
@@ -403,7 +429,7 @@ def test_orthogonal_groups_take_white_sites_too():
     model = blank("orthogonal", X, y, "gaussian", inducing=7)
     K = inducing(model)
     parts = tuple(Dual.from_prior(K[:n, :n], 2, tied=t) for n, t in ((4, "white"), (3, "kernel")))
-    mixed = SVGP(model.kernel, model.likelihood, Orthogonal(parts, (4, 3)), model.Z, JITTER, model.mean_function)
+    mixed = replaced(model, posterior=Orthogonal(parts, (4, 3)))
     ours, theirs = (stepped(each, X, y, 0.5, 4) for each in (mixed, model))
     assert elbo(ours, X, y) == pytest.approx(elbo(theirs, X, y), rel=1e-10)
 
@@ -413,8 +439,8 @@ def test_orthogonal_groups_take_white_sites_too():
 
 def followed(model):
     """The model whose inverse factors fit its hyperparameters."""
-    posterior = model.posterior.followed(inducing(model))[0]
-    return tree.with_leaves(model, {f"posterior.{name}": x for name, x in tree.leaves(posterior).items()})
+    posterior = process(model).posterior.followed(inducing(model))[0]
+    return with_leaves(model, {f"posterior.{name}": x for name, x in named(posterior).items()})
 
 
 def inexact(model, size, seed=0):
@@ -422,11 +448,11 @@ def inexact(model, size, seed=0):
     rng = np.random.default_rng(seed)
     new = {}
     for name in ("prior_factor", "site_factor"):
-        L = tree.leaves(model.posterior)[name]
+        L = named(process(model).posterior)[name]
         G = np.tril(rng.normal(size=L.shape))
         G *= 0.5 * size / np.sqrt(np.sum(G * G, axis=(-2, -1), keepdims=True))
         new[f"posterior.{name}"] = np.tril(L @ (np.eye(L.shape[-1]) + G))
-    return tree.with_leaves(model, new)
+    return with_leaves(model, new)
 
 
 @deterministic
@@ -438,8 +464,8 @@ def test_steps_without_factorisations_are_those_with_them(seed, rate):
         batch = Batch(X[i : i + 4], y[i : i + 4], 3.0)
         ours, theirs = (update(model, batch, update.init(model))[0] for model in (ours, theirs))
     for name in ("posterior.shift", "posterior.precision"):
-        expected = tree.leaves(theirs)[name]
-        np.testing.assert_allclose(tree.leaves(ours)[name], expected, rtol=0.0, atol=1e-10 * np.abs(expected).max())
+        expected = named(theirs)[name]
+        np.testing.assert_allclose(named(ours)[name], expected, rtol=0.0, atol=1e-10 * np.abs(expected).max())
     assert elbo(ours, X, y) == pytest.approx(elbo(theirs, X, y), rel=1e-10)
     for x, z in zip(ours.predict(X), theirs.predict(X), strict=True):
         np.testing.assert_allclose(x, z, rtol=1e-9, atol=1e-10)
@@ -450,21 +476,21 @@ def test_steps_without_factorisations_are_those_with_them(seed, rate):
 def test_the_bound_without_factorisations_is_a_bound(seed, size):
     X, y = data("bernoulli", seed=seed)
     model = inexact(stepped(blank("inverse-free", X, y), X, y), size, seed)
-    factor = model.posterior.factorise(inducing(model))[0]
+    factor = process(model).posterior.factorise(inducing(model))[0]
     norms = [np.linalg.norm(factor.E0), *np.linalg.norm(factor.E, axis=(-2, -1))]
     if max(norms) >= 1.0:
         return
     # this q(u), explicitly
     Kuu, Kuf, kff = covariances(model, X)
     (mu, var, bound_of_kl), _ = marginals(model, X)
-    L0, eye, kl = model.posterior.prior_factor, np.eye(len(Kuu)), 0.0
+    L0, eye, kl = process(model).posterior.prior_factor, np.eye(len(Kuu)), 0.0
     P0 = L0 @ (eye + factor.E0) @ L0.T
     for p in range(2):
-        L = model.posterior.site_factor[p]
+        L = process(model).posterior.site_factor[p]
         P = L @ (eye + factor.E[p]) @ L.T
-        m, S = Kuu @ P @ model.posterior.shift[:, p], Kuu - Kuu @ (P0 - P) @ Kuu
+        m, S = Kuu @ P @ process(model).posterior.shift[:, p], Kuu - Kuu @ (P0 - P) @ Kuu
         E = np.linalg.solve(Kuu, Kuf)
-        np.testing.assert_allclose(mu[:, p] - model.mean_function(X)[0][:, p], E.T @ m, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(mu[:, p] - process(model).mean_function(X)[0][:, p], E.T @ m, rtol=1e-8, atol=1e-9)
         np.testing.assert_allclose(var[:, p], kff - np.sum(Kuf * E, 0) + np.sum(E * (S @ E), 0), rtol=1e-7, atol=1e-9)
         dets = np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(S)[1]
         kl += 0.5 * (np.trace(np.linalg.solve(Kuu, S)) + m @ np.linalg.solve(Kuu, m) - len(Kuu) + dets)

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from dual_cases import LIKELIHOODS, STORAGES, TIED, blank, case, data, inducing, moved, stepped
-from helpers import JAX, NUMPY, assert_close
+from helpers import JAX, NUMPY, assert_close, named, process, replaced, svgp
 
 import agp
 from agp import tree
@@ -22,8 +22,8 @@ from agp.updates import Adam, InverseUpdate, NaturalGradient, Repeat, SiteStep
 
 
 def assert_same_leaves(place, model, expected, tolerance=1e-8):
-    found = tree.leaves(model)
-    for name, x in tree.leaves(expected).items():
+    found = named(model)
+    for name, x in named(expected).items():
         assert_close(place.numpy(found[name]), x, tolerance, name)
 
 
@@ -134,7 +134,7 @@ def test_negative_curvature_is_taken_while_q_stays_proper(storage):
 
 
 def _with(likelihood, storage, X, y):
-    from agp.models._start import placed
+    from agp.leaves import placed
 
     return dataclasses.replace(blank(storage, X, y, "gaussian"), likelihood=placed(likelihood, X))
 
@@ -170,7 +170,7 @@ def test_what_no_halving_helps_is_clipped(storage):
     model, _, info = update(model, model.batch(X, y), update.init(model))
     assert float(info["clipped"]) > 0.0
     assert float(info["halvings"]) == 0.0
-    for name, x in tree.leaves(model, "auxiliary").items():
+    for name, x in named(model, "auxiliary").items():
         if name.endswith("precision"):
             np.testing.assert_array_equal(x, 0.0)
     assert np.isfinite(float(model.bound(X, y)[0]))
@@ -182,7 +182,7 @@ def test_numbers_that_are_not_finite_are_not_hidden():
     broken = y.copy()
     broken[0, 0] = np.nan
     model, _, _ = update(model, Batch(X, broken), update.init(model))
-    assert not np.isfinite(model.posterior.shift).all()
+    assert not np.isfinite(process(model).posterior.shift).all()
 
 
 # -- conversions ------------------------------------------------------------------------------------------------------
@@ -196,20 +196,20 @@ def test_conversions_keep_q(tied, backend):
     X, y = backend.array(X), backend.array(y)
     expected = backend.numpy(model.bound(X, y)[0])
     Kuu = backend.array(inducing(host))
-    mean, covariance = here.posterior.moments(Kuu)
+    mean, covariance = process(here).posterior.moments(Kuu)
     others = [
-        here.posterior,
-        here.posterior.converted("white", Kuu).converted("kernel", Kuu).converted("natural", Kuu),
+        process(here).posterior,
+        process(here).posterior.converted("white", Kuu).converted("kernel", Kuu).converted("natural", Kuu),
         Dual.from_moments(mean, covariance, Kuu, tied=tied),
-        Dual.from_posterior(here.posterior.to_whitened(Kuu), Kuu, tied=tied),
-        Dual.from_posterior(here.posterior.to_marginal(Kuu), Kuu, tied=tied),
-        here.posterior.to_whitened(Kuu),
-        here.posterior.to_marginal(Kuu),
+        Dual.from_posterior(process(here).posterior.to_whitened(Kuu), Kuu, tied=tied),
+        Dual.from_posterior(process(here).posterior.to_marginal(Kuu), Kuu, tied=tied),
+        process(here).posterior.to_whitened(Kuu),
+        process(here).posterior.to_marginal(Kuu),
     ]
     assert isinstance(others[-2], Whitened)
     assert isinstance(others[-1], Marginal)
     for posterior in others:
-        found = dataclasses.replace(here, posterior=posterior).bound(X, y)[0]
+        found = replaced(here, posterior=posterior).bound(X, y)[0]
         assert_close(backend.numpy(found), expected, 1e-9)
     assert_close(backend.numpy(model.to_svgp().bound(X, y)[0]), expected, 1e-9)
 
@@ -252,11 +252,11 @@ def test_variational_em_learns(tmp_path):
     updates = [Repeat(SiteStep(0.8), 4), Repeat(Adam(0.05), 5)]
     result = train(start, X, y, steps=10, updates=updates)
     assert float(result.model.bound(X, y)[0]) > float(stepped(start, X, y, 0.8, 8).bound(X, y)[0]) + 0.5
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     train(start, X, y, steps=4, updates=updates, checkpoint=path)
     resumed = train(start, X, y, steps=10, updates=updates, checkpoint=path)
-    for name, x in tree.leaves(result.model).items():
-        np.testing.assert_array_equal(tree.leaves(resumed.model)[name], x, err_msg=name)
+    for name, x in named(result.model).items():
+        np.testing.assert_array_equal(named(resumed.model)[name], x, err_msg=name)
 
 
 def test_repeating_is_one_after_another(backend):
@@ -284,7 +284,7 @@ def test_the_recipe_moves_sites(backend):
         kinds = [type(update) for update in recipe(model, 10)]
         assert kinds == [SiteStep, Adam]
         trained = train(model, X, y, steps=3, batch_size=10).model
-        assert any(np.abs(backend.numpy(x)).max() > 0.0 for x in tree.leaves(trained, "auxiliary").values())
+        assert any(np.abs(backend.numpy(x)).max() > 0.0 for x in named(trained, "auxiliary").values())
     free = SVGP.from_data(X, y, posterior=DualInverseFree, likelihood=agp.Bernoulli(), num_inducing=5)
     assert [type(update) for update in recipe(free, 10)] == [SiteStep, Adam, InverseUpdate]
     assert not any(isinstance(u, SiteStep) for u in recipe(SVGP.from_data(X, y, num_inducing=3), 10))
@@ -356,7 +356,8 @@ def test_a_likelihood_without_derivatives_is_refused(storage):
     model, update = _with(Opaque(0.1), storage, X, y), SiteStep(0.5)
     with pytest.raises(TypeError, match="Opaque gives no derivative .* with respect to the variance.*site_gradients"):
         update(model, model.batch(X, y), update.init(model))
-    other = SVGP(model.kernel, model.likelihood, Whitened.from_prior(np.eye(3), 2), X[:3], None, model.mean_function)
+    prior, q = process(model), Whitened.from_prior(np.eye(3), 2)
+    other = svgp(prior.kernel, model.likelihood, q, X[:3], None, prior.mean_function)
     natural = NaturalGradient(0.5)
     with pytest.raises(TypeError, match="Opaque gives no derivative"):
         natural(other, other.batch(X, y), natural.init(other))

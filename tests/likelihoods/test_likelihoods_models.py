@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import NUMPY, TORCH, assert_close
+from helpers import NUMPY, TORCH, assert_close, named, process, with_leaves
 from likelihood_cases import KINDS
 
 from agp import tree
@@ -51,11 +51,11 @@ def start(name, place=NUMPY, posterior=Relaxed, dtype="float64"):
 
 def away(model, X, y):
     """The model with another q(u) than the prior, where gradients of the kernel may vanish."""
-    mean = model.posterior.mean
+    mean = process(model).posterior.mean
     B = backend_of(mean)
     rng = np.random.default_rng(8)
     moved = mean + B.from_numpy(rng.normal(size=tuple(mean.shape)), device=B.device_name(mean))
-    return tree.with_leaves(model, {"posterior.mean": moved}), X, y
+    return with_leaves(model, {"posterior.mean": moved}), X, y
 
 
 def trained(name, place, posterior=Relaxed, steps=12, batch_size=15, dtype="float64"):
@@ -94,7 +94,9 @@ def test_known_noise_stays_with_its_row():
     order = np.random.default_rng(0).permutation(len(X))
     np.testing.assert_allclose(model.bound(X[order], y[order])[0], model.bound(X, y)[0], rtol=1e-12)
     without = np.delete(np.arange(len(X)), 7)
-    slopes = [np.asarray(m.bound(X[i], y[i])[1]()[0].posterior.mean) for m, i in ((model, order), (model, without))]
+    slopes = [
+        np.asarray(process(m.bound(X[i], y[i])[1]()[0]).posterior.mean) for m, i in ((model, order), (model, without))
+    ]
     assert_close(slopes[0], slopes[1], 1e-6)
 
 
@@ -113,8 +115,8 @@ def test_blocks_are_the_whole(name, with_draws, backend):
     assert rows_within(memory, model._floats_per_row, X) == 7
     blocks, pull_blocks = model.objective(batch, memory=memory)
     assert_close(backend.numpy(blocks), backend.numpy(whole), 1e-12)
-    expected = tree.leaves(pull_whole(1.0)[0])
-    for key, found in tree.leaves(pull_blocks(1.0)[0]).items():
+    expected = named(pull_whole(1.0)[0])
+    for key, found in named(pull_blocks(1.0)[0]).items():
         assert_close(backend.numpy(found), backend.numpy(expected[key]), 1e-9, key)
 
 
@@ -151,8 +153,8 @@ def test_training_leaves_the_same_trace_everywhere(name, posterior, backend):
     result, _, _ = trained(name, backend, posterior)
     expected, _, _ = trained(name, NUMPY, posterior)
     np.testing.assert_allclose(result.trace["bound"], expected.trace["bound"], rtol=1e-9)
-    for key, value in tree.leaves(expected.model).items():
-        assert_close(to_numpy(tree.leaves(result.model)[key]), value, 1e-7, key)
+    for key, value in named(expected.model).items():
+        assert_close(to_numpy(named(result.model)[key]), value, 1e-7, key)
 
 
 @pytest.mark.parametrize("name", ["robustmax", "softmax"])
@@ -201,8 +203,8 @@ def test_parameters_start_at_the_scales_of_the_data():
     np.testing.assert_allclose(model.likelihood.scale, np.sqrt(0.1 * y.var()))
     model = SVGP.from_data(X, y, likelihood=StudentT(0.3), num_inducing=5)
     assert model.likelihood.scale == 0.3
-    assert "likelihood.common.noise_variance" in tree.leaves(start("known-and-common-noise")[0])
-    assert not [name for name in tree.leaves(start("known-noise")[0]) if name.startswith("likelihood")]
+    assert "likelihood.common.noise_variance" in named(start("known-and-common-noise")[0])
+    assert not [name for name in named(start("known-noise")[0]) if name.startswith("likelihood")]
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

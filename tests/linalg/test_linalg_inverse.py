@@ -121,6 +121,16 @@ def test_max_steps_and_patience_are_obeyed(backend):
     assert float(inverse_factor(A, tolerance=0.0, max_steps=200, patience=2).steps) < 60.0
 
 
+@pytest.mark.parametrize("patience", [1, 3, 5])
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_nothing_to_improve_lasts_as_long_as_the_patience(rate, patience, backend):
+    # at the inverse, without rounding; a shorter step counts by its length
+    eye = backend.array(np.eye(4))
+    found = inverse_factor(eye, eye, tolerance=0.0, step=constant_step(rate), patience=patience)
+    assert float(found.steps) == patience / rate
+    np.testing.assert_array_equal(backend.numpy(found.factor), np.eye(4))
+
+
 def _adversarial(size, largest, seed):
     """A start B0 with the given largest eigenvalue, pushed where truncation to the triangle lets it grow."""
     rng = np.random.default_rng([seed, size])

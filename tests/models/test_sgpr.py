@@ -1,29 +1,14 @@
 """SGPR: construction, the order of the bounds, conversion to W-SVGP, predictions, training."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import assert_close, toy_data
+from helpers import assert_close, gpr, inducing_inputs, named, process, replaced, toy_data, value_and_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agp import (
-    GPR,
-    RBF,
-    SGPR,
-    SVGP,
-    Bernoulli,
-    Gaussian,
-    Matern32,
-    Whitened,
-    to_backend,
-    to_numpy,
-    train,
-    tree,
-    value_and_gradient,
-)
+from agp import GPR, RBF, SGPR, SVGP, Bernoulli, Gaussian, Matern32, Whitened, to_backend, to_numpy, train
 
 deterministic = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 
@@ -33,7 +18,7 @@ def build(X, y, Z, *, kernel=None, noise=0.1, jitter=1e-6):
 
 
 def exact(model):
-    return GPR(model.kernel, model.likelihood, model.X, model.y)
+    return gpr(model.kernel, model.likelihood, model.X, model.y)
 
 
 def value(bound):
@@ -49,14 +34,14 @@ def test_it_starts_where_svgp_starts(backend):
     start = SVGP.from_data(X, y, posterior=Whitened, num_inducing=7, seed=4)
     assert not model.stochastic
     assert model.outputs == 2
-    assert list(tree.leaves(model, "parameter")) == [
+    assert list(named(model, "parameter")) == [
         "kernel.variance",
         "kernel.lengthscale",
         "likelihood.noise_variance",
         "Z",
     ]
-    for name, leaf in tree.leaves(model, "parameter").items():
-        np.testing.assert_array_equal(backend.numpy(leaf), backend.numpy(tree.leaves(start)[name]))
+    for name, leaf in named(model, "parameter").items():
+        np.testing.assert_array_equal(backend.numpy(leaf), backend.numpy(named(start)[name]))
 
 
 def test_it_holds_a_copy_of_the_data():
@@ -111,10 +96,10 @@ def test_training_raises_the_bound_and_resumes(tmp_path, backend):
     model = SGPR.from_data(X, y, num_inducing=6)
     whole = train(model, X, y, steps=20)
     assert whole.trace["bound"][-1] > whole.trace["bound"][0] + 1.0
-    train(model, X, y, steps=20, checkpoint=tmp_path / "whole.npz", callbacks=[lambda seen: seen.step == 7])
-    resumed = train(model, X, y, steps=20, checkpoint=tmp_path / "whole.npz")
-    for name, leaf in tree.leaves(whole.model).items():
-        assert_close(backend.numpy(tree.leaves(resumed.model)[name]), backend.numpy(leaf), 1e-9, name)
+    train(model, X, y, steps=20, checkpoint=tmp_path / "whole.safetensors", callbacks=[lambda seen: seen.step == 7])
+    resumed = train(model, X, y, steps=20, checkpoint=tmp_path / "whole.safetensors")
+    for name, leaf in named(whole.model).items():
+        assert_close(backend.numpy(named(resumed.model)[name]), backend.numpy(leaf), 1e-9, name)
 
 
 # -- the order of the bounds ------------------------------------------------------------------------------------------
@@ -158,7 +143,8 @@ def test_the_evidence_lies_between_the_bounds(options):
 @given(problems)
 def test_one_more_inducing_point_never_hurts(options):
     model = random_model(**options)
-    more = replace(model, Z=np.concatenate([model.Z, np.random.default_rng(9).normal(size=(1, model.Z.shape[1]))]))
+    Z = inducing_inputs(model)
+    more = replaced(model, Z=np.concatenate([Z, np.random.default_rng(9).normal(size=(1, Z.shape[1]))]))
     bound = value(model.bound(model.X, model.y))
     # jitter acts as noise on u, so that a point next to another one helps a little less than it could
     assert value(more.bound(model.X, model.y)) >= bound - slack(bound)
@@ -168,8 +154,8 @@ def test_one_more_inducing_point_never_hurts(options):
 @given(problems)
 def test_the_textbook_bound(options):
     model = random_model(**options)
-    Kuu = model.kernel(model.Z)[0] + 1e-6 * np.eye(model.Z.shape[0])
-    Kuf, kff = model.kernel(model.Z, model.X)[0], model.kernel.diag(model.X)[0]
+    Kuu = model.kernel(inducing_inputs(model))[0] + 1e-6 * np.eye(inducing_inputs(model).shape[0])
+    Kuf, kff = model.kernel(inducing_inputs(model), model.X)[0], model.kernel.diag(model.X)[0]
     Qff, noise = Kuf.T @ np.linalg.solve(Kuu, Kuf), float(model.likelihood.noise_variance)
     K, y = Qff + noise * np.eye(len(Qff)), model.y
     fit = np.sum(y * np.linalg.solve(K, y)) + y.shape[1] * np.linalg.slogdet(K)[1] + y.size * math.log(2.0 * math.pi)
@@ -182,9 +168,9 @@ def test_the_textbook_bound(options):
 def test_the_converted_model_has_the_same_bound(options):
     model = random_model(**options)
     sparse = model.to_svgp()
-    assert isinstance(sparse.posterior, Whitened)
-    assert sparse.posterior.scale.shape == (model.outputs, *(2 * model.Z.shape[:1]))
-    np.testing.assert_array_equal(sparse.posterior.scale, np.tril(sparse.posterior.scale))
+    assert isinstance(process(sparse).posterior, Whitened)
+    assert process(sparse).posterior.scale.shape == (model.outputs, *(2 * inducing_inputs(model).shape[:1]))
+    np.testing.assert_array_equal(process(sparse).posterior.scale, np.tril(process(sparse).posterior.scale))
     bound = value(model.bound(model.X, model.y))
     assert value(sparse.bound(model.X, model.y)) == pytest.approx(bound, rel=1e-8, abs=1e-8)
 
@@ -215,7 +201,7 @@ def test_hyperparameters_have_the_gradient_of_the_converted_model(options):
 @given(problems)
 def test_inducing_points_at_the_data_give_the_evidence(options):
     model = random_model(**options | {"kernel": Matern32}, jitter=1e-10)
-    model = replace(model, Z=model.X)
+    model = replaced(model, Z=model.X)
     evidence = value(exact(model).bound(model.X, model.y))
     assert value(model.bound(model.X, model.y)) == pytest.approx(evidence, rel=1e-5, abs=1e-5)
     assert float(model.upper_bound(model.X, model.y)) == pytest.approx(evidence, rel=1e-5, abs=1e-5)
@@ -226,7 +212,7 @@ def test_inducing_points_at_the_data_give_the_evidence(options):
 def test_the_order_of_inducing_points_and_rows_does_not_matter(options):
     model = random_model(**options)
     X, y = model.X[::-1].copy(), model.y[::-1].copy()
-    other = replace(model, Z=model.Z[::-1].copy(), X=X, y=y)
+    other = replaced(model, Z=inducing_inputs(model)[::-1].copy(), X=X, y=y)
     assert value(other.bound(X, y)) == pytest.approx(value(model.bound(model.X, model.y)), rel=1e-8, abs=1e-8)
     upper = float(model.upper_bound(model.X, model.y))
     assert float(other.upper_bound(X, y)) == pytest.approx(upper, rel=1e-8, abs=1e-8)
@@ -238,7 +224,7 @@ def test_units_of_the_targets_shift_both_bounds(options, a):
     model = random_model(**options)
     kernel = type(model.kernel)(a * a * model.kernel.variance, model.kernel.lengthscale)
     likelihood = Gaussian(a * a * model.likelihood.noise_variance)
-    scaled = replace(model, kernel=kernel, likelihood=likelihood, y=a * model.y, jitter=a * a * 1e-6)
+    scaled = replaced(model, kernel=kernel, likelihood=likelihood, y=a * model.y, jitter=a * a * 1e-6)
     shift = -model.y.size * math.log(a)
     for ours, theirs in (
         (value(scaled.bound(scaled.X, scaled.y)), value(model.bound(model.X, model.y))),
@@ -304,7 +290,7 @@ def test_chunks_change_nothing():
 def test_the_converted_model_lives_where_the_data_live(backend):
     X, y = (backend.array(x, "float32") for x in toy_data(40, 2))
     sparse = SGPR.from_data(X, y, num_inducing=9).to_svgp()
-    for leaf in tree.leaves(sparse).values():
+    for leaf in named(sparse).values():
         backend.check(leaf, "float32")
 
 
@@ -315,8 +301,8 @@ def test_it_moves_between_libraries(backend):
     for ours, theirs in zip(moved.predict(backend.array(Xs)), model.predict(Xs), strict=True):
         assert_close(backend.numpy(ours), theirs, 1e-9)
     back = to_backend(moved, "numpy")
-    for name, leaf in tree.leaves(back).items():
-        np.testing.assert_array_equal(to_numpy(leaf), tree.leaves(model)[name])
+    for name, leaf in named(back).items():
+        np.testing.assert_array_equal(to_numpy(leaf), named(model)[name])
 
 
 # -- the exact GP -----------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """What must not go wrong in silence: lost leaves, stale factors, graphs that grow, arrays that do not fit."""
 
-import dataclasses
 import functools
 import pickle
 import warnings
 
 import numpy as np
 import pytest
+from helpers import named, process, replaced, with_leaves
 
 import agp
 from agp import GPR, RBF, SVGP, Bernoulli, Matern32, Relaxed, RepairWarning, Whitened, train, tree
@@ -30,20 +30,20 @@ def sparse(X, y):
 def test_a_part_without_a_gradient_does_not_hide_the_others():
     kernel = RBF(1.0, 1.0) + Matern32(1.0, 1.0)
     bar = tree.cotangent(kernel, parts=(tree.cotangent(kernel.parts[0], variance=np.asarray(2.0)), None))
-    placed = tree.with_leaves(kernel, {name: np.asarray(x) for name, x in tree.leaves(kernel).items()})
+    placed = with_leaves(kernel, {name: np.asarray(x) for name, x in named(kernel).items()})
     gradient = tree.pull_raw(placed, bar)
     assert gradient["kernel.parts.0.variance".removeprefix("kernel.")] > 1.0
     assert gradient["parts.1.variance"] == 0.0
-    assert list(tree.leaves(tree.with_leaves(bar, {}))) == ["parts.0.variance"]
-    assert list(tree.leaves(tree.add(bar, bar))) == ["parts.0.variance"]
+    assert list(named(with_leaves(bar, {}))) == ["parts.0.variance"]
+    assert list(named(tree.add(bar, bar))) == ["parts.0.variance"]
 
 
 def test_models_in_a_list_are_refused():
     X, y = data()
     model = SVGP.from_data(X, y, num_inducing=5)
-    lost = dataclasses.replace(model, kernel=Sum([model.kernel, model.kernel]))
+    lost = replaced(model, kernel=Sum([process(model).kernel, process(model).kernel]))
     with pytest.raises(TypeError, match="models stand in a list, where their leaves would be lost; use a tuple"):
-        tree.leaves(lost)
+        named(lost)
 
 
 def test_a_subclass_that_is_not_decorated_is_refused():
@@ -57,7 +57,7 @@ def test_a_subclass_that_is_not_decorated_is_refused():
 
 def test_a_leaf_without_a_value_is_named():
     X, y = data()
-    model = dataclasses.replace(SVGP.from_data(X, y, num_inducing=5), kernel=RBF() + RBF(1.0))
+    model = replaced(SVGP.from_data(X, y, num_inducing=5), kernel=RBF() + RBF(1.0))
     with pytest.raises(ValueError, match=r"kernel\.parts\.0\.variance, .*kernel\.parts\.1\.lengthscale has no value"):
         train(model, X, y, steps=1)
 
@@ -68,11 +68,11 @@ def test_a_leaf_without_a_value_is_named():
 def test_predictions_bring_a_stale_factor_up_to_date_and_say_so():
     X, y = data()
     model = train(SVGP.from_data(X, y, num_inducing=10), X, y, steps=200).model
-    moved = tree.with_leaves(model, {"kernel.lengthscale": 0.3 * model.kernel.lengthscale})
+    moved = with_leaves(model, {"kernel.lengthscale": 0.3 * process(model).kernel.lengthscale})
     with pytest.warns(RepairWarning, match="the inverse factor did not fit the parameters"):
         mean, variance = moved.predict(X)
     assert np.abs(mean).max() < 10 * np.abs(y).max()
-    assert variance.max() < 2 * float(model.kernel.variance)
+    assert variance.max() < 2 * float(process(model).kernel.variance)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(X)
@@ -141,7 +141,7 @@ def test_the_users_arrays_stay_the_users():
 def test_settings_of_the_posterior_can_be_chosen():
     X, y = data()
     plain = functools.partial(Relaxed.from_prior, preconditioned=False)
-    assert not SVGP.from_data(X, y, posterior=plain, num_inducing=5).posterior.preconditioned
+    assert not process(SVGP.from_data(X, y, posterior=plain, num_inducing=5)).posterior.preconditioned
 
 
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
@@ -181,10 +181,10 @@ def test_no_graph_hangs_on_a_trained_model(mode):
     X, y = (tree.to_backend(x, "torch").requires_grad_() for x in data())
     length = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     model = SVGP.from_data(X, y, kernel=RBF(lengthscale=length), Z=X[:5])
-    assert not any(x.requires_grad for x in tree.leaves(model).values())
-    moved = tree.with_leaves(model, {"kernel.lengthscale": length})
+    assert not any(x.requires_grad for x in named(model).values())
+    moved = with_leaves(model, {"kernel.lengthscale": length})
     trained = train(moved, X, y, steps=3, updates=[Adam(gradient=mode)]).model
-    assert not any(x.requires_grad for x in tree.leaves(trained).values())
+    assert not any(x.requires_grad for x in named(trained).values())
 
 
 def test_autodiff_works_in_inference_mode():

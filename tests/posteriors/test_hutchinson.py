@@ -16,8 +16,12 @@ from helpers import (
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
     bound_stage,
+    named,
     posterior_of,
     problem,
+    process,
+    replaced,
+    with_leaves,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,13 +49,13 @@ def all_signs(M):
 
 def probed(model, noise):
     """The model in the form that it takes for a step with these probes."""
-    posterior, rest = model.posterior.drawn({"probes": noise, "eps": None})
+    posterior, rest = process(model).posterior.drawn({"probes": noise, "eps": None})
     assert rest == {"eps": None}
-    return dataclasses.replace(model, posterior=posterior)
+    return replaced(model, posterior=posterior)
 
 
 def leaves_of(model, X):
-    return tree.leaves(model, "parameter") | {"X": X}
+    return named(model, "parameter") | {"X": X}
 
 
 def bound_and_gradient(model, X, y, **options):
@@ -139,7 +143,7 @@ def random_relaxed(seed, M, distance):
     q = posterior_of("relaxed", Kuu, 2, rng)
     exact = np.linalg.cholesky(np.linalg.inv(Kuu + np.diag(q.site)))
     bend = np.tril(rng.uniform(-1.0, 1.0, size=(M, M)))
-    return tree.with_leaves(q, {"inverse_factor": exact @ (np.eye(M) + distance * bend)}), Kuu
+    return with_leaves(q, {"inverse_factor": exact @ (np.eye(M) + distance * bend)}), Kuu
 
 
 def kl_and_bars(q, Kuu):
@@ -147,7 +151,7 @@ def kl_and_bars(q, Kuu):
     kl, pull = q.kl_divergence(factor)
     own, factor_bar = pull(1.0)
     through, Kuu_bar = pull_factor(factor_bar)
-    return kl, tree.leaves(tree.add(own, through)) | {"Kuu": Kuu_bar}
+    return kl, named(tree.add(own, through)) | {"Kuu": Kuu_bar}
 
 
 random_problems = given(
@@ -261,7 +265,7 @@ def test_a_number_of_probes_that_is_none_is_refused(probes):
 
 
 def with_setting(model, probes):
-    return dataclasses.replace(model, posterior=dataclasses.replace(model.posterior, probes=probes))
+    return replaced(model, posterior=dataclasses.replace(process(model).posterior, probes=probes))
 
 
 def test_without_draws_the_bound_is_exact():
@@ -277,8 +281,11 @@ def three_classes(probes):
     X = rng.normal(size=(30, 2))
     y = rng.integers(0, 3, size=(30, 1)) * 1.0
     model = SVGP.from_data(X, y, likelihood=Softmax(3, samples=4), num_inducing=8)
-    mean = {"posterior.mean": rng.normal(size=(8, 3)), "posterior.inverse_factor": 0.9 * model.posterior.inverse_factor}
-    return with_setting(tree.with_leaves(model, mean), probes), X, y
+    mean = {
+        "posterior.mean": rng.normal(size=(8, 3)),
+        "posterior.inverse_factor": 0.9 * process(model).posterior.inverse_factor,
+    }
+    return with_setting(with_leaves(model, mean), probes), X, y
 
 
 @pytest.mark.parametrize("backend", EAGER, ids=lambda place: place.name)
@@ -292,8 +299,8 @@ def test_blocks_share_the_probes_and_split_the_noise_of_the_likelihood(backend):
     model = backend.move(host)
     (whole, pull_whole), (blocked, pull_blocked) = model.objective(batch), model.objective(batch, memory=0.1)
     assert_close(backend.numpy(blocked), backend.numpy(whole), 1e-12)
-    bars = tree.leaves(pull_blocked(1.0)[0])
-    for name, expected in tree.leaves(pull_whole(1.0)[0]).items():
+    bars = named(pull_blocked(1.0)[0])
+    for name, expected in named(pull_whole(1.0)[0]).items():
         assert_close(backend.numpy(bars[name]), backend.numpy(expected), 1e-10, name)
 
 
@@ -309,11 +316,11 @@ def test_compiled_evaluations_agree(memory):
     @jax.jit
     def evaluated(model, batch):
         value, pullback = model.objective(batch, memory=memory)
-        return value, tree.leaves(pullback(1.0)[0])
+        return value, named(pullback(1.0)[0])
 
     found, bars = evaluated(model, batch)
     assert_close(JAX.numpy(found), value, 1e-10)
-    for name, expected in tree.leaves(pullback(1.0)[0]).items():
+    for name, expected in named(pullback(1.0)[0]).items():
         assert_close(JAX.numpy(bars[name]), expected, 1e-9, name)
 
 
@@ -328,7 +335,7 @@ def test_training_with_probes():
         options = {"steps": 60, "updates": [Adam(2e-2), InverseUpdate()], "batch_size": 20}
         run = train(with_setting(host, probes), X, y, **options)
         assert run.trace["bound"] == train(with_setting(host, probes), X, y, **options).trace["bound"]
-        assert type(run.model.posterior) is Relaxed
+        assert type(process(run.model).posterior) is Relaxed
         gains.append(float(run.model.bound(X, y)[0]) - start)
         traces.append(run.trace["bound"])
     assert traces[0] != traces[1]

@@ -9,15 +9,18 @@ from helpers import (
     assert_close,
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
+    marginals,
+    named,
     posterior_of,
     problem,
+    with_leaves,
 )
 
 from agp import tree
 from agp.backend import backend_of
 from agp.kernels import Matern32
 from agp.linalg import cholesky_pullback, inverse_factor, symmetric_from_lower
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened, marginals
+from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 
 
 def covariances(inducing, rows=9, seed=0):
@@ -30,15 +33,15 @@ def covariances(inducing, rows=9, seed=0):
 
 def posterior_stage(posterior):
     """(mu, var, KL) as a function of the parameters of q(u) and of covariances; Kuu counts as symmetric."""
-    constants = tree.leaves(posterior, "auxiliary")
+    constants = named(posterior, "auxiliary")
 
     def stage(leaves):
         B = backend_of(leaves["Kuu"])
-        own = {name: leaves[name] for name in tree.leaves(posterior, "parameter")}
+        own = {name: leaves[name] for name in named(posterior, "parameter")}
         if "scale" in own:
             own["scale"] = B.xp.tril(own["scale"])
         here = {k: B.from_numpy(v) for k, v in constants.items()}
-        q = tree.with_leaves(posterior, own | here)
+        q = with_leaves(posterior, own | here)
         factor, pull_factor = q.factorise(0.5 * (leaves["Kuu"] + leaves["Kuu"].mT))
         (mu, var), pull_project = q.project(factor, leaves["Kuf"], leaves["kff"])
         kl, pull_kl = q.kl_divergence(factor)
@@ -48,7 +51,7 @@ def posterior_stage(posterior):
             prior_bar, prior_factor_bar = pull_kl(kl_bar)
             own_bar, Kuu_bar = pull_factor(tree.add(factor_bar, prior_factor_bar))
             total = tree.add(tree.add(posterior_bar, prior_bar), own_bar)
-            return tree.leaves(total) | {"Kuu": 0.5 * (Kuu_bar + Kuu_bar.mT), "Kuf": Kuf_bar, "kff": kff_bar}
+            return named(total) | {"Kuu": 0.5 * (Kuu_bar + Kuu_bar.mT), "Kuf": Kuf_bar, "kff": kff_bar}
 
         return (mu, var, kl), pullback
 
@@ -58,7 +61,7 @@ def posterior_stage(posterior):
 def _case(kind, inducing, outputs):
     K = covariances(inducing)
     posterior = posterior_of(kind, K["Kuu"], outputs, np.random.default_rng([3, inducing, outputs]))
-    return posterior_stage(posterior), tree.leaves(posterior, "parameter") | K
+    return posterior_stage(posterior), named(posterior, "parameter") | K
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -79,15 +82,15 @@ def process_stage(model):
 
     def stage(leaves):
         B = backend_of(leaves["X"])
-        constants = {k: B.from_numpy(v) for k, v in tree.leaves(model, "auxiliary").items()}
+        constants = {k: B.from_numpy(v) for k, v in named(model, "auxiliary").items()}
         own = {k: v for k, v in leaves.items() if k != "X"}
         if "posterior.scale" in own:
             own["posterior.scale"] = B.xp.tril(own["posterior.scale"])
-        outputs, pull = marginals(tree.with_leaves(model, own | constants), leaves["X"])
+        outputs, pull = marginals(with_leaves(model, own | constants), leaves["X"])
 
         def pullback(*bars):
             model_bar, X_bar = pull(*bars)
-            return tree.leaves(model_bar) | {"X": X_bar}
+            return named(model_bar) | {"X": X_bar}
 
         return outputs, pullback
 
@@ -96,7 +99,7 @@ def process_stage(model):
 
 def _process(kernel, kind, outputs):
     model, X, _ = problem(kernel, kind, outputs=outputs)
-    own = {k: v for k, v in tree.leaves(model, "parameter").items() if not k.startswith("likelihood")}
+    own = {k: v for k, v in named(model, "parameter").items() if not k.startswith("likelihood")}
     return process_stage(model), own | {"X": X}
 
 
@@ -193,7 +196,7 @@ def test_relaxed_kl_is_tight_at_the_inverse(kind, backend, block):
     K = covariances(7)
     posterior = posterior_of(kind, K["Kuu"], 2, np.random.default_rng(1))
     exact = np.linalg.cholesky(np.linalg.inv(K["Kuu"] + np.diag(posterior.site)))
-    q = tree.with_leaves(posterior, {"inverse_factor": exact})
+    q = with_leaves(posterior, {"inverse_factor": exact})
     mean, covs, _, _ = _dense_moments(q, K)
     q = backend.move(q)
     kl = q.kl_divergence(q.factorise(backend.array(K["Kuu"]))[0])[0]

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from helpers import LIKELIHOODS, as_arrays
+from helpers import LIKELIHOODS, as_arrays, solvegp, solvegpr
 from hypothesis import strategies as st
 
-from agp import SOLVEGP, SOLVEGPR, backend_of
+from agp import backend_of
 from agp.kernels import RBF, Matern32
 from agp.likelihoods import Gaussian
 from agp.linalg import add_jitter
@@ -57,7 +57,7 @@ class Groups:
         return self.rng.normal(size=(size, self.outputs)), scale
 
     def model(self, posterior, likelihood=None):
-        return SOLVEGP(self.kernel, likelihood or self.likelihood, posterior, self.union, self.jitter)
+        return solvegp(self.kernel, likelihood or self.likelihood, posterior, self.union, self.jitter)
 
     def orthogonal(self, first: Any = Whitened, second: Any = Whitened):
         (m, C), (n, E) = self.state(self.first), self.state(self.second)
@@ -87,7 +87,9 @@ class Groups:
     def collapsed(self, second=None, tight=False, sizes=None, Z=None):
         Z = self.union if Z is None else Z
         sizes = self.sizes if sizes is None else sizes
-        return SOLVEGPR(self.kernel, self.likelihood, Z, self.X, self.y, sizes, second, tight, self.jitter)  # type: ignore[arg-type]
+        return solvegpr(
+            self.kernel, self.likelihood, Z, self.X, self.y, sizes=sizes, second=second, tight=tight, jitter=self.jitter
+        )
 
 
 def case(kind, likelihood="gaussian", **settings):

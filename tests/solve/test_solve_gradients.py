@@ -2,21 +2,15 @@
 
 import numpy as np
 import pytest
-from helpers import (
-    EXACT,
-    assert_close,
-    assert_closed_form_is_autograd,
-    assert_closed_form_is_slope,
-    bound_stage,
-)
+from helpers import EXACT, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope, bound_stage, named
 from solve_cases import COLLAPSED, KINDS, STOCHASTIC, case, lower
 
 from agp import tree, value_and_gradient
-from agp.bounds import blocked_elbo, collapsed_bound, elbo, free_collapsed_bound
+from agp.bounds import collapsed_bound, elbo, free_collapsed_bound
 
 
 def _leaves(model, X):
-    return tree.leaves(model, "parameter") | {"X": X}
+    return named(model, "parameter") | {"X": X}
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -37,7 +31,7 @@ def test_closed_form_is_autodiff_in_raw_leaves(kind, torch_place):
     model, X, y = case(kind, outputs=2)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     (value, closed), (auto_value, auto) = (value_and_gradient(model, X, y, mode=m) for m in ("closed-form", "autodiff"))
-    assert closed.keys() == auto.keys() == tree.leaves(model, "parameter").keys()
+    assert closed.keys() == auto.keys() == named(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(value), torch_place.numpy(auto_value), rtol=1e-13)
     for name in closed:
         assert_close(torch_place.numpy(closed[name]), torch_place.numpy(auto[name]), EXACT, name)
@@ -78,7 +72,7 @@ def test_only_parameters_have_a_gradient(kind):
     model, X, y = case(kind)
     bar, X_bar = model.bound(X, y)[1](1.0)
     assert isinstance(bar, type(model))
-    assert tree.leaves(bar).keys() == tree.leaves(model, "parameter").keys()
+    assert named(bar).keys() == named(model, "parameter").keys()
     assert X_bar.shape == X.shape
 
 
@@ -87,12 +81,12 @@ def test_blocked_bound_is_the_bound(kind, torch_place):
     host, X_host, y_host = case(kind, "bernoulli", outputs=2)
     for place in (None, torch_place):
         model, X, y = (x if place is None else place.move(x) for x in (host, X_host, y_host))
-        (whole, pull_whole), (blocked, pull_blocked) = elbo(model, X, y), blocked_elbo(model, X, y, block_rows=5)
+        (whole, pull_whole), (blocked, pull_blocked) = elbo(model, X, y), elbo(model, X, y, block_rows=5)
         np.testing.assert_allclose(float(blocked), float(whole), rtol=1e-12)
         ours, theirs = pull_blocked(0.7), pull_whole(0.7)
         assert ours[1] is None
-        for name, value in tree.leaves(theirs[0]).items():
-            assert_close(np.asarray(tree.leaves(ours[0])[name]), np.asarray(value), 1e-11, name)
+        for name, value in named(theirs[0]).items():
+            assert_close(np.asarray(named(ours[0])[name]), np.asarray(value), 1e-11, name)
 
 
 @pytest.mark.parametrize("kind", STOCHASTIC)
@@ -102,7 +96,7 @@ def test_blocked_bound_by_automatic_differentiation(kind, torch_place):
     model, X, y = case(kind)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     raw = {k: v.requires_grad_() for k, v in tree.unconstrain(model).items()}
-    found = torch.autograd.grad(blocked_elbo(tree.constrain(model, raw), X, y, block_rows=5)[0], list(raw.values()))
+    found = torch.autograd.grad(elbo(tree.constrain(model, raw), X, y, block_rows=5)[0], list(raw.values()))
     expected = value_and_gradient(model, X, y)[1]
     for name, gradient in zip(raw, found, strict=True):
         assert_close(torch_place.numpy(gradient), torch_place.numpy(expected[name]), EXACT, name)
@@ -115,7 +109,7 @@ def test_blocks_change_only_the_rounding_of_collapsed_bounds(kind):
     whole, pull_whole = bound(model, X, y, sizes=model.sizes)
     blocked, pull_blocked = bound(model, X, y, sizes=model.sizes, block_rows=5)
     np.testing.assert_allclose(blocked, whole, rtol=1e-13)
-    ours, theirs = tree.leaves(pull_blocked(0.7)[0]), tree.leaves(pull_whole(0.7)[0])
+    ours, theirs = named(pull_blocked(0.7)[0]), named(pull_whole(0.7)[0])
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         assert_close(ours[name], value, 1e-11, name)

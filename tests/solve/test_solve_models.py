@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import assert_close, toy_data
+from helpers import assert_close, inducing_inputs, named, process, toy_data, with_leaves
 
-from agp import SGPR, SOLVEGP, SOLVEGPR, SVGP, to_backend, train, tree, value_and_gradient
+from agp import SGPR, SOLVEGP, SOLVEGPR, SVGP, to_backend, train, value_and_gradient
 from agp.posteriors import Marginal, PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened
 from agp.training import recipe
 
@@ -39,12 +39,12 @@ def test_an_empty_second_group_is_svgp(posterior, empty, backend):
     ordinary = {"Z": groups["Z"]} if "Z" in groups else {"num_inducing": 6}
     expected = SVGP.from_data(X, y, posterior=posterior, **ordinary)
     model, expected = (train(m, X, y, steps=4, batch_size=10).model for m in (model, expected))
-    assert backend.numpy(model.Z).shape == (6, 2)
+    assert backend.numpy(inducing_inputs(model)).shape == (6, 2)
     for mine, theirs in [
         (model.bound(X, y)[0], expected.bound(X, y)[0]),
         *zip(model.predict(X), expected.predict(X), strict=True),
-        (model.posterior.parts[0].mean, expected.posterior.mean),
-        (model.posterior.parts[0].scale, expected.posterior.scale),
+        (process(model).posterior.parts[0].mean, process(expected).posterior.mean),
+        (process(model).posterior.parts[0].scale, process(expected).posterior.scale),
     ]:
         assert_close(backend.numpy(mine), backend.numpy(theirs), 1e-9)
 
@@ -96,7 +96,7 @@ def test_groups_that_share_inputs_train(form, all_of_them, dtype):
     model = SOLVEGP.from_data(X, y, **shared(X, all_of_them), **FORMS[form])
     before = float(model.bound(X, y)[0])
     result = train(model, X, y, steps=6, batch_size=15, updates=recipe(model, 6, rate=0.05))
-    values = [*result.model.predict(X), result.model.predict_covariance(X[:4, :]), *tree.leaves(result.model).values()]
+    values = [*result.model.predict(X), result.model.predict_covariance(X[:4, :]), *named(result.model).values()]
     for x in values:
         assert np.isfinite(x).all()
     assert not result.repairs
@@ -169,7 +169,7 @@ def test_groups_in_another_library_are_one_clear_error():
 def test_a_function_may_start_q():
     start = partial(RelaxedUnion.from_prior, preconditioned=False)
     model = SOLVEGP.from_data(X, Y, posterior=start, num_inducing=5, num_orthogonal=2)
-    assert (model.posterior.sizes, model.posterior.preconditioned) == ((5, 2), False)
+    assert (process(model).posterior.sizes, process(model).posterior.preconditioned) == ((5, 2), False)
     assert [len(group) for group in model.groups] == [5, 2]
 
 
@@ -189,8 +189,8 @@ def test_rates_are_in_the_unit_of_the_leaf(form):
     deviation = 7.0
     model = SOLVEGP.from_data(X, deviation * Y / Y.std(), num_inducing=5, **FORMS[form])
     (adam,) = [update for update in recipe(model, 10, rate=0.02) if hasattr(update, "groups")]
-    assert float(model.kernel.variance) == pytest.approx(deviation**2)
-    assert adam.groups.keys() - {"Z"} == POWERS[form].keys() <= tree.leaves(model, "parameter").keys()
+    assert float(process(model).kernel.variance) == pytest.approx(deviation**2)
+    assert adam.groups.keys() - {"Z"} == POWERS[form].keys() <= named(model, "parameter").keys()
     for name, power in POWERS[form].items():
         assert adam.groups[name].rate == pytest.approx(0.02 * deviation**power)
 
@@ -215,6 +215,6 @@ def test_every_form_comes_close_to_the_collapsed_bound(form):
     model = SOLVEGP.from_data(X, Y, **options)
     fitted = train(model, X, Y, steps=400, updates=recipe(model, 400, rate=0.05)).model
     collapsed = SOLVEGPR.from_data(X, Y, num_inducing=6, num_orthogonal=4)
-    leaves = tree.leaves(collapsed)
-    best = tree.with_leaves(collapsed, {name: x for name, x in tree.leaves(fitted).items() if name in leaves})
+    leaves = named(collapsed)
+    best = with_leaves(collapsed, {name: x for name, x in named(fitted).items() if name in leaves})
     assert float(fitted.bound(X, Y)[0]) > float(best.bound(X, Y)[0]) - 0.2 * len(X)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import assert_close, toy_data
+from helpers import assert_close, inducing_inputs, named, process, sgpr, toy_data
 
 from agp import (
     GPR,
@@ -24,7 +24,6 @@ from agp import (
     fit_lbfgs,
     get_backend,
     train,
-    tree,
     value_and_gradient,
 )
 from agp.training import LBFGSResult, Result
@@ -85,8 +84,8 @@ def test_the_same_iterates_on_every_backend(method, gradient, backend):
     here = backend.array(X), backend.array(y)
     found = fit_lbfgs(backend.move(model), *here, max_iterations=6, gradient=gradient)
     np.testing.assert_allclose(found.trace["bound"], expected.trace["bound"], rtol=1e-7)
-    for name, leaf in tree.leaves(expected.model).items():
-        assert_close(backend.numpy(tree.leaves(found.model)[name]), leaf, 1e-5, name)
+    for name, leaf in named(expected.model).items():
+        assert_close(backend.numpy(named(found.model)[name]), leaf, 1e-5, name)
 
 
 def test_float32_stays_float32(backend):
@@ -94,7 +93,7 @@ def test_float32_stays_float32(backend):
     model = SGPR.from_data(X, y, num_inducing=6)
     result = fit_lbfgs(model, X, y, max_iterations=20)
     assert result.trace["bound"][-1] > float(model.bound(X, y)[0]) + 5.0
-    for leaf in tree.leaves(result.model).values():
+    for leaf in named(result.model).values():
         backend.check(leaf, "float32")
 
 
@@ -104,7 +103,7 @@ def test_full_batch_svgp_reaches_sgpr():
     model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=6)
     hyper = ("kernel.*", "likelihood.*", "Z")
     result = fit_lbfgs(model, X, y, frozen=hyper, tolerance=1e-9, max_iterations=3000)
-    collapsed = SGPR(model.kernel, model.likelihood, model.Z, X, y)
+    collapsed = sgpr(process(model).kernel, model.likelihood, inducing_inputs(model), X, y)
     assert float(result.model.bound(X, y)[0]) == pytest.approx(float(collapsed.bound(X, y)[0]), rel=1e-7)
 
 
@@ -122,16 +121,16 @@ def test_no_iterations_give_the_model_back():
     assert result.steps == 0
     assert not result.converged
     assert result.message == "no iterations were asked for"
-    for name, leaf in tree.leaves(model).items():
-        np.testing.assert_allclose(tree.leaves(result.model)[name], leaf, rtol=1e-14)
+    for name, leaf in named(model).items():
+        np.testing.assert_allclose(named(result.model)[name], leaf, rtol=1e-14)
 
 
 def test_the_model_that_was_given_is_not_changed():
     X, y = toy_data(20)
     model = GPR.from_data(X, y)
-    before = {name: np.array(leaf) for name, leaf in tree.leaves(model).items()}
+    before = {name: np.array(leaf) for name, leaf in named(model).items()}
     fit_lbfgs(model, X, y, max_iterations=5, restarts=1)
-    for name, leaf in tree.leaves(model).items():
+    for name, leaf in named(model).items():
         np.testing.assert_array_equal(leaf, before[name])
 
 
@@ -182,16 +181,16 @@ def test_frozen_leaves_stay_as_they_are(frozen):
     X, y = toy_data(20)
     model = SGPR.from_data(X, y, num_inducing=5)
     result = fit_lbfgs(model, X, y, frozen=frozen, max_iterations=10, restarts=2)
-    before, after = tree.leaves(model), tree.leaves(result.model)
+    before, after = named(model), named(result.model)
     held = {"kernel.variance", "kernel.lengthscale"} if frozen == "kernel.*" else {"Z", "likelihood.noise_variance"}
-    for name in tree.leaves(model, "parameter"):
+    for name in named(model, "parameter"):
         assert np.array_equal(before[name], after[name]) == (name in held)
 
 
 def test_the_triangle_of_a_scale_stays_one():
     X, y = toy_data(20)
     model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=5)
-    scale = fit_lbfgs(model, X, y, max_iterations=10).model.posterior.scale
+    scale = process(fit_lbfgs(model, X, y, max_iterations=10).model).posterior.scale
     np.testing.assert_array_equal(scale, np.tril(scale))
     assert np.max(np.abs(np.tril(scale, -1))) > 1e-3
 
@@ -251,7 +250,7 @@ def test_an_interruption_before_anything_gives_the_start(monkeypatch):
     with pytest.raises(Interrupted) as caught:
         fit_lbfgs(model, X, y)
     assert caught.value.result.steps == 0
-    assert caught.value.result.model.kernel.variance == model.kernel.variance
+    assert process(caught.value.result.model).kernel.variance == process(model).kernel.variance
 
 
 def test_a_progress_bar(capsys):

@@ -1,11 +1,12 @@
 """Checkpoints: a run that was killed gives the numbers of one that was not; other files are refused."""
 
-import json
+import io as streams
+import pickle
 import re
-import zipfile
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from agp import GPR, SVGP, Gaussian, Interrupted, Relaxed, Whitened, io, to_backend, to_numpy, train
 from agp.kernels import Matern32
@@ -68,7 +69,7 @@ def test_a_killed_run_resumes_to_the_same_bits(killed_at, posterior, dtype, tmp_
     model = sparse(X, y, posterior)
     options = {"steps": 25, "batch_size": 8, "seed": 4}
     expected = train(model, X, y, **options)
-    options |= {"checkpoint": tmp_path / "run.npz", "checkpoint_every": 5}
+    options |= {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 5}
     with pytest.raises(Killed):
         train(model, X, y, **options, callbacks=[kill_at(killed_at)])
     assert_same(train(model, X, y, **options), expected)
@@ -81,7 +82,7 @@ def test_other_libraries_resume_to_the_same_bits(library, tmp_path):
     model = sparse(X, y)
     options = {"steps": 12, "batch_size": 8}
     expected = train(model, X, y, **options)
-    options |= {"checkpoint": tmp_path / "run.npz", "checkpoint_every": 4}
+    options |= {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 4}
     with pytest.raises(Killed):
         train(model, X, y, **options, callbacks=[kill_at(6)])
     assert_same(train(model, X, y, **options), expected)
@@ -91,7 +92,7 @@ def test_other_libraries_resume_to_the_same_bits(library, tmp_path):
 def test_a_stopped_run_goes_on_from_where_it_stopped(stop, tmp_path):
     X, y = data()
     model = sparse(X, y)
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     expected = train(model, X, y, steps=20, batch_size=8)
     if stop == "callback":
         assert train(model, X, y, steps=20, batch_size=8, checkpoint=path, callbacks=[stop_at(13)]).steps
@@ -108,14 +109,14 @@ def test_the_exact_gp_resumes_too(tmp_path):
     X, y = data()
     model = GPR.from_data(X, y)
     expected = train(model, X, y, steps=9)
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     train(model, X, y, steps=9, checkpoint=path, callbacks=[stop_at(4)])
     assert_same(train(model, X, y, steps=9, checkpoint=path), expected)
 
 
 def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
     X, y = data()
-    model, path, seen = sparse(X, y), tmp_path / "run.npz", []
+    model, path, seen = sparse(X, y), tmp_path / "run.safetensors", []
     expected = train(model, X, y, steps=10, checkpoint=path)
     again = train(model, X, y, steps=10, checkpoint=path, callbacks=[lambda p: seen.append(p)])
     assert seen == []
@@ -125,7 +126,7 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
 
 def test_frozen_leaves_resume(tmp_path):
     X, y = data()
-    model, path = sparse(X, y), tmp_path / "run.npz"
+    model, path = sparse(X, y), tmp_path / "run.safetensors"
     updates = [Adam(frozen=("*",)), InverseUpdate()]
     train(model, X, y, steps=3, updates=updates, checkpoint=path)
     assert train(model, X, y, steps=6, updates=updates, checkpoint=path).steps == 6
@@ -144,7 +145,7 @@ class Stateless:
 @pytest.mark.parametrize("updates", [[Stateless()], [Adam(), Stateless()]], ids=["alone", "after-adam"])
 def test_updates_without_a_state_resume(updates, tmp_path):
     X, y = data()
-    model, path = sparse(X, y, Whitened), tmp_path / "run.npz"
+    model, path = sparse(X, y, Whitened), tmp_path / "run.safetensors"
     train(model, X, y, steps=3, updates=updates, checkpoint=path)
     assert train(model, X, y, steps=6, updates=updates, checkpoint=path).steps == 6
 
@@ -152,7 +153,7 @@ def test_updates_without_a_state_resume(updates, tmp_path):
 @pytest.mark.parametrize("seed", [np.int64(3), 3.0], ids=["numpy", "float"])
 def test_seeds_of_every_kind_resume(seed, tmp_path):
     X, y = data()
-    model, path = sparse(X, y), tmp_path / "run.npz"
+    model, path = sparse(X, y), tmp_path / "run.safetensors"
     expected = train(model, X, y, steps=6, batch_size=8, seed=seed)
     train(model, X, y, steps=6, batch_size=8, seed=seed, checkpoint=path, callbacks=[stop_at(3)])
     assert_same(train(model, X, y, steps=6, batch_size=8, seed=seed, checkpoint=path), expected)
@@ -160,7 +161,7 @@ def test_seeds_of_every_kind_resume(seed, tmp_path):
 
 def test_time_accumulates_over_resumptions(tmp_path):
     X, y = data()
-    model, path = sparse(X, y), tmp_path / "run.npz"
+    model, path = sparse(X, y), tmp_path / "run.safetensors"
     first = train(model, X, y, steps=10, checkpoint=path, callbacks=[stop_at(5)])
     assert train(model, X, y, steps=10, checkpoint=path).seconds > first.seconds > 0
 
@@ -172,7 +173,7 @@ def test_time_accumulates_over_resumptions(tmp_path):
 def written(tmp_path):
     """The checkpoint of a run of six steps, stopped after three."""
     X, y = data()
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=path, callbacks=[stop_at(3)])
     return path
 
@@ -180,8 +181,8 @@ def written(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 1}, r"run\.npz was written by a run with seed=0; this one has seed=1"),
-        ({"batch_size": 10}, r"run\.npz was written by a run with batch_size=8; this one has batch_size=10"),
+        ({"seed": 1}, r"run\.safetensors was written by a run with seed=0; this one has seed=1"),
+        ({"batch_size": 10}, r"run\.safetensors was written by a run with batch_size=8; this one has batch_size=10"),
     ],
     ids=["seed", "batch_size"],
 )
@@ -199,13 +200,13 @@ def test_a_run_with_another_recipe_is_refused(written):
 
 def test_a_checkpoint_of_other_data_is_refused(written):
     X, y = data()
-    with pytest.raises(ValueError, match=r"run\.npz was written by a run with .*data"):
+    with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with .*data"):
         train(sparse(X, y), X, y + 1.0, steps=6, batch_size=8, checkpoint=written)
 
 
 def test_chosen_updates_may_go_on_for_longer(tmp_path):
     X, y = data()
-    model, path, updates = sparse(X, y), tmp_path / "run.npz", [Adam(), InverseUpdate()]
+    model, path, updates = sparse(X, y), tmp_path / "run.safetensors", [Adam(), InverseUpdate()]
     train(model, X, y, steps=4, updates=updates, checkpoint=path)
     expected = train(model, X, y, steps=9, updates=updates)
     assert_same(train(model, X, y, steps=9, updates=updates, checkpoint=path), expected)
@@ -219,13 +220,13 @@ def test_a_checkpoint_with_other_leaves_is_refused(written):
 
 def test_a_checkpoint_with_leaves_of_other_shapes_is_refused(written):
     X, y = data()
-    with pytest.raises(ValueError, match=r"run\.npz"):
+    with pytest.raises(ValueError, match=r"run\.safetensors"):
         train(sparse(X, y, num_inducing=7), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
 def test_a_checkpoint_of_another_precision_is_refused(written):
     X, y = data(dtype="float32")
-    with pytest.raises((TypeError, ValueError), match=r"run\.npz"):
+    with pytest.raises((TypeError, ValueError), match=r"run\.safetensors"):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
@@ -233,14 +234,14 @@ def test_a_checkpoint_of_another_precision_is_refused(written):
 def test_a_checkpoint_of_other_updates_is_refused(written, count):
     X, y = data()
     updates = [Adam(), InverseUpdate(), InverseUpdate()][:count]
-    with pytest.raises(ValueError, match=r"run\.npz"):
+    with pytest.raises(ValueError, match=r"run\.safetensors"):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written, updates=updates)
 
 
 def test_a_checkpoint_of_other_frozen_leaves_is_refused(written):
     X, y = data()
     updates = [Adam(frozen=("Z",)), InverseUpdate()]
-    with pytest.raises(ValueError, match=r"run\.npz"):
+    with pytest.raises(ValueError, match=r"run\.safetensors"):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written, updates=updates)
 
 
@@ -254,7 +255,7 @@ def broken_files(path):
     yield "text", b"not a checkpoint"
 
 
-@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "flipped", "foreign", "directory", "no-json", "pickle"])
+@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "flipped", "npz", "directory", "pickle"])
 def test_files_that_are_no_checkpoints_are_refused(written, kind):
     X, y = data()
     for name, content in list(broken_files(written)):
@@ -265,51 +266,38 @@ def test_files_that_are_no_checkpoints_are_refused(written, kind):
         middle = len(whole) // 2
         whole[middle : middle + 64] = bytes(64)
         written.write_bytes(bytes(whole))
-    if kind == "foreign":
-        np.savez(written, a=np.ones(3))
+    if kind == "npz":
+        stream = streams.BytesIO()
+        np.savez(stream, a=np.ones(3))
+        written.write_bytes(stream.getvalue())
     if kind == "directory":
         written.unlink()
         written.mkdir()
-    if kind == "no-json":
-        np.savez(written, meta=np.asarray("{"))
     if kind == "pickle":
-        np.savez(written, meta=np.asarray([{"a": 1}], dtype=object))
-    with pytest.raises(ValueError, match=r"run\.npz is not a checkpoint of agp .*; name another file, or remove it"):
+        written.write_bytes(pickle.dumps({"a": np.ones(3)}))
+    with pytest.raises(
+        ValueError, match=r"run\.safetensors is not a checkpoint of agp .*; name another file, or remove it"
+    ):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
-@pytest.mark.parametrize("meta", [{}, {"seed": 0, "batch_size": 8}, [1, 2]], ids=["empty", "no-step", "list"])
-def test_archives_with_other_facts_are_refused(written, meta):
+@pytest.mark.parametrize("meta", [{}, {"seed": 0, "batch_size": 8}, {"facts": {}}], ids=["empty", "others", "half"])
+def test_checkpoints_with_other_facts_are_refused(written, meta):
     X, y = data()
-    with np.load(written) as file:
-        arrays = {name: file[name] for name in file.files}
-    np.savez(written, **(arrays | {"meta": np.asarray(json.dumps(meta))}))
-    with pytest.raises(ValueError, match=r"run\.npz"):
+    io.save_checkpoint(written, io.load_checkpoint(written)[0], meta)
+    with pytest.raises(ValueError, match=r"run\.safetensors is not a checkpoint of a training run"):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
 def test_writing_leaves_one_file_and_nothing_else(tmp_path):
     X, y = data()
-    train(sparse(X, y), X, y, steps=10, checkpoint=tmp_path / "run.npz", checkpoint_every=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
-    assert zipfile.is_zipfile(tmp_path / "run.npz")
+    train(sparse(X, y), X, y, steps=10, checkpoint=tmp_path / "run.safetensors", checkpoint_every=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.safetensors"]
+    with safe_open(tmp_path / "run.safetensors", framework="np") as file:
+        assert {"model/Z", "states/0/first/Z", "trace/bound"} <= set(file.keys())
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(written, monkeypatch):
-    before = written.read_bytes()
-
-    def full(*args, **kwargs):
-        args[0].write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
-        io.save_checkpoint(written, {"a": np.ones(2)}, {})
-    assert written.read_bytes() == before
-    assert [path.name for path in written.parent.iterdir()] == [written.name]
-
-
-@pytest.mark.parametrize("suffix", ["", ".npz", ".checkpoint"])
+@pytest.mark.parametrize("suffix", ["", ".safetensors", ".checkpoint"])
 def test_the_file_has_the_name_that_was_asked_for(tmp_path, suffix):
     X, y = data()
     path = tmp_path / f"run{suffix}"
@@ -323,31 +311,28 @@ def test_a_folder_that_does_not_exist_is_refused_before_the_first_step(tmp_path)
     seen = []
     folder = tmp_path / "absent"
     with pytest.raises((OSError, ValueError), match="absent"):
-        train(sparse(X, y), X, y, steps=5, checkpoint=folder / "run.npz", callbacks=[lambda p: seen.append(p.step)])
+        train(
+            sparse(X, y),
+            X,
+            y,
+            steps=5,
+            checkpoint=folder / "run.safetensors",
+            callbacks=[lambda p: seen.append(p.step)],
+        )
     assert seen == []
-
-
-def test_nested_arrays_and_facts_come_back(tmp_path):
-    path = tmp_path / "some.npz"
-    arrays = {"model": {"kernel.variance": np.asarray(2.0)}, "states": {"0": {"first": {"Z": np.ones((2, 3))}}}}
-    io.save_checkpoint(path, arrays, {"step": 4, "trace": {"bound": [0.1, -1e-300]}})
-    loaded, facts = io.load_checkpoint(path, __import__("agp").get_backend("numpy"))
-    assert facts == {"step": 4, "trace": {"bound": [0.1, -1e-300]}}
-    assert loaded["model"]["kernel.variance"].shape == ()
-    np.testing.assert_array_equal(loaded["states"]["0"]["first"]["Z"], np.ones((2, 3)))
 
 
 def test_a_saved_matern_does_not_resume_as_another_kernel(tmp_path):
     X, y = data()
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     train(sparse(X, y), X, y, steps=4, checkpoint=path, callbacks=[stop_at(2)])
-    with pytest.raises(ValueError, match=re.escape("run.npz")):
+    with pytest.raises(ValueError, match=re.escape("run.safetensors")):
         train(sparse(X, y, kernel=Matern32()), X, y, steps=4, checkpoint=path)
 
 
 def test_a_model_saved_with_one_noise_resumes_with_the_saved_one(tmp_path):
     X, y = data()
-    path = tmp_path / "run.npz"
+    path = tmp_path / "run.safetensors"
     expected = train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4)
     train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path, callbacks=[stop_at(2)])
     assert_same(train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path), expected)
@@ -355,7 +340,7 @@ def test_a_model_saved_with_one_noise_resumes_with_the_saved_one(tmp_path):
 
 def test_any_exception_leaves_the_steps_so_far_in_the_checkpoint(tmp_path):
     X, y = data()
-    model, path = sparse(X, y), tmp_path / "run.npz"
+    model, path = sparse(X, y), tmp_path / "run.safetensors"
     with pytest.raises(ZeroDivisionError):
         train(model, X, y, steps=20, checkpoint=path, callbacks=[lambda progress: progress.step == 7 and 1 / 0])
     steps = []
@@ -372,7 +357,7 @@ def test_fewer_steps_than_were_done_are_refused(written):
 
 def test_other_learning_rates_are_refused(tmp_path):
     X, y = data()
-    model, path = sparse(X, y), tmp_path / "run.npz"
+    model, path = sparse(X, y), tmp_path / "run.safetensors"
     train(model, X, y, steps=3, updates=[Adam(0.01)], checkpoint=path)
     with pytest.raises(ValueError, match="other updates"):
         train(model, X, y, steps=6, updates=[Adam(0.02)], checkpoint=path)

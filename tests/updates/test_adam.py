@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers import inducing_inputs, named, process, short_names, value_and_gradient
 
-from agp import RBF, SVGP, Gaussian, Relaxed, Whitened, train, tree, value_and_gradient
+from agp import RBF, SVGP, Gaussian, Relaxed, Whitened, train, tree
 from agp.updates import Adam, Batch, Group, Plateau, delayed
 
 
@@ -26,7 +27,10 @@ def run(update, model, batch, steps):
 def test_steps_equal_those_of_torch(posterior):
     torch = pytest.importorskip("torch")
     model, batch = problem(posterior)
-    expected = {name: torch.tensor(np.asarray(x), requires_grad=True) for name, x in tree.unconstrain(model).items()}
+    expected = {
+        name: torch.tensor(np.asarray(x), requires_grad=True)
+        for name, x in short_names(tree.unconstrain(model)).items()
+    }
     groups = [
         {"params": [x for name, x in expected.items() if name != "Z"], "lr": 0.03},
         {"params": [expected["Z"]], "lr": 0.01, "betas": (0.8, 0.99)},
@@ -40,15 +44,15 @@ def test_steps_equal_those_of_torch(posterior):
             x.grad = torch.tensor(np.asarray(gradient[name]))
         optimiser.step()
         model, state, _ = update(model, batch, state)
-        for name, x in tree.unconstrain(model).items():
+        for name, x in short_names(tree.unconstrain(model)).items():
             np.testing.assert_allclose(x, expected[name].detach().numpy(), rtol=1e-9, atol=1e-10, err_msg=name)
 
 
 def test_the_first_step_has_the_length_of_the_rate():
     model, batch = problem()
-    raw = tree.unconstrain(model)
+    raw = short_names(tree.unconstrain(model))
     gradient = value_and_gradient(model, batch.X, batch.y)[1]
-    after = tree.unconstrain(run(Adam(1e-3), model, batch, 1)[0])
+    after = short_names(tree.unconstrain(run(Adam(1e-3), model, batch, 1)[0]))
     for name, x in raw.items():
         moving = np.abs(gradient[name]) > 1e-2
         step = (after[name] - x)[moving]
@@ -71,12 +75,12 @@ def test_an_update_changes_neither_model_nor_state():
     model, batch = problem()
     update = Adam()
     state = update(model, batch, update.init(model))[1]
-    before = {name: np.array(x) for name, x in tree.leaves(model).items()}
+    before = {name: np.array(x) for name, x in named(model).items()}
     first = {name: np.array(x) for name, x in state["first"].items()}
     one, two = update(model, batch, state), update(model, batch, state)
-    for name, x in tree.leaves(model).items():
+    for name, x in named(model).items():
         np.testing.assert_array_equal(x, before[name])
-        np.testing.assert_array_equal(tree.leaves(one[0])[name], tree.leaves(two[0])[name])
+        np.testing.assert_array_equal(named(one[0])[name], named(two[0])[name])
     for name, x in state["first"].items():
         np.testing.assert_array_equal(x, first[name])
     assert state["count"] == 1
@@ -86,8 +90,8 @@ def test_an_update_changes_neither_model_nor_state():
 def test_dtype_and_shapes_stay(dtype):
     model, batch = problem(dtype=dtype)
     moved, state, _ = run(Adam(), model, batch, 3)
-    for name, x in tree.leaves(model).items():
-        new = tree.leaves(moved)[name]
+    for name, x in named(model).items():
+        new = named(moved)[name]
         assert (new.dtype, new.shape) == (np.dtype(dtype), x.shape), name
     assert {x.dtype for x in state["second"].values()} == {np.dtype(dtype)}
     assert state["count"].dtype == np.dtype(dtype)
@@ -96,14 +100,14 @@ def test_dtype_and_shapes_stay(dtype):
 def test_frozen_leaves_have_no_moments():
     model, _ = problem()
     state = Adam(frozen=("kernel.*",)).init(model)
-    assert set(state["first"]) == {"likelihood.noise_variance", "posterior.mean", "posterior.scale", "Z"}
+    assert short_names(state["first"]).keys() == {"likelihood.noise_variance", "posterior.mean", "posterior.scale", "Z"}
 
 
 def test_scales_stay_lower_triangular_and_positive_leaves_positive():
     model, batch = problem()
     moved = run(Adam(1.0), model, batch, 5)[0]
-    np.testing.assert_array_equal(np.triu(moved.posterior.scale, 1), 0.0)
-    assert np.all(moved.kernel.lengthscale > 0)
+    np.testing.assert_array_equal(np.triu(process(moved).posterior.scale, 1), 0.0)
+    assert np.all(process(moved).kernel.lengthscale > 0)
     assert moved.likelihood.noise_variance > 0
 
 
@@ -180,8 +184,12 @@ def test_a_plateau_reaches_the_leaves_of_its_group_alone(monkeypatch):
     assert info.keys() == {"bound", "rate of Z"}
     # steps 1 to 3 are as ever: the first is the best so far, the next two are waited for
     assert float(info["rate of Z"]) == pytest.approx(0.002)
-    assert np.max(np.abs(plain.Z - still.Z)) > 5e-3
-    assert np.max(np.abs(reduced.Z - plain.Z)) < 2 * 2.5e-3
+    assert np.max(np.abs(inducing_inputs(plain) - inducing_inputs(still))) > 5e-3
+    assert np.max(np.abs(inducing_inputs(reduced) - inducing_inputs(plain))) < 2 * 2.5e-3
+
+
+def raw_variance(model):
+    return float(tree.unconstrain(process(model).kernel)["variance"])
 
 
 def test_the_step_has_the_length_of_the_reduced_rate(monkeypatch):
@@ -191,9 +199,9 @@ def test_the_step_has_the_length_of_the_reduced_rate(monkeypatch):
     update = Adam(0.0, groups={"kernel.variance": Group(1e-3, plateau=Plateau(0.25, 1, floor=1e-4), **free)})
     state, raw, steps = update.init(model), [], []
     for _ in range(4):
-        raw.append(float(tree.unconstrain(model)["kernel.variance"]))
+        raw.append(raw_variance(model))
         model, state, _ = update(model, batch, state)
-        steps.append(abs(float(tree.unconstrain(model)["kernel.variance"]) - raw[-1]))
+        steps.append(abs(raw_variance(model) - raw[-1]))
     np.testing.assert_allclose(steps, [1e-3, 1e-3, 2.5e-4, 1e-4], rtol=1e-4)
 
 
@@ -254,7 +262,7 @@ def test_a_plateau_resumes_to_the_same_bits(library, tmp_path):
     options = {"steps": 12, "batch_size": 4, "updates": [PLATEAUS]}
     expected = train(model, X, y, **options)
     for stop in (1, 3, 7, 9):
-        path = tmp_path / f"{stop}.npz"
+        path = tmp_path / f"{stop}.safetensors"
         train(model, X, y, **options, checkpoint=path, callbacks=[lambda progress, stop=stop: progress.step == stop])
         resumed = train(model, X, y, **options, checkpoint=path)
         assert resumed.trace == expected.trace

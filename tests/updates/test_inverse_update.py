@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from helpers import inducing_covariance, inducing_inputs, marginals, named, process, value_and_gradient, with_leaves
 
-from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train, tree, value_and_gradient
+from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train
 from agp.backend import get_backend
 from agp.linalg import constant_step, doubling_step, log_linear_step
-from agp.posteriors import InverseFree, inducing_covariance, marginals
+from agp.posteriors import InverseFree
 from agp.updates import Adam, Batch, InverseUpdate, Residual, VarianceGap
 
 
@@ -18,8 +19,8 @@ def problem(M=12):
 
 
 def residual(model):
-    Kt = to_numpy(model.posterior.inverse_target(inducing_covariance(model)[0]))
-    L = to_numpy(model.posterior.inverse_factor)
+    Kt = to_numpy(process(model).posterior.inverse_target(inducing_covariance(model)))
+    L = to_numpy(process(model).posterior.inverse_factor)
     return np.linalg.norm(L.T @ Kt @ L - np.eye(len(L))) / np.sqrt(len(L))
 
 
@@ -51,17 +52,17 @@ def test_a_good_factor_costs_no_step_unless_one_is_asked_for():
     assert apply(model, batch)[2]["inverse_steps"] == 1
     same, _, info = apply(model, batch, InverseUpdate(least_steps=0))
     assert info["inverse_steps"] == 0
-    np.testing.assert_array_equal(same.posterior.inverse_factor, model.posterior.inverse_factor)
+    np.testing.assert_array_equal(process(same).posterior.inverse_factor, process(model).posterior.inverse_factor)
 
 
 @pytest.mark.parametrize("name", ["kernel.lengthscale", "kernel.variance", "posterior.site"])
 @pytest.mark.parametrize("factor", [0.3, 0.98, 1.02, 3.0])
 def test_the_factor_follows_a_jump_of_the_parameters(name, factor):
     model, batch = problem()
-    jumped = tree.with_leaves(model, {name: factor * tree.leaves(model)[name]})
+    jumped = with_leaves(model, {name: factor * named(model)[name]})
     found, _, info = apply(jumped, batch)
     assert residual(found) < 5e-3
-    assert np.all(np.diag(found.posterior.inverse_factor) > 0)
+    assert np.all(np.diag(process(found).posterior.inverse_factor) > 0)
     np.testing.assert_allclose(info["residual"], residual(found), rtol=1e-6)
 
 
@@ -76,7 +77,7 @@ def spoiled(L, kind):
 @pytest.mark.parametrize("kind", ["nan", "inf", "huge", "overflow"])
 def test_a_factor_that_cannot_be_used_is_thrown_away(kind):
     model, batch = problem()
-    wrong = tree.with_leaves(model, {"posterior.inverse_factor": spoiled(model.posterior.inverse_factor, kind)})
+    wrong = with_leaves(model, {"posterior.inverse_factor": spoiled(process(model).posterior.inverse_factor, kind)})
     found, _, info = apply(wrong, batch)
     assert info["restarts"] == 1
     assert residual(found) < 5e-3
@@ -86,36 +87,36 @@ def test_a_factor_that_cannot_be_used_is_thrown_away(kind):
 @pytest.mark.parametrize("flipped", [0, 5, 11])
 def test_a_factor_with_a_wrong_sign_is_repaired(flipped):
     model, batch = problem()
-    L = np.array(model.posterior.inverse_factor)
+    L = np.array(process(model).posterior.inverse_factor)
     L[:, flipped] *= -1
-    found, _, info = apply(tree.with_leaves(model, {"posterior.inverse_factor": L}), batch)
-    assert np.all(np.diag(found.posterior.inverse_factor) > 0)
+    found, _, info = apply(with_leaves(model, {"posterior.inverse_factor": L}), batch)
+    assert np.all(np.diag(process(found).posterior.inverse_factor) > 0)
     assert residual(found) < 5e-3
     assert np.isfinite(info["residual"])
 
 
 def test_the_cap_on_steps_holds():
     model, batch = problem()
-    cold = tree.with_leaves(model, {"posterior.inverse_factor": 1e-3 * np.eye(12)})
+    cold = with_leaves(model, {"posterior.inverse_factor": 1e-3 * np.eye(12)})
     assert apply(cold, batch, InverseUpdate(max_steps=3))[2]["inverse_steps"] == 3
 
 
 def test_one_unit_step_is_newtons_step_of_the_factor():
     model, batch = problem()
-    moved = tree.with_leaves(model, {"kernel.variance": np.asarray(1.02)})
-    L = moved.posterior.inverse_factor
-    B = L.T @ moved.posterior.inverse_target(inducing_covariance(moved)[0]) @ L
+    moved = with_leaves(model, {"kernel.variance": np.asarray(1.02)})
+    L = process(moved).posterior.inverse_factor
+    B = L.T @ process(moved).posterior.inverse_target(inducing_covariance(moved)) @ L
     expected = L @ (np.eye(12) - np.tril(B - np.eye(12)) + 0.5 * np.diag(np.diag(B) - 1))
     found = apply(moved, batch, InverseUpdate(tolerance=1e-12, max_steps=1, step=constant_step(1.0)))[0]
-    np.testing.assert_allclose(found.posterior.inverse_factor, expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(process(found).posterior.inverse_factor, expected, rtol=1e-9, atol=1e-10)
 
 
 def test_nothing_but_the_factor_changes():
     model, batch = problem()
-    jumped = tree.with_leaves(model, {"kernel.variance": np.asarray(3.0)})
+    jumped = with_leaves(model, {"kernel.variance": np.asarray(3.0)})
     found = apply(jumped, batch)[0]
-    for name, value in tree.leaves(jumped).items():
-        same = np.array_equal(tree.leaves(found)[name], value)
+    for name, value in named(jumped).items():
+        same = np.array_equal(named(found)[name], value)
         assert same == (name != "posterior.inverse_factor"), name
 
 
@@ -123,12 +124,15 @@ def test_nothing_but_the_factor_changes():
 def test_other_libraries_take_the_same_steps(library):
     pytest.importorskip(library)
     model, batch = problem()
-    jumped = tree.with_leaves(model, {"kernel.variance": np.asarray(3.0)})
+    jumped = with_leaves(model, {"kernel.variance": np.asarray(3.0)})
     expected, _, info = apply(jumped, batch)
     found, _, other = apply(to_backend(jumped, library), batch)
     assert {name: float(x) for name, x in other.items()} == pytest.approx({k: float(x) for k, x in info.items()})
     np.testing.assert_allclose(
-        to_numpy(found.posterior.inverse_factor), expected.posterior.inverse_factor, rtol=1e-9, atol=1e-10
+        to_numpy(process(found).posterior.inverse_factor),
+        process(expected).posterior.inverse_factor,
+        rtol=1e-9,
+        atol=1e-10,
     )
 
 
@@ -138,13 +142,13 @@ STEPS = {"unit": constant_step(1.0), "log-linear": log_linear_step(), "doubling"
 
 
 def jumped(model):
-    return tree.with_leaves(model, {"kernel.variance": np.asarray(1.5)})
+    return with_leaves(model, {"kernel.variance": np.asarray(1.5)})
 
 
 def likelihood_loss(model, batch):
     """What the likelihood part of the bound loses to an inexact inverse, in nats, by the exact one."""
-    Kt = to_numpy(model.posterior.inverse_target(inducing_covariance(model)[0]))
-    exact = tree.with_leaves(model, {"posterior.inverse_factor": np.linalg.cholesky(np.linalg.inv(Kt))})
+    Kt = to_numpy(process(model).posterior.inverse_target(inducing_covariance(model)))
+    exact = with_leaves(model, {"posterior.inverse_factor": np.linalg.cholesky(np.linalg.inv(Kt))})
     (_, var, _), (_, tight, _) = (marginals(m, batch.X)[0] for m in (model, exact))
     return batch.scale * np.sum(var - tight) / (2.0 * model.likelihood.noise_variance)
 
@@ -166,13 +170,16 @@ def test_the_variance_gap_bounds_what_the_likelihood_loses(scale, tolerance):
     X = rng.normal(size=(40, 2))
     y = np.sin(2 * X[:, :1] + np.arange(3))
     model = SVGP.from_data(X, y, kernel=RBF(1.0, [1.0, 0.7]), likelihood=Gaussian(0.1), num_inducing=12)
-    model = tree.with_leaves(jumped(model), {"posterior.site": np.linspace(0.05, 0.3, 12)})
+    model = with_leaves(jumped(model), {"posterior.site": np.linspace(0.05, 0.3, 12)})
     batch = Batch(X, y, scale)
     found, _, info = apply(model, batch, InverseUpdate(tolerance=tolerance, stopping=VarianceGap()))
     assert 0.0 <= likelihood_loss(found, batch) <= info["variance_gap"] < tolerance
     before = apply(model, batch, InverseUpdate(max_steps=0, stopping=VarianceGap()))[2]["variance_gap"]
-    Kt, Kuf = model.posterior.inverse_target(inducing_covariance(model)[0]), model.kernel(model.Z, X)[0]
-    L = model.posterior.inverse_factor
+    Kt, Kuf = (
+        process(model).posterior.inverse_target(inducing_covariance(model)),
+        process(model).kernel(inducing_inputs(model), X)[0],
+    )
+    L = process(model).posterior.inverse_factor
     excess = np.sum((Kuf - Kt @ L @ L.T @ Kuf) ** 2) / 0.05
     assert before == pytest.approx(3 * scale * excess / (2.0 * 0.1), rel=1e-9)
     assert max(tolerance, likelihood_loss(model, batch)) < before
@@ -211,7 +218,10 @@ def test_other_libraries_stop_by_variance_at_the_same_step(library):
         {k: float(x) for k, x in info.items()}, rel=1e-6
     )
     np.testing.assert_allclose(
-        to_numpy(found.posterior.inverse_factor), expected.posterior.inverse_factor, rtol=1e-9, atol=1e-10
+        to_numpy(process(found).posterior.inverse_factor),
+        process(expected).posterior.inverse_factor,
+        rtol=1e-9,
+        atol=1e-10,
     )
 
 
@@ -226,9 +236,9 @@ def test_training_logs_the_variance_gap():
 def test_one_step_removes_the_pull_back_to_where_the_factor_fitted():
     # the gradient takes L for a constant: its error is of first order in the residual, after a step of second order
     model, batch = problem()
-    site = 0.3 + model.posterior.site
-    fitting = apply(tree.with_leaves(model, {"posterior.site": site}), batch, InverseUpdate(tolerance=1e-12))[0]
-    moved = tree.with_leaves(fitting, {"posterior.site": 1.005 * site})
+    site = 0.3 + process(model).posterior.site
+    fitting = apply(with_leaves(model, {"posterior.site": site}), batch, InverseUpdate(tolerance=1e-12))[0]
+    moved = with_leaves(fitting, {"posterior.site": 1.005 * site})
 
     def gradient(**settings):
         followed, _, info = apply(moved, batch, InverseUpdate(**settings))

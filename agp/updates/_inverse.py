@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import backend_of
 from agp.batch import Batch
-from agp.linalg import StepRule, safe_step, starting_vector
-from agp.posteriors import FollowsInverse, inducing_covariance
+from agp.linalg import InverseFactor, StepRule, safe_step, starting_vector
+from agp.posteriors import InverseOwner
 from agp.updates._base import Info, State
 from agp.updates._stopping import Residual, Stopping
 
@@ -53,45 +53,53 @@ class InverseUpdate:
         Raises
         ------
         TypeError
-            If the posterior has no inverse factors, or the rule for stopping does not apply to the model.
+            If no posterior has inverse factors, or the rule for stopping does not apply to the model.
         """
-        self.stopping.check(model)
-        posterior = model.posterior
-        if not isinstance(posterior, FollowsInverse):
-            msg = f"{type(posterior).__name__} has no inverse factors to update; leave InverseUpdate out."
+        owners = _owners(model)
+        if not owners:
+            found = sorted({type(owner.posterior).__name__ for owner in tree.nodes(model, InverseOwner).values()})
+            what = " and ".join(found) or type(model).__name__
+            msg = f"{what} has no inverse factors to update; leave InverseUpdate out."
             raise TypeError(msg)
-        return {name: starting_vector(getattr(posterior, name)) for name in posterior.inverse_factors}
+        self.stopping.check(model)
+        leaves = tree.leaves(model)
+        return {name: starting_vector(leaves[name]) for path, owner in owners.items() for name in _names(path, owner)}
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with better inverse factors, in their order.
+        """The model with better inverse factors, owner after owner, those of one owner in their order.
 
         The info is the largest residual, the steps taken, the restarts and the largest of what the rule for stopping
         has measured.
         """
-        Kuu = _matrix_of(model)
-        gap = self.stopping.gap(model, batch)
-        found = {}
-        for name in model.posterior.inverse_factors:
-            found[name] = model.posterior.inverted(
-                Kuu,
-                name,
-                tolerance=self.tolerance,
-                least_steps=self.least_steps,
-                max_steps=self.max_steps,
-                patience=self.patience,
-                step=self.step,
-                vector=state[name],
-                gap=gap,
-            )
-            model = tree.with_leaves(model, {f"posterior.{name}": found[name].factor})
-        xp = backend_of(Kuu).xp
+        found: dict[str, InverseFactor] = {}
+        for path, owner in _owners(model).items():
+            matrix, gap, posterior = owner.followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
+            for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
+                found[leaf] = posterior.inverted(
+                    matrix,
+                    name,
+                    tolerance=self.tolerance,
+                    least_steps=self.least_steps,
+                    max_steps=self.max_steps,
+                    patience=self.patience,
+                    step=self.step,
+                    vector=state[leaf],
+                    gap=gap,
+                )
+                posterior = tree.with_leaves(posterior, {name: found[leaf].factor})
+        model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
+        xp = backend_of(batch.X).xp
         all_of = {field: xp.stack([getattr(one, field) for one in found.values()]) for field in LOGGED}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         info |= {"restarts": xp.sum(all_of["restarts"]), self.stopping.name: xp.max(all_of["gap"])}
         return model, {name: one.vector for name, one in found.items()}, info
 
 
-def _matrix_of(model: Any) -> Array:
-    """The matrix that the targets of a model depend on: its own, or Kuu."""
-    own = getattr(model, "projected_covariance", None)
-    return inducing_covariance(model)[0] if own is None else own()
+def _owners(model: Any) -> dict[str, InverseOwner]:
+    """What has inverse factors, by path: layers, terms, or the model itself."""
+    return {path: owner for path, owner in tree.nodes(model, InverseOwner).items() if owner.posterior.inverse_factors}
+
+
+def _names(path: str, owner: InverseOwner) -> list[str]:
+    """The names of the leaves that are the owner's factors."""
+    return [tree.joined(path, "posterior", name) for name in owner.posterior.inverse_factors]

@@ -1,0 +1,67 @@
+"""Bounds inside somebody else's program: a value that carries its hand-derived adjoint.
+
+Where a model's leaves, or the data, ask for gradients of the library's own (a torch tensor with `requires_grad`, a
+JAX tracer), the bound is registered with that library's differentiation by `Backend.with_pullback`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.batch import Batch
+
+__all__ = ["carrying_adjoint"]
+
+Objective = Callable[[Any, Batch], tuple[Array, Pullback]]
+
+
+def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
+    """`objective(model, batch)`, whose value the array library can differentiate by the closed form if it asks to.
+
+    Parameters
+    ----------
+    objective
+        ``(model, batch) -> (value, pullback)`` with the pullback ``bar=1.0 -> (model_bar, X_bar)``.
+    model, batch
+        Where a leaf or the inputs ask for gradients, they get them from the closed form; all other arrays are
+        constants. The pullback evaluates the objective anew then.
+
+    Raises
+    ------
+    ValueError
+        While gradients are taken: for inputs whose cotangent the objective does not give, and for targets.
+    """
+    leaves = tree.leaves(model)
+    arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}
+    if not any(backend_of(x).asks_gradient(x) for x in arrays.values()):
+        return objective(model, batch)
+
+    def closed_form(arrays: dict[str, Array]) -> tuple[Array, Callable]:
+        here = tree.with_leaves(model, {name: arrays[f"model.{name}"] for name in leaves})
+        value, pullback = objective(here, batch._replace(X=arrays["X"], y=arrays["y"]))
+
+        def cotangents(bar: Array, names: tuple[str, ...]) -> dict[str, Array]:
+            model_bar, X_bar = pullback(bar)
+            found = {f"model.{name}": x for name, x in tree.leaves(model_bar).items()} | {"X": X_bar}
+            return {name: _cotangent(name, arrays[name], found.get(name)) for name in names}
+
+        return value, cotangents
+
+    value = backend_of(batch.X).with_pullback(closed_form, arrays)
+    return value, lambda bar=1.0: objective(model, batch)[1](bar)
+
+
+def _cotangent(name: str, x: Array, bar: Array | None) -> Array:
+    if bar is not None:
+        return bar
+    if name == "X":
+        msg = (
+            "X asks for its gradient, which this bound does not give where it takes rows in blocks (raise memory=) or "
+            "keeps the inputs as constants; detach X otherwise."
+        )
+        raise ValueError(msg)
+    if name == "y":
+        msg = "y asks for its gradient, but targets are constants of a bound; detach y."
+        raise ValueError(msg)
+    return backend_of(x).xp.zeros_like(x)

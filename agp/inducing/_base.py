@@ -1,0 +1,82 @@
+"""Where inducing variables live: what a sparse process asks of them, each answer with its pullback."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+from agp.backend import Array, Pullback
+from agp.kernels import Kernel
+
+__all__ = ["Inducing"]
+
+
+class Inducing(ABC):
+    """M inducing variables u of a process f with a kernel, and their covariances with f.
+
+    Cotangents of the variables' own leaves come back in the class of the object, those of the kernel in the kernel's;
+    None is zero.
+    """
+
+    locations: ClassVar[tuple[str, ...]] = ()
+    """The leaves that say where the variables are: training moves them late, and slowly."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """M."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of columns D of the inputs of f."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> tuple[str, Array]:
+        """The name and value of an array whose library, dtype and device are those that inputs must have."""
+
+    @abstractmethod
+    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
+        """Kuu [M, M], symmetric, and ``bar -> (inducing_bar, kernel_bar)``."""
+
+    @abstractmethod
+    def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        """Kuf [M, N] for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+
+    @abstractmethod
+    def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        """The variances kff [N] of f at X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+
+    @abstractmethod
+    def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        """Kff [N, N], symmetric, for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+
+    @abstractmethod
+    def floats_per_row(self, kernel: Kernel, /) -> int:
+        """Numbers that `cross` and `diag` hold for each row of X, for memory budgets."""
+
+    @abstractmethod
+    def check(self, kernel: Kernel, /) -> None:
+        """ValueError unless the leaves fit each other and the kernel."""
+
+    @abstractmethod
+    def started(
+        self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
+    ) -> tuple[Self, Kernel]:
+        """The object and its kernel with starting values for the leaves that are missing.
+
+        Parameters
+        ----------
+        X
+            Inputs [N, D], checked.
+        kernel
+            The kernel, of which leaves may be missing or numbers.
+        variance
+            Of the targets, in their squared unit.
+        num_inducing, how, seed
+            M (128 by default, or as many as there are), and what `agp.inducing.choose` takes.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If given leaves do not fit the data, or M is out of range.
+        """

@@ -1,0 +1,125 @@
+"""Inducing variables that are values of the process: u = f(Z)."""
+
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback
+from agp.checks import check_inputs, check_like, check_whole
+from agp.inducing._base import Inducing
+from agp.inducing._choose import choose
+from agp.kernels import Kernel
+from agp.leaves import constant_data, copied, usable
+from agp.units import column_spreads
+
+__all__ = ["NUM_INDUCING", "Points", "chosen_rows", "placement"]
+
+NUM_INDUCING = 128
+"""Inducing variables where the user does not say how many."""
+
+
+@tree.model
+class Points(Inducing):
+    """Inducing inputs: u = f(Z) - h(Z).
+
+    Parameters
+    ----------
+    Z
+        [M, D], in units of the inputs. None starts among the data.
+    """
+
+    Z: Array = tree.param(default=None, unit="Z_unit")
+    Z_unit: Array | None = tree.unit()
+
+    locations: ClassVar[tuple[str, ...]] = ("Z",)
+
+    @property
+    def count(self) -> int:
+        return self.Z.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.Z.shape[1]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "Z", self.Z
+
+    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
+        Kuu, pull = kernel(self.Z)
+
+        def pullback(bar):
+            kernel_bar, Z_bar = pull(bar)
+            return tree.cotangent(self, Z=Z_bar), kernel_bar
+
+        return Kuu, pullback
+
+    def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        Kuf, pull = kernel(self.Z, X)
+
+        def pullback(bar):
+            kernel_bar, Z_bar, X_bar = pull(bar)
+            return tree.cotangent(self, Z=Z_bar), kernel_bar, X_bar
+
+        return Kuf, pullback
+
+    def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        kff, pull = kernel.diag(X)
+        return kff, lambda bar: (None, *pull(bar))
+
+    def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        Kff, pull = kernel(X)
+        return Kff, lambda bar: (None, *pull(bar))
+
+    def floats_per_row(self, kernel: Kernel, /) -> int:
+        return self.count * (kernel.floats_per_entry + 1)
+
+    def check(self, kernel: Kernel, /) -> None:
+        kernel.check(self.width)
+
+    def started(
+        self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
+    ) -> tuple[Self, Kernel]:
+        kernel = usable(kernel.from_data(X, variance), X)
+        kernel.check(X.shape[1])
+        Z = chosen_rows(X, self.Z, kernel, num_inducing, how=how, seed=seed)
+        return type(self)(Z, Z_unit=column_spreads(X)), kernel
+
+
+def chosen_rows(
+    X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int
+) -> Array:
+    """The given inducing inputs, checked and copied, or as many as wanted, chosen among the rows X [N, D].
+
+    Raises
+    ------
+    TypeError, ValueError
+        If Z is not like X, has other columns or more rows, or M is out of range.
+    """
+    if Z is None:
+        M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
+        return choose(X, kernel, M, seed=seed, how=how)
+    check_inputs("Z", Z)
+    check_like("Z", Z, "X", X)
+    if Z.shape[0] > X.shape[0]:
+        msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
+        raise ValueError(msg)
+    if Z.shape[1] != X.shape[1]:
+        msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
+        raise ValueError(msg)
+    return copied(*constant_data(Z))
+
+
+def placement(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
+    """Where inducing variables live, and how their inputs are chosen, from what the user gives: a way, or an object.
+
+    Raises
+    ------
+    ValueError
+        If inducing inputs are given beside an object that has its own.
+    """
+    if not isinstance(inducing, Inducing):
+        return Points(Z), inducing
+    if Z is not None:
+        msg = f"Z is given beside inducing={type(inducing).__name__}; give the inducing inputs to one of them."
+        raise ValueError(msg)
+    return inducing, "kmeans"

@@ -1,0 +1,121 @@
+"""Inducing variables of several independent processes whose sum is f, under one joint q(u)."""
+
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_whole
+from agp.inducing._base import Inducing
+from agp.inducing._points import NUM_INDUCING
+from agp.kernels import Kernel, Sum
+from agp.linalg import block_diagonal, groups_of
+
+__all__ = ["Together"]
+
+
+@tree.model
+class Together(Inducing):
+    """The inducing variables of the terms of f = f_1 + f_2 + ..., where the kernel is a `Sum` of as many parts.
+
+    The terms are independent a priori, so Kuu is block-diagonal; one q(u) makes them dependent a posteriori.
+
+    Parameters
+    ----------
+    parts
+        The inducing variables of each term, such as ``(Patches(...), Points())``.
+
+    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017, section 4.3.
+    """
+
+    parts: tuple[Inducing, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(self._sizes)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [part.count for part in self.parts]
+
+    @property
+    def width(self) -> int:
+        return self.parts[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.parts[0].reference
+
+    def _terms(self, kernel: Any) -> list[tuple[Inducing, Kernel]]:
+        return list(zip(self.parts, kernel.parts, strict=True))
+
+    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
+        found = [part.covariance(k) for part, k in self._terms(kernel)]
+        Kuu: Any = block_diagonal([K for K, _ in found], self._sizes)
+
+        def pullback(bar):
+            bars = [pull(bar[rows, rows]) for (_, pull), rows in zip(found, groups_of(self._sizes), strict=True)]
+            return self._joined(kernel, bars)
+
+        return Kuu, pullback
+
+    def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        found = [part.cross(k, X) for part, k in self._terms(kernel)]
+
+        def pullback(bar):
+            bars = [pull(bar[rows, :]) for (_, pull), rows in zip(found, groups_of(self._sizes), strict=True)]
+            return self._joined(kernel, bars)
+
+        return backend_of(X).xp.concat([K for K, _ in found], axis=0), pullback
+
+    def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        return self._summed(kernel, [part.diag(k, X) for part, k in self._terms(kernel)])
+
+    def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
+        return self._summed(kernel, [part.full(k, X) for part, k in self._terms(kernel)])
+
+    def _summed(self, kernel: Kernel, found: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+        first, *others = (value for value, _ in found)
+        return sum(others, start=first), lambda bar: self._joined(kernel, [pull(bar) for _, pull in found])
+
+    def _joined(self, kernel: Kernel, bars: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The cotangents of the terms as one: inducing_bar, kernel_bar and, where there are any, X_bar."""
+        own, kernels, *inputs = zip(*bars, strict=True)
+        joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
+        if not inputs:
+            return joint
+        X_bar = None
+        for one in inputs[0]:
+            X_bar = tree.add(X_bar, one)
+        return *joint, X_bar
+
+    def floats_per_row(self, kernel: Kernel, /) -> int:
+        return sum(part.floats_per_row(k) for part, k in self._terms(kernel))
+
+    def check(self, kernel: Kernel, /) -> None:
+        _check_sum(self, kernel)
+        for part, k in self._terms(kernel):
+            part.check(k)
+
+    def started(
+        self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
+    ) -> tuple[Self, Kernel]:
+        _check_sum(self, kernel)
+        n = len(self.parts)
+        total = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
+        counts = [max(1, (total + i) // n) for i in range(n)]
+        found = [
+            part.started(X, k, variance / n, num_inducing=count, how=how, seed=seed)
+            for (part, k), count in zip(self._terms(kernel), counts, strict=True)
+        ]
+        parts, kernels = zip(*found, strict=True)
+        return type(self)(parts), Sum(kernels)
+
+
+def _check_sum(together: Together, kernel: Any) -> None:
+    terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
+    if len(terms) != len(together.parts):
+        msg = (
+            f"Together has {len(together.parts)} parts, the kernel {len(terms)} terms; give it a sum with a kernel for "
+            "each part."
+        )
+        raise ValueError(msg)

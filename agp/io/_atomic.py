@@ -1,0 +1,61 @@
+"""Files that are replaced at one stroke: whoever is killed while writing leaves the old one."""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+__all__ = ["remove_leftovers", "write_atomically"]
+
+_UNFINISHED: set[str] = set()
+"""The names of temporary files that this process is writing."""
+
+
+def write_atomically(path: str | Path, content: bytes) -> None:
+    """Replace the file, or the target of a symbolic link, once the content is on the disk.
+
+    Each writer has a temporary file of its own, so of several at once the last one wins as a whole.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the old file is then untouched.
+    """
+    target = os.path.realpath(path)
+    temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    _UNFINISHED.add(temporary.name)
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        _UNFINISHED.discard(temporary.name)
+
+
+def remove_leftovers(path: str | Path) -> None:
+    """Remove the temporary files of this path whose writers were killed; those of living processes stay."""
+    target = Path(os.path.realpath(path))
+    pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
+    with contextlib.suppress(OSError):  # tidying up is no reason to fail
+        for file in target.parent.iterdir():
+            found = pattern.fullmatch(file.name)
+            if found and file.name not in _UNFINISHED and not _other_lives(int(found["writer"])):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+
+def _other_lives(process: int) -> bool:
+    """Whether another process has that number."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)  # signal 0 is never delivered
+    except PermissionError:
+        return True
+    except (OverflowError, ProcessLookupError):
+        return False
+    return True

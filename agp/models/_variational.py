@@ -1,0 +1,131 @@
+"""What models made of a process and a likelihood share."""
+
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, placed
+from agp.batch import Batch
+from agp.bounds import elbo, site_sums
+from agp.draws import Draws, below, under, union
+from agp.likelihoods import Likelihood
+from agp.models._base import Conditioned, Model
+from agp.posteriors import SiteGradients
+from agp.priors import Priors
+from agp.processes import Process, Sparse
+from agp.rows import MEMORY, rows_within, tile_rows
+
+__all__ = ["Variational"]
+
+SEED = 0
+"""Of the noise of sampled processes where no batch brings any: for bounds outside of training, and predictions."""
+
+
+class Variational(Model):
+    """A bound on the log evidence by an approximate posterior process, any likelihood, minibatches."""
+
+    process: Process
+    likelihood: Likelihood
+    priors: Priors
+
+    @property
+    def outputs(self) -> int:
+        return self.process.outputs
+
+    @property
+    def width(self) -> int:
+        return self.process.width
+
+    def check(self, X: Array, y: Array, /) -> None:
+        self.process.check()
+        if self.likelihood.couples_outputs and self.process.correlated:
+            msg = (
+                f"{type(self.likelihood).__name__} couples the latent functions, and {type(self.process).__name__} "
+                "makes them depend on each other, which marginals do not tell; use independent functions (Stack)."
+            )
+            raise ValueError(msg)
+        super().check(X, y)
+
+    def refreshed(self) -> Self:
+        """The model whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
+        process = self.process.refreshed()
+        return self if process is self.process else tree.replaced(self, {"process": process})
+
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        return union([super().draws(rng, rows), under("process", self.process.draws(rng, rows))])
+
+    def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
+        """The model with the draws that belong to no rows, and the others; those of a fixed seed where none are given.
+
+        Probes for traces, which belong to no rows, are not made up: a bound without them is exact.
+        """
+        draws = batch.draws
+        if not draws.by_row:
+            fixed = self.process.row_draws(SEED, 0, batch.X.shape[0])
+            draws = Draws(_placed(under("process", fixed), batch.X).by_row, draws.whole)
+        process = self.process.drawn(Draws({}, below("process", draws).whole))
+        return (self if process is self.process else tree.replaced(self, {"process": process})), draws
+
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        self, draws = self._with_draws(batch)
+        rows = self._block_rows(batch.X, memory)
+        return elbo(self, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
+
+    def _block_rows(self, X: Array, memory: float) -> int | None:
+        """Rows to take at once where not all fit; None for all."""
+        if rows_within(memory, self._floats_per_row, X) >= X.shape[0]:
+            return None
+        return tile_rows(memory, self._floats_per_row, X)
+
+    @property
+    def _floats_per_row(self) -> int:
+        return self.process.floats_per_row + self.likelihood.floats_per_row * self.outputs
+
+    # -- sites ------------------------------------------------------------------------------------------------------
+
+    def settled(self) -> Self:
+        nodes = {path: node for path, node in tree.nodes(self, Sparse).items() if node.posterior.inverse_factors}
+        new = {
+            tree.joined(path, "posterior"): node.posterior.settled(node.inducing_covariance()[0])
+            for path, node in nodes.items()
+        }
+        return tree.replaced(self, new) if new else self
+
+    def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
+        self, draws = self._with_draws(batch)
+        factor = self.process.factorise()[0]
+        rows = self._block_rows(batch.X, memory) or batch.X.shape[0]
+        sums = site_sums(self, factor, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
+        factors = self.process.site_factors(factor)
+        return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
+        self = self.refreshed()
+        factor = self.process.factorise()[0]
+        return self._conditioned(self.process, factor)
+
+    def _conditioned(self, process: Process, factor: Any) -> Conditioned:
+        def mean(X: Array) -> Array:
+            return process.project_mean(factor, X)
+
+        def moments(X: Array) -> tuple[Array, Array]:
+            return process.project(factor, X)[0]
+
+        def covariance(X: Array) -> Array:
+            return process.joint(factor, X)
+
+        def for_rows(start: int, X: Array) -> Conditioned:
+            draws = process.row_draws(SEED, start, X.shape[0])
+            return self._conditioned(process.drawn(_placed(draws, X)), factor) if draws.by_row else here
+
+        here = Conditioned(mean, moments, covariance, self._floats_per_row, for_rows)
+        return here
+
+    def _reference(self) -> tuple[str, Array]:
+        return self.process.reference
+
+
+def _placed(draws: Draws, X: Array) -> Draws:
+    """Host draws as arrays beside X."""
+    return Draws(*({name: placed(x, X) for name, x in part.items()} for part in draws))

@@ -1,0 +1,64 @@
+"""q(f) of a process without inducing variables, by a Gaussian site for each datum.
+
+    q(f_p) ~ N(0, K) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2),  lam2 >= 0
+
+With W = I + s s^T * K, s = sqrt(lam2), and H = diag(s) W^-1 diag(s), the weights are g = lam1 - H K lam1 and
+
+    mu = K g,  var = diag(K - K H K),  KL = sum_p 1/2 (log|W| - tr(H K) + g^T K g).
+
+Nothing is divided by lam2, and K is not factorised.
+"""
+
+from typing import NamedTuple
+
+from agp.backend import Array, Pullback, backend_of
+from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
+
+__all__ = ["SolvedSites", "moments_of_sites", "solved_sites"]
+
+
+class SolvedSites(NamedTuple):
+    """What follows from the sites of a process without inducing variables; see `moments_of_sites`."""
+
+    root: Array
+    """LW^-1 diag(s) [P, N, N] with LW LW^T = W: H = root^T root."""
+    log_det: Array
+    """log|W|, summed over the outputs, 0-d."""
+    weights: Array
+    """g [N, P]."""
+
+
+def solved_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
+    """The weights of the mean and a root of H, for Kff [N, N] and sites [N, P]."""
+    xp = backend_of(K).xp
+    s = xp.sqrt(precision).mT
+    L = cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
+    root = each_inverse(L) * s[:, None, :]
+    H_mean = each_times(root.mT, each_times(root, K @ shift))
+    return SolvedSites(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
+
+
+def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
+    """(mu [N, P], var [N, P], kl) of f - h for Kff [N, N] and sites [N, P]; ``(mu, var, kl)_bar -> Kff_bar``."""
+    xp = backend_of(K).xp
+    root, log_det, g = solved_sites(K, shift, precision)
+    D = root @ K
+    mu = K @ g
+    var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)
+    # tr(H K) = sum(root * D)
+    kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
+
+    def pullback(mu_bar, var_bar, kl_bar):
+        weights = pull_var(var_bar).mT
+        HK = root.mT @ D
+        # (I - H K) is what acts on the way to mu and, from both sides, to var; diag(w) is the prior's part
+        left = (mu_bar.mT[:, :, None] - HK @ mu_bar.mT[:, :, None]) * g.mT[:, None, :]
+        rest = identity(K) - HK
+        through = left + (rest * weights[:, None, :]) @ rest.mT
+        # KL: 1/2 (H K H - x g^T - g x^T + g g^T), x = H K g
+        half_x = g.mT[:, :, None] - 2.0 * (HK @ g.mT[:, :, None])
+        through = through + 0.5 * kl_bar * (HK @ (root.mT @ root) + half_x * g.mT[:, None, :])
+        K_bar = xp.sum(through, axis=0)
+        return 0.5 * (K_bar + K_bar.mT)
+
+    return (mu, var, kl), pullback

@@ -1,0 +1,64 @@
+"""Steps of q(u) = N(m, C C^T) along natural gradients, in two coordinates."""
+
+from typing import Any
+
+from agp.backend import Array, backend_of
+from agp.linalg import identity, lower_of, phi, symmetric_from_lower
+from agp.posteriors._sites import HALVINGS, Sums
+
+__all__ = ["step_of_moments"]
+
+
+def step_of_moments(
+    mean: Array, scale: Array, prior: Array, sums: Sums, rate: Any, coordinates: str
+) -> tuple[Array, Array, Array]:
+    """The new m [M, P] and C [P, M, M] after a step of size rho, and the largest number of halvings, 0-d.
+
+        S_new^-1       = (1 - rho) S^-1 + rho (prior precision + sum_n lam2_n F_n F_n^T)
+        S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
+
+    in natural coordinates; the root coordinates (m, C) take the first-order step of the same direction, which needs no
+    inverse of S.
+    """
+    xp = backend_of(mean).xp
+    means, scales, halvings = [], [], []
+    for p in range(mean.shape[1]):
+        m, C, pull = mean[:, p : p + 1], scale[p, ...], sums.shift[:, p : p + 1]
+        site = sums.precision[p, ...] + prior
+        if coordinates == "natural":
+            m, C, tried = _natural_step(m, C, site, pull, rate)
+        else:
+            # sum_n F_n alpha_n - prior m, from lam1 = alpha + beta F^T m
+            m, C = _root_step(m, C, site, pull - site @ m, rate)
+            tried = xp.zeros_like(mean[0, 0])
+        means.append(m)
+        scales.append(C)
+        halvings.append(tried)
+    return xp.concat(means, axis=1), xp.stack(scales, axis=0), xp.max(xp.stack(halvings))
+
+
+def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tuple[Array, Array, Array]:
+    B = backend_of(m)
+    eye = identity(C)
+    root = B.solve_triangular(C, eye)
+    precision = root.mT @ root  # S^-1 = C^-T C^-1
+    shift = precision @ m
+
+    def attempt(rho: Any, halvings: int) -> tuple[Array, Array, Array]:
+        L = B.cholesky((1.0 - rho) * precision + rho * site)
+        inverse = B.solve_triangular(L, eye)
+        new_C = B.cholesky(inverse.mT @ inverse)
+        new_m = inverse.mT @ (inverse @ ((1.0 - rho) * shift + rho * pull))
+        good = B.xp.all(B.xp.isfinite(new_C)) & B.xp.all(B.xp.isfinite(new_m))
+        count = B.xp.full_like(m[0, 0], float(halvings))
+        if halvings == HALVINGS:
+            return B.xp.where(good, new_m, m), B.xp.where(good, new_C, C), count
+        return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1))
+
+    return attempt(rho, 0)
+
+
+def _root_step(m: Array, C: Array, site: Array, gradient: Array, rho: Array | float) -> tuple[Array, Array]:
+    # C^T G_S C = 1/2 (I - C^T site C), since C^T S^-1 C = I
+    inner = identity(C) - symmetric_from_lower(lower_of(C.mT @ site, C))
+    return m + rho * (C @ (C.mT @ gradient)), C + rho * (C @ phi(inner))

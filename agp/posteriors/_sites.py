@@ -1,0 +1,149 @@
+"""What posteriors offer to updates that move them by sites: sums over the data, and the step that these allow.
+
+At the marginals of f - h with means mu, let alpha = d/dmu and beta = -2 d/dvar of the expected log density of all data.
+A site of the datum n is exp(lam1_n f - lam2_n f^2 / 2); that which the likelihood asks for has lam1 = alpha + beta mu
+and lam2 = beta. In the coordinates of a posterior the features of the datum are the column F_n [M] with mu_n = F_n^T m.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+from agp.backend import Array, backend_of, like
+
+__all__ = [
+    "HALVINGS",
+    "GuardedSums",
+    "NaturalSteps",
+    "SiteGradients",
+    "SiteHolder",
+    "Sums",
+    "guarded_step",
+    "guarded_sums",
+    "mixed",
+    "sums_of",
+]
+
+HALVINGS = 10
+"""How often a step whose precision is not positive definite is halved before it is given up."""
+
+
+class Sums(NamedTuple):
+    """The sites of all data together, or what else moves like them."""
+
+    shift: Array
+    """sum_n F_n lam1_n [M, P]; or the sites themselves [N, P]."""
+    precision: Array
+    """sum_n lam2_n F_n F_n^T [P, M, M]; or the sites themselves [N, P]."""
+
+
+class GuardedSums(NamedTuple):
+    """The sums for beta as it is, the same for beta clipped at zero, and how many beta are negative [P]."""
+
+    raw: Sums
+    clipped: Sums
+    negative: Array
+
+
+class SiteGradients(NamedTuple):
+    """What a step needs to know: the factor of the posterior, and its sums over the data."""
+
+    factor: Any
+    sums: Any
+
+
+def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
+    """The sums for features F [M, N] and alpha, beta, mu [N, P]."""
+    return Sums(F @ (alpha + beta * mu), (F * beta.mT[:, None, :]) @ F.mT)
+
+
+def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
+    """The sums with and without negative beta; arguments as `sums_of`."""
+    xp = backend_of(beta).xp
+    clipped = xp.maximum(beta, xp.zeros_like(beta))
+    negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
+    return GuardedSums(sums_of(F, alpha, beta, mu), sums_of(F, alpha, clipped, mu), negative)
+
+
+class NaturalSteps(ABC):
+    """A q(u) that takes steps along natural gradients."""
+
+    @abstractmethod
+    def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
+        """The q(u) after a step of that size, and the largest number of halvings over the outputs, 0-d."""
+
+
+class SiteHolder(ABC):
+    """What keeps Gaussian sites: a posterior, or a model with a site for each datum."""
+
+    @property
+    def has_sites(self) -> bool:
+        """Whether there are sites to move."""
+        return True
+
+    @abstractmethod
+    def site_step(
+        self, found: Any, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None, rows: Array | None
+    ) -> tuple[Self, dict[str, Array]]:
+        """The holder after a step of its sites towards those that the likelihood asks for, and what to log.
+
+        Parameters
+        ----------
+        found
+            What the holder itself has asked of the data.
+        rate
+            rho in (0, 1].
+        clip
+            Clip negative beta at once.
+        groups
+            Which groups of sites move, where there are several; None for all.
+        rows
+            The positions [B] of the batch among the data; None for all data in order.
+        """
+
+
+# -- the guard --------------------------------------------------------------------------------------------------------
+
+
+def guarded_step(
+    rate: Any, old: Sums, target: GuardedSums, proper: Callable[[Array], Array] | None
+) -> tuple[Sums, dict[str, Array]]:
+    """A step from the old sites towards the target, halved or clipped where it must be, and what to log of that.
+
+    `proper` says for each output whether a precision is allowed, Boolean [P]; None allows no negative beta.
+    """
+    B = backend_of(old.shift)
+    xp = B.xp
+    full = rate + xp.zeros((old.shift.shape[1],), **like(old.shift))
+    negative = target.negative > 0.0
+    if proper is None:
+        return mixed(old, target.clipped, full), _logged(xp.zeros_like(full), negative)
+
+    def unfinished(_rate: Array, good: Array, count: Array) -> Array:
+        return xp.any(~good) & (xp.max(count) < HALVINGS)
+
+    def halve(rate: Array, good: Array, count: Array) -> tuple[Array, Array, Array]:
+        rate = xp.where(good, rate, 0.5 * rate)
+        return rate, good | proper(mixed(old, target.raw, rate).precision), xp.where(good, count, count + 1.0)
+
+    start = (full, ~negative | proper(mixed(old, target.raw, full).precision), xp.zeros_like(full))
+    rate, good, count = B.while_loop(unfinished, halve, start)
+    step, fallback = mixed(old, target.raw, rate), mixed(old, target.clipped, full)
+    moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
+    return moved, _logged(xp.where(good, count, xp.zeros_like(count)), ~good)
+
+
+def _logged(halvings: Array, clipped: Array) -> dict[str, Array]:
+    xp = backend_of(halvings).xp
+    return {"halvings": xp.max(halvings), "clipped": xp.sum(xp.astype(clipped, halvings.dtype))}
+
+
+def mixed(old: Sums, new: Sums, rate: Array) -> Sums:
+    """(1 - rate_p) old + rate_p new for each output p, with rates [P]."""
+    pairs = zip(old, new, strict=True)
+    return Sums(*((1.0 - _along(rate, x)) * x + _along(rate, x) * y for x, y in pairs))
+
+
+def _along(per_output: Array, x: Array) -> Array:
+    """Numbers [P] along the outputs of x: [., P], or [P, M, M]."""
+    return per_output if x.ndim == 2 else per_output[:, None, None]

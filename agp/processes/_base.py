@@ -1,0 +1,121 @@
+"""A process: from inputs to the marginals of P latent functions, with its pullback. Models are made of one."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+from agp.backend import Array, Pullback
+from agp.draws import NO_DRAWS, Draws
+
+__all__ = ["Process", "SitePull"]
+
+SitePull = Callable[[Array, Array], dict[str, Any]]
+"""``(mu_bar, var_bar) -> {path of a posterior: its sums}``, as `Process.project_to_sites` gives it."""
+
+
+class Process(ABC):
+    """An approximate posterior process f, from X [N, D] to marginals of P latent functions.
+
+    `factorise` does what depends on the parameters alone, once; its factor is opaque to the caller, and so is the
+    cotangent of the factor: the sum of those that the other pullbacks return goes to the pullback of `factorise`.
+    Gradients come back in the class of the process. A process that is sampled gives S marginals for each input, stacked
+    as rows, sample after sample [S N, P]; S = 1 for most.
+    """
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """P."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of columns D of the inputs."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> tuple[str, Array]:
+        """The name and value of an array whose library, dtype and device are those that inputs must have."""
+
+    @property
+    @abstractmethod
+    def floats_per_row(self) -> int:
+        """Numbers that `project` and its pullback hold for each row of X, for memory budgets."""
+
+    @property
+    def correlated(self) -> bool:
+        """Whether the outputs depend on each other, so that marginals do not tell all."""
+        return False
+
+    @property
+    def latents(self) -> int:
+        """How many independent functions a sample is made of; usually P."""
+        return self.outputs
+
+    @abstractmethod
+    def factorise(self) -> tuple[Any, Pullback]:
+        """What depends on the parameters alone, and ``factor_bar -> process_bar``."""
+
+    @abstractmethod
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        """Marginal means and variances [S N, P] at X [N, D].
+
+        The pullback is ``(mu_bar, var_bar) -> (process_bar, factor_bar, X_bar)``.
+        """
+
+    @abstractmethod
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        """KL[q || p] of all that is uncertain, 0-d (or an upper bound), and ``bar -> (process_bar, factor_bar)``."""
+
+    @abstractmethod
+    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        """Samples [S N, P] of f at each row of X [N, D], from standard normal noise [S, N, latents].
+
+        Rows are independent of each other. The pullback is ``bar -> (process_bar, factor_bar, X_bar)``.
+        """
+
+    @abstractmethod
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        """The means [S N, P] alone, at X [N, D]."""
+
+    @abstractmethod
+    def joint(self, factor: Any, X: Array, /) -> Array:
+        """The joint covariances [P, N, N] at X [N, D].
+
+        Raises
+        ------
+        TypeError
+            If the process is no Gaussian one.
+        """
+
+    @abstractmethod
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        """The marginals [S N, P], and the way back to what moves the sites of each q(u) that has any.
+
+        Of the cotangents alpha = mu_bar and beta = -2 var_bar that reach its own marginals, each posterior keeps the
+        sums that it needs (`Posterior.site_sums`), by its path.
+        """
+
+    @abstractmethod
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        """The factor of each posterior that `project_to_sites` reaches, by the same path."""
+
+    @abstractmethod
+    def refreshed(self) -> Self:
+        """The process whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """ValueError unless the parts fit each other."""
+
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        """The noise that an evaluation on so many rows needs, as host arrays, from a NumPy generator; usually none."""
+        return NO_DRAWS
+
+    def drawn(self, draws: Draws, /) -> "Process":
+        """The process that uses these draws: of the whole before `factorise`, by row before `project`."""
+        return self
+
+    def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
+        """Draws by row that depend on the seed and each row's number, from `start` on, alone; usually none."""
+        return NO_DRAWS

@@ -1,0 +1,180 @@
+"""Deep processes: each layer's samples are the next layer's inputs."""
+
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.draws import Draws, below, under, union
+from agp.host import row_normals
+from agp.posteriors import SiteHolder
+from agp.processes._base import Process, SitePull
+
+__all__ = ["Deep"]
+
+
+@tree.model
+class Deep(Process):
+    """A deep Gaussian process: f = f_L(... f_2(f_1(x))), its inner layers sampled, marginals of the last layer.
+
+    The bound is the average over S samples of the inner layers, each row by itself (doubly stochastic inference); the
+    noise is an input like X and y, drawn on the host, and the gradient is that for the noise drawn.
+
+    Parameters
+    ----------
+    layers
+        The processes, first to last; each takes as many columns as the one before has outputs. Inner mean functions
+        that pass their inputs on keep deep models trainable.
+    samples
+        S.
+    noise
+        Standard normal noise [S, N, latents] of the inner layers side by side, for the rows of one evaluation.
+
+    Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
+    """
+
+    layers: tuple[Process, ...]
+    samples: int = 1
+    noise: Array | None = tree.constant(optional=True)
+
+    @property
+    def outputs(self) -> int:
+        return self.layers[-1].outputs
+
+    @property
+    def width(self) -> int:
+        return self.layers[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.layers[0].reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return self.samples * sum(layer.floats_per_row + layer.latents for layer in self.layers)
+
+    @property
+    def correlated(self) -> bool:
+        return self.layers[-1].correlated
+
+    def factorise(self) -> tuple[Any, Pullback]:
+        found = [layer.factorise() for layer in self.layers]
+
+        def pullback(factor_bar):
+            bars = zip(found, factor_bar, strict=True)
+            return tree.cotangent(self, layers=tuple(None if bar is None else pull(bar) for (_, pull), bar in bars))
+
+        return tuple(factor for factor, _ in found), pullback
+
+    def _inner(self, factor: Any, X: Array) -> tuple[Array, list[Pullback]]:
+        """The inputs [S N, .] of the last layer, and the pullbacks of the layers before."""
+        xp = backend_of(X).xp
+        H, pulls, start = X, [], 0
+        for layer, one in zip(self.layers[:-1], factor, strict=False):
+            eps = self._noise[:, :, start : start + layer.latents]
+            if pulls:  # from the second layer on the rows are S N
+                eps = xp.reshape(eps, (1, -1, layer.latents))
+            H, pull = layer.sampled(one, H, eps)
+            pulls.append(pull)
+            start += layer.latents
+        return H, pulls
+
+    @property
+    def _noise(self) -> Array:
+        if self.noise is None:
+            msg = "a Deep process needs the noise of its inner layers; hand it draws (`drawn`) before it is evaluated."
+            raise ValueError(msg)
+        return self.noise
+
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        H, pulls = self._inner(factor, X)
+        moments, pull_last = self.layers[-1].project(factor[-1], H)
+
+        def pullback(mu_bar, var_bar):
+            return self._pull(pulls, *pull_last(mu_bar, var_bar))
+
+        return moments, pullback
+
+    def _pull(self, pulls: list[Pullback], last_bar: Any, last_factor_bar: Any, H_bar: Array) -> tuple[Any, Any, Array]:
+        layers, factors = [last_bar], [last_factor_bar]
+        for pull in reversed(pulls):
+            layer_bar, factor_bar, H_bar = pull(H_bar)
+            layers.insert(0, layer_bar)
+            factors.insert(0, factor_bar)
+        return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        found = [layer.kl_divergence(one) for layer, one in zip(self.layers, factor, strict=True)]
+
+        def pullback(bar):
+            bars = [pull(bar) for _, pull in found]
+            return tree.cotangent(self, layers=tuple(own for own, _ in bars)), tuple(one for _, one in bars)
+
+        return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
+
+    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        msg = "a Deep process cannot be a layer; write all layers into one Deep."
+        raise TypeError(msg)
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        return self.layers[-1].project_mean(factor[-1], self._inner(factor, X)[0])
+
+    def joint(self, factor: Any, X: Array, /) -> Array:
+        msg = "a deep model is no Gaussian process: it has no joint covariance; predict gives marginals."
+        raise TypeError(msg)
+
+    # -- updates ----------------------------------------------------------------------------------------------------
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        """As the base; of the layers, only the last has marginals that meet the likelihood, and sites of its own."""
+        last = len(self.layers) - 1
+        moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
+
+        def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
+            return {f"layers.{last}.{path}": x for path, x in pull(mu_bar, var_bar).items()}
+
+        return moments, to_sites
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        last = len(self.layers) - 1
+        return {f"layers.{last}.{path}": x for path, x in self.layers[last].site_factors(factor[last]).items()}
+
+    def refreshed(self) -> Self:
+        layers = tuple(layer.refreshed() for layer in self.layers)
+        same = all(a is b for a, b in zip(layers, self.layers, strict=True))
+        return self if same else type(self)(layers, self.samples, self.noise)
+
+    def check(self) -> None:
+        for i, (layer, following) in enumerate(zip(self.layers[:-1], self.layers[1:], strict=True)):
+            if following.width != layer.outputs:
+                msg = (
+                    f"layer {i} has {layer.outputs} outputs, but layer {i + 1} takes inputs with {following.width} "
+                    "columns; they must be the same."
+                )
+                raise ValueError(msg)
+        for i, layer in enumerate(self.layers):
+            layer.check()
+            if i + 1 < len(self.layers) and any(node.has_sites for node in tree.nodes(layer, SiteHolder).values()):
+                msg = (
+                    f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
+                )
+                raise ValueError(msg)
+
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        noise = rng.standard_normal((self.samples, rows, self._latents))
+        layers = union(under(f"layers.{i}", layer.draws(rng, rows)) for i, layer in enumerate(self.layers))
+        return union([Draws({"noise": noise}, {}), layers])
+
+    def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
+        noise = row_normals(seed, start, rows, self.samples * self._latents)
+        by_sample = noise.reshape(rows, self.samples, self._latents).transpose(1, 0, 2)
+        return Draws({"noise": by_sample}, {})
+
+    @property
+    def _latents(self) -> int:
+        return sum(layer.latents for layer in self.layers[:-1])
+
+    def drawn(self, draws: Draws, /) -> "Deep":
+        layers = tuple(layer.drawn(below(f"layers.{i}", draws)) for i, layer in enumerate(self.layers))
+        return Deep(layers, self.samples, draws.by_row.get("noise", self.noise))

@@ -1,0 +1,95 @@
+"""The prior side of a sparse process: a kernel, inducing variables and a mean function."""
+
+from abc import ABC
+from typing import Any, NamedTuple
+
+from agp import tree
+from agp.backend import Array, Pullback
+from agp.inducing import Inducing, placement
+from agp.kernels import RBF, Kernel
+from agp.leaves import usable
+from agp.linalg import add_jitter, checked_jitter
+from agp.means import Mean, ZeroMean
+
+__all__ = ["SparsePrior", "StartedPrior", "started_prior"]
+
+
+class SparsePrior(ABC):
+    """What has the fields kernel, inducing, mean_function and jitter: a process, or a model that is its own.
+
+    Inducing variables are those of f - h, where h is the mean function. Gradients come back in the class of the whole.
+    """
+
+    kernel: Kernel
+    inducing: Inducing
+    mean_function: Mean
+    jitter: float | None
+
+    def inducing_covariance(self) -> tuple[Array, Pullback]:
+        """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``."""
+        Kuu, pull = self.inducing.covariance(self.kernel)
+
+        def pullback(Kuu_bar):
+            inducing_bar, kernel_bar = pull(Kuu_bar)
+            return tree.cotangent(self, kernel=kernel_bar, inducing=inducing_bar)
+
+        return add_jitter(Kuu, self.jitter), pullback
+
+    def features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
+        """Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
+
+        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``.
+        """
+        Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
+        kff, pull_kff = self.inducing.diag(self.kernel, X)
+        h, pull_mean = self.mean_function(X)
+
+        def pullback(Kuf_bar, kff_bar, h_bar):
+            inducing_bar, kernel_bar, X_bar = pull_Kuf(Kuf_bar)
+            inducing_diag_bar, kernel_diag_bar, X_diag_bar = pull_kff(kff_bar)
+            mean_bar, X_mean_bar = pull_mean(h_bar)
+            bar = tree.cotangent(
+                self,
+                kernel=tree.add(kernel_bar, kernel_diag_bar),
+                inducing=tree.add(inducing_bar, inducing_diag_bar),
+                mean_function=mean_bar,
+            )
+            return bar, tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
+
+        return (Kuf, kff, h), pullback
+
+
+class StartedPrior(NamedTuple):
+    """The fields of a `SparsePrior`."""
+
+    kernel: Kernel
+    inducing: Inducing
+    mean_function: Mean
+    jitter: float | None
+
+
+def started_prior(
+    X: Array,
+    kernel: Kernel | None,
+    mean_function: Mean | None,
+    level: Array,
+    variance: float,
+    /,
+    *,
+    inducing: Any,
+    Z: Array | None,
+    num_inducing: int | None,
+    seed: int,
+    jitter: float | None,
+) -> StartedPrior:
+    """The parts with starting values that suit inputs X [N, D], and functions of these levels [P] and variance.
+
+    Arguments and errors as `Sparse.from_data`.
+    """
+    place, how = placement(inducing, Z)
+    choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
+    place, kernel = place.started(X, RBF() if kernel is None else kernel, variance, **choice)
+    mean_function = ZeroMean() if mean_function is None else mean_function
+    mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
+    mean_function.check(X.shape[1], level.shape[0])
+    return StartedPrior(kernel, place, mean_function, checked_jitter(jitter))

@@ -1,0 +1,226 @@
+"""A sparse Gaussian process: prior, inducing variables and q(u)."""
+
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import check_inputs
+from agp.draws import Draws, below, under
+from agp.inducing import Inducing
+from agp.kernels import Kernel
+from agp.leaves import constant_data, detached
+from agp.means import Mean, ZeroMean
+from agp.posteriors import InverseOwner, Posterior, start_of
+from agp.processes._base import Process, SitePull
+from agp.processes._prior import SparsePrior, started_prior
+
+__all__ = ["Sparse"]
+
+FLOOR = 1e-12
+"""Variances below this share of the prior's count as that much, before their roots are taken."""
+
+
+@tree.model
+class Sparse(Process, SparsePrior, InverseOwner):
+    """A sparse Gaussian process with M inducing variables, whose P outputs share kernel and inducing variables.
+
+    Parameters
+    ----------
+    kernel
+        The prior covariance of f.
+    inducing
+        `agp.inducing.Points`, or another place of inducing variables.
+    posterior
+        q(u) of f - h, whose class is the method: `Whitened`, `Relaxed`, ...
+    mean_function
+        The prior mean h of f.
+    jitter
+        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+    """
+
+    kernel: Kernel
+    inducing: Inducing
+    posterior: Posterior
+    mean_function: Mean = ZeroMean()
+    jitter: float | None = None
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        /,
+        *,
+        outputs: int = 1,
+        posterior: Any = "relaxed",
+        kernel: Kernel | None = None,
+        inducing: Any = "kmeans",
+        Z: Array | None = None,
+        num_inducing: int | None = None,
+        mean_function: Mean | None = None,
+        level: Array | None = None,
+        variance: float = 1.0,
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A process whose missing leaves start at values that suit inputs X [N, D]: a layer, or a part of a stack.
+
+        Parameters
+        ----------
+        X
+            Inputs [N, D], which are not kept.
+        outputs
+            P.
+        posterior
+            As `agp.posteriors.start_of`: a class of q(u), its name, or a function of Kuu and P.
+        kernel, mean_function
+            `RBF` with a lengthscale for each column, and `ZeroMean`, by default.
+        inducing, Z, num_inducing, seed
+            An `agp.inducing.Inducing`, or how inducing inputs are chosen (`agp.inducing.choose`); the inducing inputs
+            themselves [M, D]; how many; and the seed of the choice.
+        level, variance
+            Where the mean function starts [P] (zero by default), and the prior variance of f.
+        jitter
+            See the class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X is no finite floating-point array, a parameter violates its constraint, or M is out of range.
+        """
+        check_inputs("X", X)
+        (X,) = constant_data(X)
+        start = start_of(posterior)
+        level = backend_of(X).xp.zeros((outputs,), **like(X)) if level is None else level
+        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        prior = started_prior(X, kernel, mean_function, level, variance, **choice)
+        Kuu = cls(**prior._asdict(), posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
+        return detached(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
+
+    @classmethod
+    def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
+        """The process with the prior side of another one, or of a model, and this q(u)."""
+        return cls(prior.kernel, prior.inducing, posterior, prior.mean_function, prior.jitter)
+
+    @property
+    def outputs(self) -> int:
+        return self.posterior.outputs
+
+    @property
+    def width(self) -> int:
+        return self.inducing.width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.inducing.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        # the kernel's own arrays, projections of Kuf and their temporaries, the scale's projection for each output
+        per_inducing = 3 + 2 * self.outputs
+        return self.inducing.floats_per_row(self.kernel) + self.inducing.count * per_inducing
+
+    def factorise(self) -> tuple[Any, Pullback]:
+        Kuu, pull_Kuu = self.inducing_covariance()
+        factor, pull_factor = self.posterior.factorise(Kuu)
+
+        def pullback(factor_bar):
+            posterior_bar, Kuu_bar = pull_factor(factor_bar)
+            return tree.add(tree.cotangent(self, posterior=posterior_bar), pull_Kuu(Kuu_bar))
+
+        return factor, pullback
+
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        moments, _, pullback = self._projected(factor, X)
+        return moments, pullback
+
+    def _projected(self, factor: Any, X: Array) -> tuple[tuple[Array, Array], Array, Pullback]:
+        """The marginals, the prior variances kff [N], and the pullback of the marginals."""
+        (Kuf, kff, h), pull_features = self.features(X)
+        (residual, var), pull_moments = self.posterior.project(factor, Kuf, kff)
+
+        def pullback(mu_bar, var_bar):
+            posterior_bar, factor_bar, Kuf_bar, kff_bar = pull_moments(mu_bar, var_bar)
+            bar, X_bar = pull_features(Kuf_bar, kff_bar, mu_bar)
+            return tree.add(bar, tree.cotangent(self, posterior=posterior_bar)), factor_bar, X_bar
+
+        return (h + residual, var), kff, pullback
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        kl, pull = self.posterior.kl_divergence(factor)
+
+        def pullback(bar):
+            posterior_bar, factor_bar = pull(bar)
+            return tree.cotangent(self, posterior=posterior_bar), factor_bar
+
+        return kl, pullback
+
+    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        # mu + sqrt(max(var, floor)) eps
+        B = backend_of(X)
+        xp = B.xp
+        (mu, var), kff, pull = self._projected(factor, X)
+        floor = B.stop_gradient(FLOOR * kff)[:, None]
+        above = var > floor
+        deviation = xp.sqrt(xp.where(above, var, floor))
+
+        def pullback(bar):
+            bars = xp.reshape(bar, noise.shape)
+            var_bar = xp.where(above, 0.5 * xp.sum(bars * noise, axis=0) / deviation, xp.zeros_like(var))
+            return pull(xp.sum(bars, axis=0), var_bar)
+
+        samples = mu[None, :, :] + deviation[None, :, :] * noise
+        return xp.reshape(samples, (-1, self.outputs)), pullback
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        Kuf = self.inducing.cross(self.kernel, X)[0]
+        return self.mean_function(X)[0] + self.posterior.project_mean(factor, Kuf)
+
+    def joint(self, factor: Any, X: Array, /) -> Array:
+        Kuf, Kff = self.inducing.cross(self.kernel, X)[0], self.inducing.full(self.kernel, X)[0]
+        return self.posterior.project_covariance(factor, Kuf, Kff)
+
+    def inducing_moments(self) -> tuple[Array, Array]:
+        """Mean [M, P] and covariances [P, M, M] of u.
+
+        For orthogonal groups with J = Kvu Kuu^-1 and q(u) q(v - J u), the mean is [m_u; m_v + J m_u] and the
+        covariance [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
+        """
+        Kuu = self.inducing_covariance()[0]
+        factor = self.posterior.factorise(Kuu)[0]
+        return self.posterior.project_mean(factor, Kuu), self.posterior.project_covariance(factor, Kuu, Kuu)
+
+    # -- updates ----------------------------------------------------------------------------------------------------
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        (Kuf, kff, h), _ = self.features(X)
+        residual, var = self.posterior.project(factor, Kuf, kff)[0]
+
+        def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
+            sums = self.posterior.site_sums(factor, Kuf, mu_bar, -2.0 * var_bar, residual)
+            return {} if sums is None else {"posterior": sums}
+
+        return (h + residual, var), to_sites
+
+    def followed_matrix(self) -> Array:
+        """Kuu."""
+        return self.inducing_covariance()[0]
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {"posterior": factor}
+
+    def refreshed(self) -> Self:
+        posterior = self.posterior.refreshed(self.inducing_covariance()[0])
+        return self if posterior is self.posterior else tree.replaced(self, {"posterior": posterior})
+
+    def check(self) -> None:
+        self.inducing.check(self.kernel)
+        self.mean_function.check(self.width, self.outputs)
+
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        return under("posterior", Draws({}, self.posterior.draws(rng)))
+
+    def drawn(self, draws: Draws, /) -> "Sparse":
+        posterior = self.posterior.drawn(below("posterior", draws).whole)
+        return self if posterior is self.posterior else tree.replaced(self, {"posterior": posterior})

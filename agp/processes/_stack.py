@@ -1,0 +1,153 @@
+"""Independent processes side by side."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.draws import Draws, below, under, union
+from agp.processes._base import Process, SitePull
+
+__all__ = ["Stack"]
+
+
+@tree.model
+class Stack(Process):
+    """Processes of the same inputs, independent of each other; the outputs are those of the first, the second, ...
+
+    With one `Sparse` for each output, every output has a kernel and inducing variables of its own.
+
+    Parameters
+    ----------
+    parts
+        The processes.
+    """
+
+    parts: tuple[Process, ...]
+
+    @property
+    def outputs(self) -> int:
+        return sum(part.outputs for part in self.parts)
+
+    @property
+    def width(self) -> int:
+        return self.parts[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.parts[0].reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return sum(part.floats_per_row for part in self.parts)
+
+    @property
+    def correlated(self) -> bool:
+        return any(part.correlated for part in self.parts)
+
+    @property
+    def latents(self) -> int:
+        return sum(part.latents for part in self.parts)
+
+    def factorise(self) -> tuple[Any, Pullback]:
+        found = [part.factorise() for part in self.parts]
+
+        def pullback(factor_bar):
+            return tree.cotangent(
+                self, parts=tuple(pull(bar) for (_, pull), bar in zip(found, factor_bar, strict=True))
+            )
+
+        return tuple(factor for factor, _ in found), pullback
+
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        found = [part.project(one, X) for part, one in self._with(factor)]
+
+        def pullback(mu_bar, var_bar):
+            bars = zip(found, self._split(mu_bar), self._split(var_bar), strict=True)
+            return self._joined(pull(mu, var) for (_, pull), mu, var in bars)
+
+        return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), pullback
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        found = [part.kl_divergence(one) for part, one in self._with(factor)]
+
+        def pullback(bar):
+            bars = [pull(bar) for _, pull in found]
+            return tree.cotangent(self, parts=tuple(own for own, _ in bars)), tuple(one for _, one in bars)
+
+        return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
+
+    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        shares = _columns(noise, [part.latents for part in self.parts])
+        found = [part.sampled(one, X, eps) for (part, one), eps in zip(self._with(factor), shares, strict=True)]
+
+        def pullback(bar):
+            return self._joined(pull(one) for (_, pull), one in zip(found, self._split(bar), strict=True))
+
+        return _side_by_side(samples for samples, _ in found), pullback
+
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        return _side_by_side(part.project_mean(one, X) for part, one in self._with(factor))
+
+    def joint(self, factor: Any, X: Array, /) -> Array:
+        return backend_of(X).xp.concat([part.joint(one, X) for part, one in self._with(factor)], axis=0)
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        found = [part.project_to_sites(one, X) for part, one in self._with(factor)]
+
+        def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
+            bars = enumerate(zip(found, self._split(mu_bar), self._split(var_bar), strict=True))
+            return {f"parts.{i}.{path}": x for i, ((_, pull), mu, var) in bars for path, x in pull(mu, var).items()}
+
+        return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), to_sites
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        found = enumerate(self._with(factor))
+        return {f"parts.{i}.{path}": x for i, (part, one) in found for path, x in part.site_factors(one).items()}
+
+    def refreshed(self) -> Self:
+        parts = tuple(part.refreshed() for part in self.parts)
+        return self if all(a is b for a, b in zip(parts, self.parts, strict=True)) else type(self)(parts)
+
+    def check(self) -> None:
+        if len({part.width for part in self.parts}) > 1:
+            widths = ", ".join(str(part.width) for part in self.parts)
+            msg = f"the parts of a Stack take inputs with {widths} columns; all need the same."
+            raise ValueError(msg)
+        for part in self.parts:
+            part.check()
+
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        return union(under(f"parts.{i}", part.draws(rng, rows)) for i, part in enumerate(self.parts))
+
+    def drawn(self, draws: Draws, /) -> "Stack":
+        return Stack(tuple(part.drawn(below(f"parts.{i}", draws)) for i, part in enumerate(self.parts)))
+
+    def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
+        return union(under(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts))
+
+    # -- the parts --------------------------------------------------------------------------------------------------
+
+    def _with(self, factor: Any) -> list[tuple[Process, Any]]:
+        return list(zip(self.parts, factor, strict=True))
+
+    def _split(self, bar: Array) -> list[Array]:
+        """The columns [R, P] of each part."""
+        return _columns(bar, [part.outputs for part in self.parts])
+
+    def _joined(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
+        own, factors, inputs = zip(*bars, strict=True)
+        X_bar = None
+        for one in inputs:
+            X_bar = tree.add(X_bar, one)
+        return tree.cotangent(self, parts=own), factors, X_bar  # type: ignore[return-value]
+
+
+def _columns(x: Array, widths: list[int]) -> list[Array]:
+    stops = [sum(widths[: i + 1]) for i in range(len(widths))]
+    return [x[..., stop - width : stop] for stop, width in zip(stops, widths, strict=True)]
+
+
+def _side_by_side(columns: Iterable[Array]) -> Array:
+    several = list(columns)
+    return backend_of(several[0]).xp.concat(several, axis=-1)

@@ -1,0 +1,151 @@
+"""What a checkpoint of a run must hold, and its comparison with the run that goes on from it, on the host."""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from agp import tree
+from agp.io import REMEDY, load_checkpoint, named_arrays
+
+__all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "written"]
+
+MORE = 2**30
+"""Bytes that a file may have beside leaves and states: traces above all."""
+SHOWN = 2000
+"""Characters of a foreign fact that a message repeats."""
+
+
+class Saved(NamedTuple):
+    """A run as its checkpoint has it; all arrays are NumPy's."""
+
+    leaves: dict[str, Any]
+    """The leaves of the model, by name."""
+    states: dict[str, Any]
+    """The arrays of the updates' states, by path."""
+    trace: dict[str, list[float]]
+    step: int
+    seconds: float
+    repairs: list[str]
+
+
+def written(x: Any) -> str:
+    """The classes, settings and shapes of x, without the addresses that functions are printed with."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
+
+
+def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]:
+    """The names of arrays with entries that are neither finite nor still what they were when the run began.
+
+    A state may begin with an infinity that says "none yet", such as the best bound of a plateau.
+    """
+    return [name for name, x in arrays.items() if not np.all(np.isfinite(x) | _equal(x, unset.get(name)))]
+
+
+def _equal(x: Any, start: Any) -> Any:
+    return False if start is None else (x == start) | ((x != x) & (start != start))
+
+
+def checkpoint_exists(path: Path) -> bool:
+    """Whether there is anything at the end of the path, once its links are followed."""
+    return os.path.lexists(os.path.realpath(path))
+
+
+def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) -> Saved:
+    """The run in the file.
+
+    Parameters
+    ----------
+    path
+        The checkpoint.
+    facts
+        What must have been the same.
+    model, states
+        A model with the leaves, and the states of the updates at its start, by path, that the file must have.
+
+    Raises
+    ------
+    ValueError
+        If the file is no checkpoint of a run, or one of another run, or has leaves, states or counts that no run
+        with this model and these updates can have.
+    """
+    expected = named_arrays(tree.leaves(model))
+    arrays, meta = load_checkpoint(path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MORE)
+    if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
+        msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
+        raise ValueError(msg)
+    _check_facts(path, meta["facts"], facts)
+    leaves, found, trace = (_folder(path, arrays, name) for name in ("model", "states", "trace"))
+    if found.keys() != states.keys():
+        msg = f"{path} was written by a run with other updates, or other frozen leaves; use the same ones."
+        raise ValueError(msg)
+    _check_arrays(path, "the leaf", leaves, expected)
+    _check_leaves(path, leaves, model)
+    _check_arrays(path, "the state", found, states)
+    if broken := not_finite(found, states):
+        _refuse(path, f"the state {broken[0]} has NaN or infinite entries")
+    step, seconds, repairs = _progress(path, meta["progress"])
+    return Saved(leaves, found, _trace(path, trace, step), step, seconds, repairs)
+
+
+def _refuse(path: Path, what: str) -> NoReturn:
+    msg = f"{path} cannot be resumed: {what}; {REMEDY}"
+    raise ValueError(msg)
+
+
+def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
+    for name, value in mine.items():
+        if saved.get(name) != value:
+            other = f"{saved.get(name)}"[:SHOWN]
+            what = f"other {name}" if name in ("data", "updates") else f"{name}={other}; this one has {name}={value}"
+            msg = f"{path} was written by a run with {what}; {REMEDY}"
+            raise ValueError(msg)
+
+
+def _folder(path: Path, arrays: dict[str, Any], name: str) -> dict[str, Any]:
+    """The arrays under a name, by path."""
+    folder = arrays.get(name)
+    if not isinstance(folder, dict):
+        _refuse(path, f"it has no {name}")
+    return named_arrays(folder)
+
+
+def _check_arrays(path: Path, what: str, saved: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The same names, shapes and types."""
+    for name in sorted(expected.keys() ^ saved.keys()):
+        _refuse(path, f"{what} {name} is {'missing' if name in expected else 'unknown'}")
+    for name, x in expected.items():
+        if saved[name].shape != x.shape:
+            _refuse(path, f"{what} {name} has shape {list(saved[name].shape)} where the run has {list(x.shape)}")
+        if saved[name].dtype != x.dtype:
+            _refuse(path, f"{what} {name} has dtype {saved[name].dtype} where the run has {x.dtype}")
+
+
+def _check_leaves(path: Path, saved: dict[str, Any], model: Any) -> None:
+    if broken := not_finite(saved, {}):
+        _refuse(path, f"the leaf {broken[0]} has NaN or infinite entries")
+    for leaf in tree.describe(tree.with_leaves(model, saved)):
+        if bool(leaf.constraint.violated(leaf.value)):
+            _refuse(path, f"the leaf {leaf.name} is not {leaf.constraint.name}")
+
+
+def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, list[str]]:
+    step, seconds, repairs = (progress.get(name) for name in ("step", "seconds", "repairs"))
+    if type(step) is not int or step < 0:
+        _refuse(path, f"its step is {step!r:.80}")
+    if type(seconds) is not float or not 0.0 <= seconds < math.inf:
+        _refuse(path, f"its seconds are {seconds!r:.80}")
+    if not isinstance(repairs, list) or not all(isinstance(repair, str) for repair in repairs):
+        _refuse(path, "its repairs are no list of messages")
+    return step, seconds, repairs
+
+
+def _trace(path: Path, saved: dict[str, Any], step: int) -> dict[str, list[float]]:
+    for name, x in saved.items():
+        if x.dtype != np.float64 or x.ndim != 1 or x.shape[0] > step or not np.all(np.isfinite(x)):
+            _refuse(path, f"the trace of {name} is not a list of at most {step} finite numbers")
+    return {name: x.tolist() for name, x in saved.items()}

@@ -1,0 +1,217 @@
+"""Bounds inside torch modules and JAX programs: their gradients are the hand-derived ones, and nothing is recorded."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from helpers import JAX, TORCH, assert_close, problem, toy_data
+
+import agp
+from agp import tree
+from agp.errors import BackendError
+
+torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+
+AGREES = 1e-10
+
+
+def _models():
+    X, y = toy_data(24)
+    labels, probit = (y > 0.0) * 1.0, agp.Bernoulli()
+    return {
+        "whitened": (*problem("sum-ard", "whitened", outputs=2),),
+        "relaxed": (*problem("rbf", "relaxed", "bernoulli"),),
+        "likelihood": (*problem("matern32", "likelihood"),),
+        "sgpr": (agp.SGPR.from_data(X, y, num_inducing=6), X, y),
+        "gpr": (agp.GPR.from_data(X, y), X, y),
+        "solve": (agp.SOLVEGP.from_data(X, y, num_inducing=5, num_orthogonal=4), X, y),
+        "dual": (agp.SVGP.from_data(X, labels, posterior=agp.Dual, likelihood=probit, num_inducing=5), X, labels),
+        "inverse-free": (*problem("rbf", "inverse-free"),),  # its gradient is not the slope of its forward
+    }
+
+
+def _expected(model, X, y):
+    value, pullback = model.bound(X, y, scale=1.0)
+    model_bar, X_bar = pullback(1.0)
+    return value, tree.pull_raw(model, model_bar), X_bar
+
+
+class Module(torch.nn.Module):
+    """What a user writes: the raw leaves as parameters, the bound as the loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.names = list(tree.unconstrain(model))
+        self.raw = torch.nn.ParameterList([torch.nn.Parameter(x) for x in tree.unconstrain(model).values()])
+
+    def forward(self, X, y, memory=256.0):
+        model = tree.constrain(self.model, dict(zip(self.names, self.raw, strict=True)))
+        return -model.bound(X, y, memory=memory)[0]
+
+
+@pytest.mark.parametrize("case", _models())
+def test_a_torch_module_gets_the_closed_form(case):
+    host, X, y = _models()[case]
+    expected, gradient, X_bar = _expected(host, X, y)
+    module, inputs = Module(TORCH.move(host)), TORCH.array(X).requires_grad_(X_bar is not None)
+    seen = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: seen.append(x) or x, lambda x: x):
+        loss = module(inputs, TORCH.array(y))
+    assert sum(x.numel() for x in seen) <= 6 * sum(x.numel() for x in tree.leaves(module.model).values()) + 2 * X.size
+    assert_close(-TORCH.numpy(loss.detach()), expected, 1e-12)
+    loss.backward()
+    for name, parameter in zip(module.names, module.raw, strict=True):
+        scale = max(np.abs(gradient[name]).max(), 1e-3)
+        assert np.abs(-TORCH.numpy(parameter.grad) - gradient[name]).max() <= AGREES * scale, name
+    if X_bar is not None:
+        assert_close(-TORCH.numpy(inputs.grad), X_bar, AGREES)
+
+
+def test_a_module_is_trained_by_a_torch_optimiser_as_by_agp():
+    X, y = toy_data(40)
+    host = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=6)
+    expected = agp.train(TORCH.move(host), TORCH.array(X), TORCH.array(y), updates=[agp.updates.Adam(0.05)], steps=20)
+    module = Module(TORCH.move(host))
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.05)
+    for _ in range(20):
+        optimiser.zero_grad()
+        loss = module(TORCH.array(X), TORCH.array(y))
+        loss.backward()
+        optimiser.step()
+    np.testing.assert_allclose(-loss.item(), expected.trace["bound"][-1], rtol=1e-7)
+
+
+def test_inputs_made_by_a_network_get_their_gradient():
+    host, X, y = problem(posterior="whitened")
+    model, weights = TORCH.move(host), TORCH.array(np.eye(3)).requires_grad_()
+    model.bound(TORCH.array(X) @ weights, TORCH.array(y))[0].backward()
+    assert_close(TORCH.numpy(weights.grad), X.T @ _expected(host, X, y)[2], AGREES)
+
+
+def test_rows_in_blocks_give_the_same_gradient_and_refuse_that_of_the_inputs():
+    X, y = toy_data(400)
+    host = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=6)
+    gradient = _expected(host, X, y)[1]
+    module = Module(TORCH.move(host))
+    module(TORCH.array(X), TORCH.array(y), memory=0.02).backward()
+    for name, parameter in zip(module.names, module.raw, strict=True):
+        scale = max(np.abs(gradient[name]).max(), 1.0)
+        assert np.abs(TORCH.numpy(parameter.grad) + gradient[name]).max() <= AGREES * scale, name
+    loss = module(TORCH.array(X).requires_grad_(), TORCH.array(y), memory=0.02)
+    with pytest.raises(ValueError, match=r"X asks for its gradient, .*raise memory="):
+        loss.backward()
+
+
+def test_targets_have_no_gradient_and_say_so():
+    host, X, y = problem()
+    value = TORCH.move(host).bound(TORCH.array(X), TORCH.array(y).requires_grad_())[0]
+    with pytest.raises(ValueError, match="y asks for its gradient, but targets are constants"):
+        value.backward()
+
+
+@pytest.mark.parametrize("second", ["grad", "backward", "hessian"])
+def test_second_derivatives_are_refused_on_torch(second):
+    host, X, y = problem(posterior="whitened")
+    module = Module(TORCH.move(host))
+    loss = module(TORCH.array(X), TORCH.array(y))
+    slopes = torch.autograd.grad(loss, list(module.raw), create_graph=True)
+    penalty = sum((slope**2).sum() for slope in slopes)
+    Z = module.model.Z
+
+    def at(Z):
+        return tree.with_leaves(module.model, {"Z": Z}).bound(TORCH.array(X), TORCH.array(y))[0]
+
+    ask = {
+        "grad": lambda: torch.autograd.grad(penalty, module.raw[0]),
+        "backward": lambda: penalty.backward(),
+        "hessian": lambda: torch.autograd.functional.hessian(at, Z),
+    }[second]
+    with pytest.raises(BackendError, match="no second derivatives: leave create_graph=True out"):
+        ask()
+
+
+def test_without_leaves_that_ask_nothing_changes(monkeypatch):
+    host, X, y = problem()
+    model, X, y = TORCH.move(host), TORCH.array(X), TORCH.array(y)
+    monkeypatch.setattr(type(agp.get_backend("torch")), "with_pullback", None)
+    assert not model.bound(X, y)[0].requires_grad
+    leaf = {"Z": model.Z.clone().requires_grad_()}
+    with torch.no_grad():
+        assert not tree.with_leaves(model, leaf).bound(X, y)[0].requires_grad
+    agp.value_and_gradient(model, X, y, mode="autodiff")
+
+
+def test_the_pullback_is_there_as_well():
+    host, X, y = problem()
+    module = Module(TORCH.move(host))
+    model = tree.constrain(module.model, dict(zip(module.names, module.raw, strict=True)))
+    value, pullback = model.bound(TORCH.array(X), TORCH.array(y))
+    assert value.requires_grad
+    bar, X_bar = pullback(2.0)
+    assert_close(X_bar.detach().numpy(), 2.0 * _expected(host, X, y)[2], AGREES)
+    assert bar.Z.shape == host.Z.shape
+
+
+def test_what_the_pullback_keeps_is_freed_with_the_value():
+    host, X, y = problem()
+    module = Module(TORCH.move(host))
+    gc.collect()
+    gc.disable()
+    try:
+        loss = module(TORCH.array(X), TORCH.array(y))
+        node = weakref.ref(loss.grad_fn.next_functions[0][0])
+        del loss
+        assert node() is None
+    finally:
+        gc.enable()
+
+
+# -- JAX --------------------------------------------------------------------------------------------------------------
+
+PROGRAMS = ("jit-of-grad", "grad-of-jit", "grad", "checkpoint", "scan")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_jax_program_gets_the_closed_form(program):
+    jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
+    host, X, y = problem("rbf", "inverse-free")  # its gradient is not the slope of its forward
+    expected, gradient, X_bar = _expected(host, X, y)
+    model, y_here = JAX.move(host), JAX.array(y)
+
+    def bound(raw, X):
+        return tree.constrain(model, raw).bound(X, y_here)[0]
+
+    def scanned(raw, X):
+        return jax.lax.scan(lambda total, _: (total + bound(raw, X), None), 0.0, None, length=3)[0] / 3.0
+
+    both = (0, 1)
+    run = {
+        "jit-of-grad": jax.jit(jax.value_and_grad(bound, both)),
+        "grad-of-jit": jax.value_and_grad(jax.jit(bound), both),
+        "grad": jax.value_and_grad(bound, both),
+        "checkpoint": jax.jit(jax.value_and_grad(jax.checkpoint(bound), both)),
+        "scan": jax.jit(jax.value_and_grad(scanned, both)),
+    }[program]
+    value, (raw_bar, X_found) = run(tree.unconstrain(model), JAX.array(X))
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+    for name, found in raw_bar.items():
+        assert_close(np.asarray(found), gradient[name], AGREES, name)
+    assert_close(np.asarray(X_found), X_bar, AGREES)
+
+
+def test_jax_refuses_what_the_bound_does_not_give_while_it_traces():
+    jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
+    host, X, y = problem()
+    model = JAX.move(host)
+    with pytest.raises(ValueError, match="y asks for its gradient"):
+        jax.jit(jax.grad(lambda y: model.bound(JAX.array(X), y)[0]))(JAX.array(y))
+
+
+def test_other_libraries_give_the_value(backend):
+    B = agp.get_backend(backend.name)
+    x = backend.array([1.0, 2.0])
+    value = B.with_pullback(lambda arrays: (B.xp.sum(arrays["x"]), None), {"x": x})
+    assert backend.numpy(value) == 3.0
+    assert not B.asks_gradient(x)
