@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from agp.errors import BackendError
+from agp.ledger import collected
 
 __all__ = [
     "Array",
@@ -174,6 +175,9 @@ class Backend(ABC):
 
     # -- control flow -----------------------------------------------------------------------------------------------
 
+    # What is reported to `agp.repairs` inside a transformation belongs to its trace: a library that traces hands it
+    # out beside the results, and reports it again outside.
+
     def cond(self, predicate: Array, if_true: Callable[[], Any], if_false: Callable[[], Any], /) -> Any:
         """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes."""
         return if_true() if bool(predicate) else if_false()
@@ -209,8 +213,9 @@ class Backend(ABC):
 
         def pullback(bar):
             params_bar = None
-            for block in row_blocks(rows, block_rows):
-                params_bar = add(params_bar, f(params, block)[1](bar))
+            with collected():  # what was repaired has been reported with the value
+                for block in row_blocks(rows, block_rows):
+                    params_bar = add(params_bar, f(params, block)[1](bar))
             return params_bar
 
         return total, pullback

@@ -30,15 +30,15 @@ from agp.linalg import (
     gram,
     inverse_factor,
     lower_of,
-    lower_product,
     lower_times,
     lower_times_lower,
     lower_transposed_product,
     lower_transposed_times,
     natural_step,
     safe_step,
-    starting_factor,
 )
+from agp.linalg._inverse import starting_factor
+from agp.linalg._triangular import lower_product
 from agp.training._batches import Batches
 
 JITTER = 1e-6

@@ -22,8 +22,7 @@ from agp.posteriors import (
     RelaxedOrthogonal,
     Whitened,
 )
-from agp.training import recipe
-from agp.training._recipe import SITE_RATE
+from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
 __all__ = [

@@ -87,7 +87,7 @@ class Row:
             "ms_per_step": self.milliseconds(result),
             "warm_up_seconds": self.warm_up,
             "seconds": time.perf_counter() - began,
-            "repairs": len(result.repairs),
+            "repairs": result.repairs.total(),
             "curve": self.curve,
         }
         np.savez(self.folder / f"{self.task.stem}.npz", allow_pickle=False, **arrays)

@@ -1,10 +1,19 @@
 """Stage (a): covariance functions and their pullbacks to hyperparameters and inputs."""
 
-from agp.kernels._base import ActiveDims, Kernel, Product, Scaled, Sum
+from agp.kernels._base import (
+    ActiveDims,
+    Kernel,
+    Product,
+    Scaled,
+    Sum,
+    check_number,
+    check_per_column,
+    per_column,
+)
 from agp.kernels._constant import Constant, White
 from agp.kernels._linear import Linear
 from agp.kernels._periodic import Periodic
-from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
     "RBF",
@@ -19,6 +28,10 @@ __all__ = [
     "Product",
     "RationalQuadratic",
     "Scaled",
+    "Stationary",
     "Sum",
     "White",
+    "check_number",
+    "check_per_column",
+    "per_column",
 ]

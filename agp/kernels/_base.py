@@ -99,20 +99,20 @@ class Kernel(ABC):
 
 def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
     # a list, which has not become an array yet, counts as a vector
-    value = getattr(kernel, name)
-    return tuple(value.shape) if hasattr(value, "shape") else (len(value),)
+    value = tree.leaves(kernel)[name]
+    return (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)
 
 
-def check_number(kernel: Kernel, name: str) -> None:
-    """ValueError unless that leaf of the kernel is 0-d."""
+def check_number(kernel: Kernel, name: str, /) -> None:
+    """ValueError unless that leaf of the kernel is 0-d: for the `Kernel.check` of one's own kernels."""
     shape = _shape(kernel, name)
     if shape != ():
         msg = f"{type(kernel).__name__} has {name} of shape {shape}, but needs one number."
         raise ValueError(msg)
 
 
-def check_per_column(kernel: Kernel, name: str, width: int) -> None:
-    """ValueError unless that leaf of the kernel is 0-d or has one entry for each column."""
+def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
+    """ValueError unless that leaf of the kernel is 0-d or has one entry for each column of the inputs, [width]."""
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
         msg = (

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_whole
 from agp.host import generator
 from agp.likelihoods._base import Prediction

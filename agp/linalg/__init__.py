@@ -2,26 +2,24 @@
 
 from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, positive_definite, recorded_repairs, report_repair
+from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, positive_definite
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
     InverseFactor,
     inverse_factor,
     inverse_residual,
-    largest_eigenvalue,
     natural_step,
-    starting_factor,
+    report_restarts,
     starting_vector,
 )
 from agp.linalg._jitter import add_jitter, checked_jitter, default_jitter, diagonal, identity
-from agp.linalg._pivoted_cholesky import LowRank, Preconditioner, pivoted_cholesky, preconditioner
+from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
     congruence,
     gram,
     lower_of,
-    lower_product,
     lower_times,
     lower_times_lower,
     lower_transposed_product,
@@ -34,7 +32,6 @@ from agp.linalg._variances import covariance_with, nonnegative
 __all__ = [
     "Gap",
     "InverseFactor",
-    "LowRank",
     "Preconditioner",
     "Solution",
     "StepRule",
@@ -60,11 +57,9 @@ __all__ = [
     "identity",
     "inverse_factor",
     "inverse_residual",
-    "largest_eigenvalue",
     "log_linear_step",
     "log_quadrature",
     "lower_of",
-    "lower_product",
     "lower_times",
     "lower_times_lower",
     "lower_transposed_product",
@@ -75,10 +70,8 @@ __all__ = [
     "pivoted_cholesky",
     "positive_definite",
     "preconditioner",
-    "recorded_repairs",
-    "report_repair",
+    "report_restarts",
     "safe_step",
-    "starting_factor",
     "starting_vector",
     "symmetric_from_lower",
     "times_lower",

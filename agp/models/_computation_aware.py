@@ -9,6 +9,7 @@ from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, 
 from agp.backend import Array, Pullback, backend_of, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.host import underflow_is_zero
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
@@ -256,6 +257,7 @@ class CaGP(Model, InverseOwner):
 
         return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)
 
+    @underflow_is_zero
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into what data and computation leave open.
 

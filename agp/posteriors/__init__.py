@@ -4,11 +4,12 @@ from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored
 from agp.posteriors._datum_sites import moments_of_sites, solved_sites
 from agp.posteriors._dual import Dual, Tied
 from agp.posteriors._dual_inverse_free import DualInverseFree
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
-from agp.posteriors._projected import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
+from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
 from agp.posteriors._sites import GuardedSums, NaturalSteps, SiteGradients, SiteHolder, Sums, guarded_step
@@ -42,7 +43,10 @@ __all__ = [
     "SiteHolder",
     "Sums",
     "Tied",
+    "WhiteFactor",
+    "WhitePosterior",
     "WhiteSites",
+    "WhiteState",
     "Whitened",
     "guarded_step",
     "moments_of_sites",

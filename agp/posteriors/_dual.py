@@ -21,10 +21,10 @@ from agp.linalg import (
     lower_of,
     positive_definite,
 )
+from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
-from agp.posteriors._white import WhiteFactor, WhitePosterior
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Dual", "Tied"]

@@ -1,15 +1,15 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import cholesky, each_solved, identity, lower_of
+from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._natural_steps import step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
-from agp.posteriors._white import WhiteFactor, WhitePosterior
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Marginal"]
@@ -32,6 +32,8 @@ class Marginal(WhitePosterior, NaturalSteps):
 
     mean: Array = tree.param()
     scale: Array = tree.param(LOWER)
+
+    ill_conditioned: ClassVar[bool] = True  # coordinates of u, whose scales are those of the eigenvalues of Kuu
 
     @property
     def outputs(self) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times
-from agp.posteriors._white import WhiteState
+from agp.posteriors._factored import WhiteState
 
 __all__ = ["NaturalBars", "NaturalState", "natural_state"]
 

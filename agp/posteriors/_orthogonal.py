@@ -19,8 +19,8 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import block_diagonal, cholesky, diagonal, groups_of, identity
 from agp.posteriors._base import GroupPosterior
 from agp.posteriors._dual import Dual
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._sites import SiteGradients, SiteHolder
-from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["Orthogonal", "PriorSpread"]

@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import identity
 from agp.posteriors._natural_state import NaturalState, natural_state
-from agp.posteriors._white import WhitePosterior
+from agp.posteriors._factored import WhitePosterior
 
 __all__ = ["WhiteSites"]
 

@@ -6,9 +6,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._natural_steps import step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
-from agp.posteriors._white import WhiteFactor, WhitePosterior, WhiteState
 
 __all__ = ["Whitened"]
 

@@ -3,7 +3,7 @@
 from agp.training._batches import Batches
 from agp.training._lbfgs import LBFGSResult, fit_lbfgs
 from agp.training._loop import train
-from agp.training._recipe import recipe
+from agp.training._recipe import SITE_RATE, recipe
 from agp.training._result import Progress, Result
 
-__all__ = ["Batches", "LBFGSResult", "Progress", "Result", "fit_lbfgs", "recipe", "train"]
+__all__ = ["SITE_RATE", "Batches", "LBFGSResult", "Progress", "Result", "fit_lbfgs", "recipe", "train"]

@@ -6,6 +6,7 @@ from typing import Any
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
+from agp.repairs import collected, reported
 from agp.updates._base import Info
 
 __all__ = ["guarded_by_bound"]
@@ -41,23 +42,31 @@ def guarded_by_bound(
         moved = step(rate)
         return moved, helps(_bound(moved[0], batch, memory))
 
-    first, good = attempt(rate + none)
+    with collected() as seen:
+        first, good = attempt(rate + none)
+
+    def taken() -> tuple[Any, Info]:
+        reported(seen)
+        moved, info = first
+        return moved, info | {"shortened": none}
 
     def search() -> tuple[Any, Info]:
         def shorten(rate: Array, _good: Array, count: Array) -> tuple[Array, Array, Array]:
             return 0.5 * rate, attempt(0.5 * rate)[1], count + 1.0
 
         start = rate + none, good, none
-        found, helped, count = B.while_loop(lambda _r, good, n: ~good & (n < SHORTENED), shorten, start)
+        with collected():  # of what is tried, the last is done again
+            found, helped, count = B.while_loop(lambda _r, good, n: ~good & (n < SHORTENED), shorten, start)
         moved, info = step(xp.where(helped, found, none))
         return moved, info | {"shortened": count}
 
-    return B.cond(good, lambda: (first[0], first[1] | {"shortened": none}), search)
+    return B.cond(good, taken, search)
 
 
 def _bound(model: Any, batch: Batch, memory: float) -> Array:
     """The bound of a batch, 0-d; NaN where there is none."""
     try:
-        return model.objective(batch, memory=memory)[0]
+        with collected():  # the optimiser evaluates it, too
+            return model.objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
         return backend_of(batch.X).xp.full_like(batch.X[0, 0], float("nan"))

@@ -58,9 +58,14 @@ class NaturalGradient:
             msg = f"unknown coordinates {self.coordinates!r}; known are 'natural' and 'root'."
             raise ValueError(msg)
 
+    @staticmethod
+    def stepping(model: Any, /) -> dict[str, NaturalSteps]:
+        """The posteriors that take the steps, by path."""
+        return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model.site_paths}
+
     def init(self, model: Any, /) -> State:
         """The count of steps. TypeError if no posterior takes such steps."""
-        if not tree.nodes(model, NaturalSteps):
+        if not self.stepping(model):
             msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
             raise TypeError(msg)
         return {"count": zero_like(model)}
@@ -71,7 +76,7 @@ class NaturalGradient:
         """
         xp = backend_of(batch.X).xp
         rate = rate_at(self.rate, state["count"])
-        stepping = tree.nodes(model, NaturalSteps)
+        stepping = self.stepping(model)
         gradients = model.site_gradients(batch, memory=self.memory)
 
         def step(rate: Any) -> tuple[Any, Info]:

@@ -12,10 +12,9 @@ from agp.linalg import (
     inverse_factor,
     natural_step,
     safe_step,
-    starting_factor,
     starting_vector,
 )
-from agp.linalg._inverse import COLD_START, largest_eigenvalue
+from agp.linalg._inverse import COLD_START, largest_eigenvalue, starting_factor
 
 
 def spd(size, condition, seed=0):

@@ -116,7 +116,7 @@ def test_the_trace_has_one_number_for_each_step(steps):
     assert {name: len(values) for name, values in result.trace.items()} == (
         dict.fromkeys(["bound", "residual", "inverse_steps", "restarts"], steps) if steps else {}
     )
-    assert result.repairs == []
+    assert not result.repairs
 
 
 def test_callbacks_see_progress_after_each_step():
