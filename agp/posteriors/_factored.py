@@ -16,7 +16,10 @@ __all__ = ["WhiteFactor", "WhitePosterior", "WhiteState"]
 
 
 class WhiteState(ABC):
-    """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I)."""
+    """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).
+
+    What a cotangent of it is, a state decides with the `whitened` that makes it; it is added up by `tree.add`.
+    """
 
     @property
     @abstractmethod

@@ -82,7 +82,10 @@ class PriorSpread(WhitePosterior, WhiteState):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """Independent states of consecutive blocks of the whitened coordinates, of so many rows each."""
+    """Independent states of consecutive blocks of the whitened coordinates, of so many rows each.
+
+    Its cotangents are tuples of those of the parts.
+    """
 
     parts: tuple[Any, ...]
     sizes: tuple[int, ...]
@@ -99,7 +102,7 @@ class OrthogonalState(WhiteState):
         def pullback(mu_bar, var_bar):
             bars = [pull(mu_bar, var_bar) for _, pull in found]
             A_bar = backend_of(A).xp.concat([A_part for _, A_part in bars], axis=0)
-            return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), A_bar
+            return tuple(bar for bar, _ in bars), A_bar
 
         return (mu, var), pullback
 
@@ -112,7 +115,7 @@ class OrthogonalState(WhiteState):
     def white_kl(self) -> tuple[Array, Pullback]:
         found = [part.white_kl() for part in self.parts]
         kl = sum((kl for kl, _ in found[1:]), start=found[0][0])
-        return kl, lambda bar: tree.cotangent(self, parts=tuple(pull(bar) for _, pull in found))
+        return kl, lambda bar: tuple(pull(bar) for _, pull in found)
 
 
 @tree.model
@@ -144,7 +147,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]
 
         def pullback(state_bar):
-            bars = [pull(bar) for (_, pull), bar in zip(found, state_bar.parts, strict=True)]
+            bars = [pull(bar) for (_, pull), bar in zip(found, state_bar, strict=True)]
             S_bar = block_diagonal([bar for _, bar in bars], self.sizes)
             return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), S_bar
 
