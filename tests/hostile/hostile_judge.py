@@ -45,19 +45,26 @@ class _Judge:
         self.repairs = 0
 
     def stage(self, name: str, action: Callable[[], Any]) -> Any:
-        """What the action returns, or the error that it raised."""
-        with self._heard(name):
+        """What the action returns, or the error that it raised.
+
+        What NumPy reports of overflow and the like belongs before an error; if all ended well, something was silent.
+        """
+        events: list[str] = []
+        with self._heard(name), np.errstate(over="call", divide="call", invalid="call", call=_listener(events)):
             try:
-                return action()
+                found = action()
             except ALLOWED as error:
                 if message := _unsound(error):
                     self.defects.append((name, message))
                 else:
                     self.errors.append((name, type(error).__name__, str(error).partition("\n")[0]))
                 return error
-            except Exception as error:  # noqa: BLE001 - that is what is looked for
+            except Exception as error:
                 self.defects.append((name, _told(error)))
                 return error
+        for event in events:
+            self._defect(name, event)
+        return found
 
     @contextmanager
     def _heard(self, name: str) -> Iterator[None]:
@@ -78,6 +85,17 @@ class _Judge:
     def _defect(self, name: str, message: str) -> None:
         if (name, message) not in self.defects:
             self.defects.append((name, message))
+
+
+def _listener(events: list[str]) -> Callable[[str, int], None]:
+    """What NumPy calls for each event; the first few are kept, with their place."""
+
+    def heard(kind: str, _flag: int) -> None:
+        if len(events) < 5:
+            last = [x for x in traceback.extract_stack() if x.filename.startswith(HOMES)][-1]
+            events.append(f"NumPy reports {kind} in {Path(last.filename).name}:{last.lineno}, and all seems well")
+
+    return heard
 
 
 def _told(error: BaseException) -> str:
@@ -177,7 +195,7 @@ def _joint(judge: _Judge, name: str, model: Any, X: Any) -> None:
         C = to_numpy(covariance)
         judge.need(name + "covariance", np.isfinite(C).all(), "an entry that is not finite")
         judge.need(name + "covariance", (np.diagonal(C, axis1=1, axis2=2) >= 0.0).all(), "a diagonal below zero")
-        judge.need(name + "covariance", (C == np.swapaxes(C, 1, 2)).all(), "not symmetric")
+        judge.need(name + "covariance", (np.swapaxes(C, 1, 2) == C).all(), "not symmetric")
     sample = judge.stage(name + "sample", lambda: model.sample(X, 2, seed=1))
     if not isinstance(sample, Exception):
         judge.need(name + "sample", np.isfinite(to_numpy(sample)).all(), "a sample that is not finite")

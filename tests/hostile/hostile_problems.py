@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import leaves
-from agp.actions import ConjugateGradients, DenseActions, KernelColumns, KernelEigenvectors, RandomDirections
+from agp.actions import ConjugateGradients, DenseActions, KernelEigenvectors, RandomDirections
 from agp.backend import get_backend
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
@@ -325,9 +325,7 @@ def cagp(draw: Draw) -> Callable[[Any, Any], Any]:
         options["policy"] = policy(count)
     else:
         dense = rng.normal(size=(N, count))
-        return lambda X, y: CaGP.from_data(
-            X, y, **draw.parts, **options, actions=DenseActions(array_like(dense, X))
-        )
+        return lambda X, y: CaGP.from_data(X, y, **draw.parts, **options, actions=DenseActions(array_like(dense, X)))
     return dense_model(CaGP, draw, **options)
 
 
@@ -520,6 +518,4 @@ def stochastic(name: str) -> bool:
 def arrays(problem: Problem, library: str, device: str | None = None) -> tuple[Any, Any, Any]:
     """X, y and the test inputs in a library."""
     B, dtype = get_backend(library), problem.about["dtype"]
-    return tuple(
-        B.from_numpy(x, dtype=dtype, device=device) for x in (problem.X, problem.y, problem.elsewhere)
-    )  # type: ignore[return-value]
+    return tuple(B.from_numpy(x, dtype=dtype, device=device) for x in (problem.X, problem.y, problem.elsewhere))  # type: ignore[return-value]

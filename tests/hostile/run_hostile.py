@@ -89,7 +89,9 @@ def report(found: list[Outcome], backend: str, seconds: float) -> None:
     models = Counter(x.model for x in found)
     failed = Counter(x.model for x in errors)
     print("by model:", ", ".join(f"{name} {failed[name]}/{models[name]}" for name in sorted(models)))
-    causes = Counter((where.partition(": ")[2] or where, kind, words(text)) for x in found for where, kind, text in x.errors)
+    causes = Counter(
+        (where.partition(": ")[2] or where, kind, words(text)) for x in found for where, kind, text in x.errors
+    )
     for (where, kind, text), times in causes.most_common(40):
         print(f"{times:5d}  {where}: {kind}: {text}")
 
