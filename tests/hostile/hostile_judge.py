@@ -1,4 +1,4 @@
-"""What may come of a hostile problem, and what may not: sound numbers, or an error of the library that names a cause."""
+"""What may come of a hostile problem, and what may not: sound numbers, or an error of the library that says why."""
 
 import time
 import traceback
@@ -47,9 +47,11 @@ class _Judge:
     def stage(self, name: str, action: Callable[[], Any]) -> Any:
         """What the action returns, or the error that it raised.
 
-        What NumPy reports of overflow and the like belongs before an error; if all ended well, something was silent.
+        What NumPy reports of overflow and the like belongs before an error, or a warning of a repair; if all seems
+        well, something was silent.
         """
         events: list[str] = []
+        said = self.repairs
         with self._heard(name), np.errstate(over="call", divide="call", invalid="call", call=_listener(events)):
             try:
                 found = action()
@@ -62,7 +64,7 @@ class _Judge:
             except Exception as error:
                 self.defects.append((name, _told(error)))
                 return error
-        for event in events:
+        for event in events if self.repairs == said else ():
             self._defect(name, event)
         return found
 
