@@ -102,7 +102,7 @@ class TVGP(SiteModel):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
         xp = backend_of(self.X).xp
         N, P = self.site_shift.shape
         solved = solved_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
