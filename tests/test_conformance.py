@@ -29,7 +29,7 @@ ROOMS = ("actions", "kernels", "likelihoods", "posteriors", "bounds", "updates",
 ORDER = (
     ("errors", "constraints", "backend", "batch"),
     ("tree", "host"),
-    ("checks", "gradient", "linalg", "priors", "rows"),
+    ("checks", "gradient", "linalg", "priors", "rows", "units"),
     ("actions", "kernels", "likelihoods", "means"),
     ("posteriors",),
     ("bounds", "inducing", "metrics", "io"),
