@@ -102,6 +102,7 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_parts()
         y = check_targets(X, y, finite=False)
         self._check_outputs(y)
         if not self.stochastic and scale != 1.0:
@@ -266,6 +267,7 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_parts()
 
     def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, tuple[Array, Array]]]:
         """The chunks of X, and the marginals there."""
@@ -279,6 +281,9 @@ class Model(ABC):
             check_finite("X", chunk, first_row=start)
             yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
 
+    def _check_parts(self) -> None:  # noqa: B027 - most models are made of parts that always fit
+        """Raise ValueError unless the parts fit each other."""
+
     def _check_outputs(self, y: Array) -> None:
         needed = self.likelihood.latents(y.shape[1])
         if needed != self.outputs:
@@ -287,7 +292,9 @@ class Model(ABC):
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.width:
-            msg = f"X has {X.shape[1]} columns, {self._reference()[0]} has {self.width}; they must live in one space."
+            name, reference = self._reference()
+            what = f"{name} has" if reference.shape[-1] == self.width else "the model takes inputs with"
+            msg = f"X has {X.shape[1]} columns, {what} {self.width}; they must live in one space."
             raise ValueError(msg)
 
 
