@@ -153,6 +153,24 @@ class Model(ABC):
         self.batch(X, y)
         self.likelihood.check_targets(y)
 
+    # -- what a comparison of methods asks --------------------------------------------------------------------------
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """The matrices [..., M, M] whose inverses the bound needs, or others whose condition numbers are no lower: they
+        tell how much rounding the results may show.
+        """
+        return ()
+
+    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+        """Two numbers, 0-d, between which the log evidence of the exact GP at these parameters lies; arguments as
+        `bound`. None where the method does not tell.
+        """
+        return None
+
+    def tightened(self) -> Self:
+        """The model whose iterative solves end near the working precision of float64; usually itself."""
+        return self
+
     # -- prediction -------------------------------------------------------------------------------------------------
 
     @counted

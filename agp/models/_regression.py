@@ -115,6 +115,13 @@ class SparseRegression(Regression, SparsePrior):
         batch = self.batch(X, y)
         return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
 
+    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+        return self.bound(X, y)[0], self.upper_bound(X, y)
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """Kuu."""
+        return (self.inducing_covariance()[0],)
+
     def _block_rows(self, X: Array, memory: float) -> int | None:
         rows = tile_rows(memory, self._floats_per_row, X)
         return rows if rows < X.shape[0] else None

@@ -104,6 +104,11 @@ class Variational(Model):
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """What the posterior of each process inverts; usually Kuu."""
+        nodes = tree.nodes(self, Sparse).values()
+        return tuple(node.posterior.inverted_matrix(node.inducing_covariance()[0]) for node in nodes)
+
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
