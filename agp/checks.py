@@ -43,7 +43,10 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
 
 def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
     """ValueError if an entry of x is NaN or infinite; the message names the first such row, counted from the given."""
-    xp = backend_of(x).xp
+    B = backend_of(x)
+    if not B.is_concrete(x):  # traced: there are no entries yet
+        return
+    xp = B.xp
     bad = ~xp.isfinite(x)
     count = int(xp.count_nonzero(bad))
     if count:

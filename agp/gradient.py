@@ -6,7 +6,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.errors import BackendError
+from agp.host import underflow_is_zero
 from agp.priors import log_prior
+from agp.repairs import counted
 from agp.rows import MEMORY
 
 __all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
@@ -25,6 +27,8 @@ def check_mode(x: Array, mode: str) -> None:
         raise BackendError(msg)
 
 
+@counted
+@underflow_is_zero
 def value_and_gradient(
     model: Any,
     X: Array,

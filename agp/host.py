@@ -1,12 +1,16 @@
 """What is made on the host for every backend alike: quadrature nodes, seeded draws. NumPy is at home here."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-__all__ = ["gauss_hermite", "generator", "row_normals"]
+__all__ = ["gauss_hermite", "generator", "row_normals", "underflow_is_zero"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @cache
@@ -33,3 +37,18 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
     uniform = np.random.Generator(bits).random((rows, 4 * per_row))
     # multiples of 2^-53 from 0 to 1, moved off both ends
     return ndtri(np.clip(uniform[:, :count], 2.0**-54, 1.0 - 2.0**-53))
+
+
+def underflow_is_zero(f: F) -> F:
+    """A public entrance in which numbers too small for a float are zero, also after ``np.seterr(under="raise")``.
+
+    A covariance of distant rows is such a number, and nothing is wrong with it. What a user has set for overflow, for
+    division by zero and for invalid operations holds, and all of it is as before in the end.
+    """
+
+    @wraps(f)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        with np.errstate(under="ignore"):
+            return f(*args, **kwargs)
+
+    return entered  # type: ignore[return-value]

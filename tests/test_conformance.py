@@ -27,8 +27,8 @@ from agp.training import train
 PACKAGE = Path(agp.__file__).parent
 ROOMS = ("actions", "kernels", "likelihoods", "posteriors", "bounds", "updates", "linalg", "models")
 ORDER = (
-    ("errors", "constraints", "backend", "batch"),
-    ("tree", "host"),
+    ("errors", "constraints", "ledger", "backend", "batch"),
+    ("tree", "host", "repairs"),
     ("adjoint", "checks", "gradient", "linalg", "priors", "rows"),
     ("actions", "kernels", "likelihoods", "means"),
     ("posteriors",),

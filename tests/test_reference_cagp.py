@@ -86,7 +86,7 @@ def _near_zero_is_zero(case, bar):
     case.seen.discard("grad_actions")
     if np.max(np.abs(desired)) > 1e-9:
         return bar
-    np.testing.assert_allclose(case.place.numpy(bar), desired, atol=1e-8)
+    np.testing.assert_allclose(case.place.numpy(bar), desired, rtol=0.0, atol=1e-10)
     return case.place.array(desired)
 
 

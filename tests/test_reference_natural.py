@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import Case, inducing_inputs, kernel_of, likelihood_of, named, process, svgp
+from helpers import Case, inducing_inputs, kernel_of, likelihood_of, named, process, short_names, svgp
 
 from agp import tree
 from agp.batch import Batch
@@ -61,11 +61,10 @@ def test_one_full_step_with_gaussian_noise_is_optimal(backend):
         again, _, _ = update(model, batch, state)
         for name, value in named(model).items():
             np.testing.assert_allclose(backend.numpy(named(again)[name]), backend.numpy(value), rtol=1e-7, atol=1e-9)
-        gradient = tree.pull_raw(model, model.objective(batch)[1](1.0)[0])
+        gradient = short_names(tree.pull_raw(model, model.objective(batch)[1](1.0)[0]))
         scale = abs(float(model.objective(batch)[0]))
-        assert all(
-            np.abs(backend.numpy(g)).max() < 1e-6 * scale for k, g in gradient.items() if k.startswith("posterior")
-        )
+        for name in ("posterior.mean", "posterior.scale"):
+            assert np.abs(backend.numpy(gradient[name])).max() < 1e-6 * scale, name
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan")])
@@ -103,7 +102,7 @@ def test_a_step_to_no_precision_is_halved():
     odd = svgp(process(model).kernel, Convex(np.asarray(0.1)), process(model).posterior, inducing_inputs(model))
     update = NaturalGradient(1.0)
     moved, _, info = update(odd, odd.batch(X, X), update.init(odd))
-    assert float(info["halvings"]) >= 0.0
+    assert float(info["halvings"]) == 1.0
     assert np.isfinite(process(moved).posterior.scale).all()
     hard = NaturalGradient(1.0)
     worse = svgp(process(model).kernel, Convex(np.asarray(1e-3)), process(model).posterior, inducing_inputs(model))

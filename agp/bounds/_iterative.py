@@ -13,8 +13,8 @@ from agp.linalg import (
     log_quadrature,
     pivoted_cholesky,
     preconditioner,
-    report_repair,
 )
+from agp.repairs import report
 
 __all__ = ["CovarianceSystem", "estimated_evidence"]
 
@@ -67,8 +67,7 @@ class CovarianceSystem(NamedTuple):
             max_iterations=self.max_iterations,
             coefficients=self.coefficients if coefficients else 0,
         )
-        if backend_of(rhs).is_concrete(solution.residual):
-            _report(solution, tolerance)
+        _report(solution, tolerance)
         return solution
 
 
@@ -90,14 +89,15 @@ def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
 
 def _report(solution: Solution, tolerance: float) -> None:
     xp = backend_of(solution.residual).xp
-    worst = float(xp.max(solution.residual))
-    if not tolerance < worst < math.inf:  # what is not finite, the numbers tell
-        return
-    count = int(xp.count_nonzero(solution.residual > tolerance))
-    report_repair(
-        f"conjugate gradients stopped after {int(solution.iterations)} iterations with {count} of "
-        f"{solution.residual.shape[0]} systems above the relative residual {tolerance:.3g} (worst {worst:.3g}), and "
-        "their last iterates are used. Give a higher rank, more noise, or more max_iterations."
+    worst = xp.max(solution.residual)
+    report(
+        f"conjugate gradients stopped after {{0:.0f}} iterations with {{1:.0f}} of {solution.residual.shape[0]} "
+        f"systems above the relative residual {tolerance:.3g} (worst {{2:.3g}}), and their last iterates are used. "
+        "Give a higher rank, more noise, or more max_iterations.",
+        solution.iterations,
+        xp.count_nonzero(solution.residual > tolerance),
+        worst,
+        count=(worst > tolerance) & (worst < math.inf),  # what is not finite, the numbers tell
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_of, totals_of
-from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
+from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, times_own_transpose
 
 __all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
 
@@ -78,13 +78,12 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
     """
     first, second = groups_of(sizes)
     xp = backend_of(totals.gram).xp
-    m, C = state.white_mean, getattr(state, "scale", None)
-    P = m.shape[1]
     Guv, Gvv = totals.gram[first, second], totals.gram[second, second]
+    (m, _), pull_mean = state.white_moments(identity(Gvv))
+    P = m.shape[1]
     Dy = totals.projected[second, :]
     Gm = Gvv @ m
-    GC = Gvv if C is None else Gvv @ C
-    spread = P * xp.sum(diagonal(Gvv)) if C is None else xp.sum(C * GC)  # sum_p tr(S_p Gvv)
+    spread, pull_spread = state.white_spread(Gvv)
     rest = Statistics(
         gram=totals.gram[first, first],
         projected=totals.projected[first, :] - Guv @ m,
@@ -93,14 +92,13 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
     )
 
     def pullback(bar):
-        S = P * identity(Gvv) if C is None else xp.sum(C @ C.mT, axis=0)
+        spread_bar, S_bar = pull_spread(bar.residual / P)
         cross = -0.5 * bar.projected @ m.mT
-        corner = bar.square * (m @ m.mT) + (bar.residual / P) * S
+        corner = bar.square * (m @ m.mT) + S_bar
         gram_bar = xp.concat([xp.concat([bar.gram, cross], axis=1), xp.concat([cross.mT, corner], axis=1)], axis=0)
         projected_bar = xp.concat([bar.projected, -2.0 * bar.square * m], axis=0)
         mean_bar = -Guv.mT @ bar.projected + 2.0 * bar.square * (Gm - Dy)
-        spread = {} if C is None else {"scale": (2.0 * bar.residual / P) * xp.tril(GC)}
-        state_bar = tree.cotangent(state, mean=mean_bar, **spread)
+        state_bar = tree.add(pull_mean(mean_bar, xp.zeros_like(m))[0], spread_bar)
         return Statistics(gram_bar, projected_bar, bar.residual, bar.square), state_bar
 
     return rest, pullback
@@ -182,7 +180,7 @@ def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
     """(A^T A + s I)^-1 [N, N] and log|A^T A + s I|, 0-d, for A [M, N], by a factorisation of M x M numbers."""
     B = backend_of(A)
     xp = B.xp
-    N, gram = A.shape[1], A @ A.mT
+    N, gram = A.shape[1], times_own_transpose(A)
     LB = cholesky(identity(gram) + gram / noise)
     F = B.solve_triangular(LB, A)
     log_det = N * xp.log(noise) + 2.0 * xp.sum(xp.log(diagonal(LB)))

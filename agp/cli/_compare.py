@@ -1,12 +1,15 @@
 """`agp compare`: methods x backends x gradient modes x precisions, trained side by side on real data."""
 
 import argparse
+import fcntl
 import itertools
 import json
 import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from agp.cli._fit import check_fit, chosen_actions, chosen_groups, chosen_storag
 from agp.cli._likelihoods import LIKELIHOODS, chosen_likelihood, chosen_task, takes_counts
 from agp.cli._methods import FULL_METHODS, KERNELS, METHODS, STORAGES, kernel_named
 from agp.cli._plan import Settings, Task
-from agp.cli._report import Report
+from agp.cli._report import RESULTS, Report
 from agp.cli._tables import console
 from agp.data import BUNDLED, Dataset, load
 
@@ -79,15 +82,38 @@ def _run(arguments: argparse.Namespace) -> int:
         *chosen_actions(a.num_actions, a.support, a.num_inducing, len(data.X), methods),
     )  # fmt: skip
     check_fit(data, methods, settings)
-    a.out.mkdir(parents=True, exist_ok=True)
-    report = Report(a.out, data, settings)
-    out = console()
+    with _claimed(a.out):
+        return _compare(tasks, left_out, Report(a.out, data, settings), a.threads)
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """The folder, made if need be, for this process alone; ValueError if there are results or another writes there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            msg = f"another comparison is writing to {folder}; name another folder with --out."
+            raise ValueError(msg) from error
+        if (folder / RESULTS).exists():
+            msg = f"{folder} holds the results of another comparison; name another folder with --out, or remove it."
+            raise ValueError(msg)
+        yield
+    finally:
+        os.close(descriptor)  # and with it goes the lock
+
+
+def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int) -> int:
+    """Run the tasks and report them; the exit status."""
+    data, settings, out = report.data, report.settings, console()
     for line in [*_headlines(data, tasks, settings), *(f"not run: {line}" for line in left_out)]:
         out.print(line, markup=False)
     try:
         for i, row in enumerate(tasks):
             out.print(f"[{i + 1}/{len(tasks)}] {row.label}", markup=False)
-            report.add(row, _spawn(row, settings, report, a.threads))
+            report.add(row, _spawn(row, settings, report, threads))
     except KeyboardInterrupt:
         out.print("interrupted: the rows finished so far follow")
         report.interrupted = True

@@ -11,7 +11,10 @@ from agp.cli._plan import Settings, Task
 from agp.cli._tables import console, print_table
 from agp.data import Dataset
 
-__all__ = ["Report"]
+__all__ = ["RESULTS", "Report"]
+
+RESULTS = "results.json"
+"""The file in the folder of a comparison that is written when it is finished."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 HEADER = (
@@ -60,9 +63,9 @@ class Report:
         for line in _evidence(self.rows):
             out.print(line, markup=False)
         results = {"data": self.data.describe(), "settings": self.settings.json(), "rows": self.rows}
-        (self.folder / "results.json").write_text(json.dumps(_finite(results), indent=1, allow_nan=False) + "\n")
+        (self.folder / RESULTS).write_text(json.dumps(_finite(results), indent=1, allow_nan=False) + "\n")
         pictures = self._draw()
-        out.print(f"written to {self.folder}: results.json{''.join(', ' + name for name in pictures)}", markup=False)
+        out.print(f"written to {self.folder}: {RESULTS}{''.join(', ' + name for name in pictures)}", markup=False)
         return self._status(out)
 
     def _draw(self) -> list[str]:

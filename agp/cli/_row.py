@@ -87,7 +87,7 @@ class Row:
             "ms_per_step": self.milliseconds(result),
             "warm_up_seconds": self.warm_up,
             "seconds": time.perf_counter() - began,
-            "repairs": len(result.repairs),
+            "repairs": result.repairs.total(),
             "curve": self.curve,
         }
         np.savez(self.folder / f"{self.task.stem}.npz", allow_pickle=False, **arrays)
@@ -213,7 +213,9 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (ArithmeticError, MemoryError, NonFiniteError, RuntimeError, TypeError, ValueError) as error:
-        print(f"agp: {error}", file=sys.stderr)
+        first, *details = str(error).splitlines() or [type(error).__name__]
+        for line in (*details, f"agp: {first}"):  # last what the table shows
+            print(line, file=sys.stderr)
         sys.exit(1)
     except Exception as error:  # a defect: where it is, and a last line that the table can show
         traceback.print_exc()

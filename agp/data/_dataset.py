@@ -108,6 +108,9 @@ def load(
         if not path.exists():
             msg = f"there is no file {data}."
             raise ValueError(msg)
+        if not path.is_file():
+            msg = f"{data} is not a regular file (a pipe, a device or a folder); write the data to a file first."
+            raise ValueError(msg)
         table = from_csv(path, target) if path.suffix == ".csv" else from_npz(path, split)
     else:
         table = bundled(data)

@@ -3,6 +3,7 @@
 import csv
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,13 +93,16 @@ def from_csv(path: str | Path, target: str | None) -> Table:
     Raises
     ------
     ValueError
-        If there is no such column (those there are listed), or a cell is not a number.
+        If there is no such column (those there are listed) or more than one, or a cell is not a number.
     """
     with Path(path).open(newline="") as file:
         header = [name.strip() for name in next(csv.reader(file), [])]
     if target is None or target not in header:
         wanted = "no target column was named" if target is None else f"it has no column {target!r}"
         msg = f"{path}: {wanted}; its columns are {', '.join(header) or 'none'}: name one with --target."
+        raise ValueError(msg)
+    if header.count(target) > 1:
+        msg = f"{path} has {header.count(target)} columns named {target!r}; give the target a name of its own."
         raise ValueError(msg)
     if len(header) < 2:
         msg = f"{path} has the target column alone; at least one input column is needed."
@@ -137,10 +141,12 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
         If arrays are missing or do not fit, or there is no such split.
     """
     try:
+        with zipfile.ZipFile(path):  # anything else np.load takes for something else
+            pass
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        msg = f"{path} is not an npz file of plain arrays ({error})."
+    except (EOFError, NotImplementedError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        msg = f"{path} is not an npz file of plain arrays ({error or 'it ends too early'})."
         raise ValueError(msg) from error
     if missing := {"X", "y"} - arrays.keys():
         msg = f"{path} has no array {' and '.join(sorted(missing))}; it has {', '.join(arrays) or 'none'}."

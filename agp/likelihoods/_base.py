@@ -27,6 +27,9 @@ class Likelihood(ABC):
     """Whether the density of a datum depends on several latent functions together, so that their independence counts.
     """
 
+    bounded_curvature: ClassVar[bool] = False
+    """Whether -d^2/df^2 log p(y | f) is bounded for each y, so that steps of sites cannot run away."""
+
     def latents(self, columns: int, /) -> int:
         """The number of latent functions P for targets with so many columns K; usually the same.
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -67,6 +67,8 @@ class Bernoulli(Likelihood):
     squash: float = 0.0
     points: int = 20
     link: Literal["probit", "logit"] = "probit"
+
+    bounded_curvature: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         xp = backend_of(f).xp

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -50,6 +50,8 @@ class Gaussian(Likelihood):
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
     noise_variance_unit: Array | None = tree.unit()
+
+    bounded_curvature: ClassVar[bool] = True
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
@@ -101,6 +103,8 @@ class HeteroscedasticGaussian(Likelihood):
     """
 
     common: Gaussian | None = None
+
+    bounded_curvature: ClassVar[bool] = True
 
     def latents(self, columns: int, /) -> int:
         if columns % 2:

@@ -41,26 +41,25 @@ class Poisson(Likelihood):
         return y * math.log(self.exposure) - backend_of(y).special("gammaln", y + 1.0)
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        rate = self._rate(f)
+        return y * f - rate + self._log_constant(y), lambda bar: (tree.cotangent(self), bar * (y - rate))
+
+    def _rate(self, f: Array) -> Array:
         # rates that no number can hold are cut, far enough below the largest that sums of them stay finite
         xp = backend_of(f).xp
-        log_rate = f + math.log(self.exposure)
-        rate = xp.exp(xp.minimum(log_rate, xp.full_like(f, _log_largest_rate(f))))
-        return y * f - rate + self._log_constant(y), lambda bar: (tree.cotangent(self), bar * (y - rate))
+        return xp.exp(xp.minimum(f + math.log(self.exposure), xp.full_like(f, _log_largest_rate(f))))
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
     ) -> tuple[Array, Pullback]:
         # y mu - b exp(mu + var / 2) + y log b - lgamma(y + 1)
-        mean = self._mean(mu, var)
+        mean = self._rate(mu + 0.5 * var)
 
         def pullback(bar):
             column = bar[:, None]
             return tree.cotangent(self), column * (y - mean), -0.5 * column * mean
 
         return backend_of(mu).xp.sum(y * mu - mean + self._log_constant(y), axis=-1), pullback
-
-    def _mean(self, mu: Array, var: Array) -> Array:
-        return self.exposure * backend_of(mu).xp.exp(mu + 0.5 * var)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # var[y] = E[rate] + var[rate] = m + m^2 (e^var - 1), the rate log-normal, by logarithms: they never overflow

@@ -3,7 +3,7 @@
 import math
 
 from agp.backend import Array, backend_of
-from agp.linalg import report_repair
+from agp.repairs import report
 
 __all__ = ["exp_in_range", "log_range", "positive_variance", "report_cut"]
 
@@ -40,12 +40,12 @@ def positive_variance(variance: Array) -> Array:
 
 
 def report_cut(what: str, *outside: Array) -> None:
-    """Report how many numbers, marked by Booleans, were outside the range of their dtype, if any and if known now."""
-    B = backend_of(outside[0])
-    if all(B.is_concrete(x) for x in outside):
-        count = sum(int(B.xp.count_nonzero(x)) for x in outside)
-        if count:
-            report_repair(
-                f"{count} {what} of observations are too large or too small for their dtype; the nearest normal number "
-                "stands for each. Look at the latent means and variances there."
-            )
+    """Report how many numbers, marked by Booleans, were outside the range of their dtype, if any."""
+    xp = backend_of(outside[0]).xp
+    count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)
+    report(
+        f"{{0:.0f}} {what} of observations are too large or too small for their dtype; the nearest normal number stands "
+        "for each. Look at the latent means and variances there.",
+        count,
+        count=count > 0.0,
+    )

@@ -40,6 +40,7 @@ class Softmax(MultiClass):
     fixed_samples: int = 200
 
     couples_outputs: ClassVar[bool] = True
+    bounded_curvature: ClassVar[bool] = True
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}

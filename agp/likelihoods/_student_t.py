@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -35,6 +35,8 @@ class StudentT(Likelihood):
     scale_unit: Array | None = tree.unit()
     degrees_of_freedom: float = 3.0
     points: int = 20
+
+    bounded_curvature: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))

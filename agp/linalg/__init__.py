@@ -2,7 +2,7 @@
 
 from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, positive_definite, recorded_repairs, report_repair
+from agp.linalg._cholesky import cholesky, cholesky_pullback, inverse_from_cholesky, phi, positive_definite
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
@@ -10,6 +10,7 @@ from agp.linalg._inverse import (
     inverse_factor,
     inverse_residual,
     natural_step,
+    report_restarts,
     starting_vector,
 )
 from agp.linalg._jitter import add_jitter, checked_jitter, default_jitter, diagonal, identity
@@ -25,6 +26,7 @@ from agp.linalg._triangular import (
     lower_transposed_times,
     symmetric_from_lower,
     times_lower,
+    times_own_transpose,
 )
 from agp.linalg._variances import covariance_with, nonnegative
 
@@ -55,6 +57,7 @@ __all__ = [
     "groups_of",
     "identity",
     "inverse_factor",
+    "inverse_from_cholesky",
     "inverse_residual",
     "log_linear_step",
     "log_quadrature",
@@ -69,10 +72,10 @@ __all__ = [
     "pivoted_cholesky",
     "positive_definite",
     "preconditioner",
-    "recorded_repairs",
-    "report_repair",
+    "report_restarts",
     "safe_step",
     "starting_vector",
     "symmetric_from_lower",
     "times_lower",
+    "times_own_transpose",
 ]

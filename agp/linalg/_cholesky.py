@@ -1,15 +1,11 @@
 """The Cholesky factorisation: one answer to failure on every backend, and its adjoint."""
 
-import contextlib
-import warnings
-from collections.abc import Iterator
-from contextvars import ContextVar
-
 from agp.backend import Array, backend_of
-from agp.errors import NotPositiveDefiniteError, RepairWarning
+from agp.errors import NotPositiveDefiniteError
 from agp.linalg._jitter import default_jitter, diagonal, identity
+from agp.repairs import report
 
-__all__ = ["cholesky", "cholesky_pullback", "phi", "positive_definite", "recorded_repairs", "report_repair"]
+__all__ = ["cholesky", "cholesky_pullback", "inverse_from_cholesky", "phi", "positive_definite"]
 
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
@@ -17,91 +13,87 @@ REPAIRS = 3
 BLOCK = 128
 """Blocks of this size or smaller are solved with as a whole."""
 
-_records: ContextVar[list[str] | None] = ContextVar("repairs", default=None)
-
-
-@contextlib.contextmanager
-def recorded_repairs(records: list[str] | None = None) -> Iterator[list[str]]:
-    """Append the repairs made inside the block to a list instead of issuing a `RepairWarning` for each."""
-    records = [] if records is None else records
-    token = _records.set(records)
-    try:
-        yield records
-    finally:
-        _records.reset(token)
-
-
-def report_repair(message: str) -> None:
-    """Tell that numerical trouble was repaired: to `recorded_repairs`, or by a `RepairWarning`."""
-    records = _records.get()
-    if records is None:
-        warnings.warn(message, RepairWarning, stacklevel=3)
-    else:
-        records.append(message)
-
 
 def cholesky(A: Array) -> Array:
-    """Lower L with L L^T = A [M, M], repaired if need be.
+    """Lower L with L L^T = A [..., M, M], repaired if need be.
 
-    If A has no factor, ten, a hundred and a thousand times the default jitter are tried; a repair is reported (a
-    `RepairWarning`, or the list of `recorded_repairs`). Where the outcome cannot be inspected, inside a compiled
-    function, the repairs are silent and the last failure gives NaN.
+    If a matrix has no factor, ten, a hundred and a thousand times its default jitter are tried; others of a batch stay
+    as they are. A repair is reported to `agp.repairs`: a `RepairWarning`, or an entry of `collected`.
 
     Raises
     ------
     agp.errors.NotPositiveDefiniteError
-        If the last repair fails; the message gives the likely cause.
+        If the last repair fails; the message gives the likely cause. Inside a compiled function the factor is NaN
+        instead, and the error comes where the report is read.
     """
-    return _attempt(A, 0)
+    return _attempt(A, None, 0)
 
 
-def _attempt(A: Array, repairs: int) -> Array:
+def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
+    # jitter [...] of the matrices that have failed so far, zero for the others
     B = backend_of(A)
     xp = B.xp
-    jitter = 10.0**repairs * default_jitter(A) if repairs else None
-    L = B.cholesky(A if jitter is None else A + jitter * identity(A))
+    L = B.cholesky(A if jitter is None else A + jitter[..., None, None] * identity(A))
+    good = xp.all(xp.isfinite(diagonal(L)), axis=-1)
 
     def accept() -> Array:
-        if jitter is not None and B.is_concrete(A):
-            report_repair(_repair_message(A, jitter, repairs))
+        if jitter is not None:
+            _report_repair(A, jitter, repairs)
         return L
 
     def again() -> Array:
+        default = default_jitter(A)
+        before = xp.zeros_like(default) if jitter is None else jitter
         if repairs < REPAIRS:
-            return _attempt(A, repairs + 1)
-        if B.is_concrete(A):
-            raise NotPositiveDefiniteError(_failure_message(A, jitter))
+            more = 10.0 ** (repairs + 1) * default
+            return _attempt(A, xp.where(good, before, more), repairs + 1)
+        _fail(A, before)
         return L
 
-    return B.cond(xp.all(xp.isfinite(diagonal(L))), accept, again)
+    return B.cond(xp.all(good), accept, again)
 
 
-def _repair_message(A: Array, jitter: Array, repairs: int) -> str:
-    return (
-        f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix was not positive definite to working precision; jitter "
-        f"{float(jitter):.3g} was added to its diagonal (attempt {repairs} of {REPAIRS}). {_cause(A)}"
-    )
-
-
-def _failure_message(A: Array, jitter: Array) -> str:
-    B = backend_of(A)
-    mean = float(B.stop_gradient(B.xp.mean(diagonal(A))))
-    return (
-        f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is not positive definite, even with jitter "
-        f"{float(jitter):.3g} on its diagonal (mean {mean:.3g}). {_cause(A)}"
-    )
-
-
-def _cause(A: Array) -> str:
+def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
     xp = backend_of(A).xp
-    if not bool(xp.all(xp.isfinite(A))):
-        return "It has NaN or infinite entries: look at the inputs and the kernel's parameters."
-    if bool(xp.min(diagonal(A)) <= 0):
-        return "Its diagonal is not positive: look at the kernel's variance."
-    return (
-        "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
-        "or float32; use fewer inducing points, more jitter or float64."
-    )
+    largest, count = xp.max(jitter), xp.count_nonzero(jitter)
+    attempt = xp.full_like(largest, float(repairs))
+    for cause, applies in _causes(A):
+        message = (
+            f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix was not positive definite to working precision; jitter "
+            f"{{0:.3g}} was added to its diagonal (attempt {{1:.0f}} of {REPAIRS}). {cause}"
+        )
+        report(message, largest, attempt, count=xp.where(applies, count, xp.zeros_like(count)))
+
+
+def _fail(A: Array, jitter: Array) -> None:
+    """Raise, or where nothing can be inspected report, that the last repair has failed."""
+    B = backend_of(A)
+    numbers = B.xp.max(jitter), B.stop_gradient(B.xp.mean(diagonal(A)))
+    for cause, applies in _causes(A):
+        message = (
+            f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is not positive definite, even with jitter {{0:.3g}} "
+            f"on its diagonal (mean {{1:.3g}}). {cause}"
+        )
+        if not B.is_concrete(A):
+            report(message, *numbers, count=applies, fatal=True)
+        elif bool(applies):
+            raise NotPositiveDefiniteError(message.format(*map(float, numbers)))
+
+
+def _causes(A: Array) -> list[tuple[str, Array]]:
+    """The likely causes of a failure, and whether each applies, 0-d; one of them does."""
+    xp = backend_of(A).xp
+    finite = xp.all(xp.isfinite(A))
+    positive = xp.all(diagonal(A) > 0)
+    return [
+        ("It has NaN or infinite entries: look at the inputs and the kernel's parameters.", ~finite),
+        ("Its diagonal is not positive: look at the kernel's variance.", finite & ~positive),
+        (
+            "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
+            "or float32; use fewer inducing points, more jitter or float64.",
+            finite & positive,
+        ),
+    ]
 
 
 def positive_definite(A: Array) -> Array:
@@ -115,6 +107,11 @@ def phi(A: Array) -> Array:
     """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
     xp = backend_of(A).xp
     return xp.tril(A) - 0.5 * A * identity(A)
+
+
+def inverse_from_cholesky(L: Array) -> Array:
+    """(L L^T)^-1 [M, M], for lower L [M, M]."""
+    return backend_of(L).inverse_from_cholesky(L)
 
 
 def cholesky_pullback(L: Array, S_bar: Array) -> Array:

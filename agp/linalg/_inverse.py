@@ -14,6 +14,7 @@ from agp.backend import Array, backend_of, like
 from agp.linalg._jitter import identity
 from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram, lower_times_lower
+from agp.repairs import report
 
 __all__ = [
     "Gap",
@@ -22,6 +23,7 @@ __all__ = [
     "inverse_residual",
     "largest_eigenvalue",
     "natural_step",
+    "report_restarts",
     "starting_factor",
     "starting_vector",
 ]
@@ -190,6 +192,18 @@ def inverse_factor(
     first = _Carry(zero, L, B, _merit(L, B), residual, measured, measured, zero, zero + 1.0, vector)
     last = _Carry(*backend.while_loop(unfinished, advance, first))
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap)
+
+
+def report_restarts(found: InverseFactor, name: str, /) -> InverseFactor:
+    """The same; that the given factor of this name was thrown away is reported as a repair."""
+    report(
+        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was thrown away and found anew "
+        "in {0:.0f} steps (residual {1:.2g}). Slower changes of the parameters keep it close: try a smaller rate.",
+        found.steps,
+        found.residual,
+        count=found.restarts,
+    )
+    return found
 
 
 def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, Array, Array]:

@@ -16,15 +16,15 @@ def diagonal(A: Array) -> Array:
 
 
 def default_jitter(A: Array) -> Array:
-    """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of A [M, M], a 0-d constant."""
+    """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of each A [..., M, M], constants [...]."""
     B = backend_of(A)
     relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
-    return B.stop_gradient(relative * B.xp.mean(diagonal(A)))
+    return B.stop_gradient(relative * B.xp.mean(diagonal(A), axis=-1))
 
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:
-    """A + jitter I, for A [M, M]; an explicit jitter is absolute, the default is relative (`default_jitter`)."""
-    return A + (default_jitter(A) if jitter is None else jitter) * identity(A)
+    """A + jitter I, for A [..., M, M]; an explicit jitter is absolute, the default is relative (`default_jitter`)."""
+    return A + (default_jitter(A)[..., None, None] if jitter is None else jitter) * identity(A)
 
 
 def checked_jitter(jitter: float | None) -> float | None:

@@ -10,10 +10,11 @@ from agp.batch import Batch
 from agp.bounds import tiled
 from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
 from agp.draws import Draws, under
-from agp.host import generator
+from agp.host import generator, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.priors import Priors
+from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -45,6 +46,11 @@ class Model(ABC):
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(build := vars(cls).get("from_data"), classmethod):  # a public entrance like those below
+            cls.from_data = classmethod(underflow_is_zero(build.__func__))
+
     @property
     @abstractmethod
     def outputs(self) -> int:
@@ -54,6 +60,8 @@ class Model(ABC):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """`bound` of a batch that is known to fit the model."""
 
+    @counted
+    @underflow_is_zero
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -79,7 +87,8 @@ class Model(ABC):
         gradients, they get them from the same closed form.
         """
         batch = self.batch(X, y, scale=scale)
-        return carrying_adjoint(lambda model, batch: model.objective(batch, memory=memory), self, batch)
+        value, pullback = carrying_adjoint(lambda model, batch: model.objective(batch, memory=memory), self, batch)
+        return value, underflow_is_zero(pullback)
 
     def batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
         """Data that fit the model as a batch; shapes and dtypes are checked, values are not.
@@ -103,6 +112,11 @@ class Model(ABC):
     def draws(self, rng: Any, rows: int, /) -> Draws:
         """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        """The paths of the nodes that `site_gradients` may speak of."""
+        return ()
 
     def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, Any]:
         """What steps of sites and natural gradients need of a batch, by the path of the node that takes the step.
@@ -140,6 +154,8 @@ class Model(ABC):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
+    @counted
+    @underflow_is_zero
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -164,6 +180,8 @@ class Model(ABC):
             parts.append(_mixture(moments, chunk.shape[0]))
         return _joined(parts)
 
+    @counted
+    @underflow_is_zero
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
@@ -171,6 +189,8 @@ class Model(ABC):
         parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
+    @counted
+    @underflow_is_zero
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
 
@@ -182,9 +202,11 @@ class Model(ABC):
         return self._joint_covariance(self.conditioned(), X)
 
     def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
-        variance = _joined(Prediction(*moments) for moments in self._moments(posterior, X, MEMORY)).variance
+        variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
+    @counted
+    @underflow_is_zero
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -209,7 +231,7 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
+        covariance, mean = self._joint_covariance(posterior, X), posterior.mean(X)
         xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
@@ -218,6 +240,8 @@ class Model(ABC):
         rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
+    @counted
+    @underflow_is_zero
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
@@ -226,7 +250,8 @@ class Model(ABC):
         self._check_test_inputs(X)
         y = check_targets(X, y)
         self._check_outputs(y)
-        self.likelihood.check_targets(y)
+        if backend_of(y).is_concrete(y):
+            self.likelihood.check_targets(y)
         posterior = self.conditioned(memory=memory)
         parts, start = [], 0
         for chunk, (mu, var) in self._moments(posterior, X, memory):

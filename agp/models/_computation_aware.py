@@ -9,6 +9,7 @@ from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, 
 from agp.backend import Array, Pullback, backend_of, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.host import underflow_is_zero
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
@@ -163,7 +164,7 @@ class CaGP(Model, InverseOwner):
             if layout == "tree":
                 X, y = taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
-        check_actions(actions, X.shape[0])
+        check_actions(actions, X.shape[0], policy)
         settings = {"mean_function": mean_function, "priors": as_priors(priors), "loss": loss}
         start = cls(kernel, likelihood, actions, copied(X), copied(y), **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
         if inverse_free:
@@ -227,7 +228,7 @@ class CaGP(Model, InverseOwner):
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype = self.X.dtype
-        moments, _ = support_moments(self, self._block_rows(MEMORY))
+        moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
         if isinstance(posterior, FollowsInverse):
@@ -256,6 +257,7 @@ class CaGP(Model, InverseOwner):
 
         return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)
 
+    @underflow_is_zero
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into what data and computation leave open.
 

@@ -4,12 +4,14 @@ from typing import Any, ClassVar
 
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
+from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
 from agp.processes import SparsePrior
+from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["Regression", "SparseRegression", "check_without_white", "exact_posterior", "gaussian_only"]
@@ -99,9 +101,11 @@ class SparseRegression(Regression, SparsePrior):
     """Such a model with M inducing variables, whose bound takes the data in blocks of rows."""
 
     def check(self, X: Array, y: Array, /) -> None:
-        self.inducing.check(self.kernel)
         super().check(X, y)
+        self.inducing.check(self.kernel)
 
+    @counted
+    @underflow_is_zero
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 

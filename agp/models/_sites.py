@@ -66,6 +66,10 @@ class SiteModel(Model, SiteHolder):
         much [B, P]. It is None for models whose sites must not be negative.
         """
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ("",)
+
     def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
         mu, var, allowed = self.site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]

@@ -167,6 +167,9 @@ def check_groups(
         union = backend_of(X).xp.concat([Z, O], axis=0) if O.shape[0] else Z
         sizes = Z.shape[0], O.shape[0]
     else:
+        if num_inducing is None and X.shape[0] < 2:
+            msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or give more data."
+            raise ValueError(msg)
         usual = min(NUM_INDUCING, X.shape[0] // 2)
         M = usual if num_inducing is None else check_whole("num_inducing", num_inducing)
         M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)

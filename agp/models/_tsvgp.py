@@ -17,7 +17,7 @@ from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
 from agp.models._start import observed, started_model
 from agp.models._svgp import SVGP
-from agp.posteriors import Dual, NaturalState, Sums, Tied, natural_state
+from agp.posteriors import Dual, Sums, Tied, WhiteSites
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse, SparsePrior, started_prior
 from agp.rows import MEMORY, tile_rows
@@ -112,11 +112,10 @@ class TSVGP(SiteModel, SparsePrior):
     def _floats_per_row(self) -> int:
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
 
-    def _state(self, memory: float) -> tuple[NaturalState, Pullback]:
-        """q(v), and ``state_bar -> model_bar``."""
-        (shift, site), pull_sites = self.white_sites(memory=memory)
-        state, pull_state = natural_state(shift, site + identity(site))
-        return state, lambda state_bar: pull_sites(pull_state(state_bar))
+    def _posterior(self, memory: float) -> tuple[WhiteSites, Pullback]:
+        """q(u), and ``posterior_bar -> model_bar``."""
+        sites, pull_sites = self.white_sites(memory=memory)
+        return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
 
     def _sparse(self, posterior: Any) -> SVGP:
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
@@ -124,24 +123,24 @@ class TSVGP(SiteModel, SparsePrior):
     # -- bound ------------------------------------------------------------------------------------------------------
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        state, pull_state = self._state(memory)
-        value, pull = self._sparse(state).objective(batch, memory=memory)
+        posterior, pull_posterior = self._posterior(memory)
+        value, pull = self._sparse(posterior).objective(batch, memory=memory)
 
         def pullback(bar=1.0):
             sparse_bar, X_bar = pull(bar)
             own = {name: getattr(sparse_bar.process, name) for name in ("kernel", "inducing", "mean_function")}
             direct = tree.cotangent(self, likelihood=sparse_bar.likelihood, **own)
-            return tree.add(direct, pull_state(sparse_bar.process.posterior)), X_bar
+            return tree.add(direct, pull_posterior(sparse_bar.process.posterior)), X_bar
 
         return value, pullback
 
     def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
-        (shift, site), _ = self.white_sites(memory=memory)
-        precision = site + identity(site)
-        process = Sparse.of(self, natural_state(shift, precision)[0])
+        posterior, _ = self._posterior(memory)
+        precision = posterior.precision + identity(posterior.precision)
+        process = Sparse.of(self, posterior)
         factor = process.factorise()[0]
         rows = tile_rows(memory, self._floats_per_row, batch.X)
-        xp = backend_of(shift).xp
+        xp = backend_of(precision).xp
         parts = [process.project(factor, X)[0] for X in row_blocks(batch.X, rows)]
         mu, var = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
 
@@ -155,7 +154,7 @@ class TSVGP(SiteModel, SparsePrior):
     # -- prediction and conversion ----------------------------------------------------------------------------------
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        return self._sparse(self._state(memory)[0]).conditioned()
+        return self._sparse(self._posterior(memory)[0]).conditioned()
 
     def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
         """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""

@@ -36,6 +36,7 @@ class Variational(Model):
         return self.process.width
 
     def check(self, X: Array, y: Array, /) -> None:
+        super().check(X, y)
         self.process.check()
         if self.likelihood.couples_outputs and self.process.correlated:
             msg = (
@@ -43,7 +44,6 @@ class Variational(Model):
                 "makes them depend on each other, which marginals do not tell; use independent functions (Stack)."
             )
             raise ValueError(msg)
-        super().check(X, y)
 
     def refreshed(self) -> Self:
         """The model whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
@@ -89,6 +89,10 @@ class Variational(Model):
             for path, node in nodes.items()
         }
         return tree.replaced(self, new) if new else self
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return tuple(f"process.{path}" for path in self.process.site_paths)
 
     def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
         self, draws = self._with_draws(batch)

@@ -8,13 +8,13 @@ from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
-from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
 from agp.posteriors._sites import GuardedSums, NaturalSteps, SiteGradients, SiteHolder, Sums, guarded_step
 from agp.posteriors._start import posterior_named, start_of
+from agp.posteriors._white_sites import WhiteSites
 from agp.posteriors._whitened import Whitened
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "InverseOwner",
     "LikelihoodForm",
     "Marginal",
-    "NaturalState",
     "NaturalSteps",
     "Orthogonal",
     "Posterior",
@@ -46,11 +45,11 @@ __all__ = [
     "Tied",
     "WhiteFactor",
     "WhitePosterior",
+    "WhiteSites",
     "WhiteState",
     "Whitened",
     "guarded_step",
     "moments_of_sites",
-    "natural_state",
     "posterior_named",
     "solved_sites",
     "start_of",

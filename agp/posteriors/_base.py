@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual, report_repair
+from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
+from agp.repairs import report
 
 __all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior"]
 
@@ -147,16 +148,22 @@ class FollowsInverse(ABC):
         return current
 
     def _one_refreshed(self, Kuu: Array, name: str) -> Self:
-        residual = inverse_residual(self.inverse_target(Kuu, name), getattr(self, name))
-        if not backend_of(Kuu).is_concrete(residual) or bool(residual <= STALE):
-            return self
-        found = self.inverted(Kuu, name)
-        report_repair(
-            f"the {name.replace('_', ' ')} did not fit the parameters (residual {float(residual):.2g}); for "
-            f"predictions it was brought up to date (residual {float(found.residual):.2g}). Train with InverseUpdate "
-            "to keep it so."
-        )
-        return tree.with_leaves(self, {name: found.factor})
+        B = backend_of(Kuu)
+        Kuu, factor = B.stop_gradient(Kuu), getattr(self, name)
+        residual = inverse_residual(self.inverse_target(Kuu, name), factor)
+
+        def better() -> Array:
+            found = self.inverted(Kuu, name)
+            report(
+                f"the {name.replace('_', ' ')} did not fit the parameters (residual {{0:.2g}}); for predictions it was "
+                "brought up to date (residual {1:.2g}). Train with InverseUpdate to keep it so.",
+                residual,
+                found.residual,
+            )
+            return found.factor
+
+        new = B.cond(residual <= STALE, lambda: factor, better)
+        return self if new is factor else tree.with_leaves(self, {name: new})
 
 
 class InverseOwner(ABC):

@@ -29,10 +29,11 @@ from agp.linalg import (
     identity,
     inverse_factor,
     nonnegative,
-    report_repair,
+    report_restarts,
 )
 from agp.posteriors._base import InverseFactored
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
+from agp.repairs import report
 
 __all__ = ["DualInverseFree", "DualInverses"]
 
@@ -206,7 +207,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
         M = Kuu.shape[0]
         tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
         settings = {"tolerance": tolerance, "patience": 2}  # from there on the precision is the limit
-        found = {name: self.inverted(Kuu, name, **settings) for name in self.inverse_factors}
+        found = {name: report_restarts(self.inverted(Kuu, name, **settings), name) for name in self.inverse_factors}
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
@@ -227,15 +228,23 @@ class DualInverseFree(InverseFactored, SiteHolder):
         return followed, info | {"site_residual": residual, "site_inverse_steps": steps}
 
     def refreshed(self, Kuu: Array, /) -> Self:
+        B = backend_of(Kuu)
+        Kuu = B.stop_gradient(Kuu)
         worst = _largest(self.factorise(Kuu)[0])
-        if not backend_of(worst).is_concrete(worst) or bool(worst <= STALE):
-            return self
-        better, residual, _ = self.followed(Kuu)
-        report_repair(
-            f"the inverse factors did not fit the parameters (residual {float(worst):.2g}); for predictions they were "
-            f"brought up to date (residual {float(residual):.2g}). Train with InverseUpdate to keep them so."
-        )
-        return better
+        present = {name: getattr(self, name) for name in self.inverse_factors}
+
+        def better() -> dict[str, Array]:
+            found, residual, _ = self.followed(Kuu)
+            report(
+                "the inverse factors did not fit the parameters (residual {0:.2g}); for predictions they were "
+                "brought up to date (residual {1:.2g}). Train with InverseUpdate to keep them so.",
+                worst,
+                residual,
+            )
+            return {name: getattr(found, name) for name in present}
+
+        new = B.cond(worst <= STALE, lambda: present, better)
+        return self if new is present else tree.with_leaves(self, new)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import cholesky, cholesky_pullback, lower_of, nonnegative
+from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, nonnegative
 from agp.posteriors._base import Posterior
 
 __all__ = ["WhiteFactor", "WhitePosterior", "WhiteState"]
 
 
 class WhiteState(ABC):
-    """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I)."""
+    """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).
+
+    What a cotangent of it is, a state decides with the `whitened` that makes it; it is added up by `tree.add`.
+    """
 
     @property
     @abstractmethod
@@ -30,6 +33,20 @@ class WhiteState(ABC):
     @abstractmethod
     def white_covariance(self, A: Array, /) -> Array:
         """The covariances of A^T v [P, N, N], for A [M, N]."""
+
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        """sum_p tr(S_p G), 0-d, of the covariances S_p of v and a symmetric G [M, M]: ``bar -> (state_bar, G_bar)``."""
+        xp = backend_of(G).xp
+        S = xp.sum(self.white_covariance(identity(G)), axis=0)
+
+        def pullback(bar):
+            # with G = sum_k w_k a_k a_k^T it is a sum of variances of a_k^T v
+            w, A = xp.linalg.eigh(G)
+            (mu, var), pull = self.white_moments(A)
+            state_bar, _ = pull(xp.zeros_like(mu), bar * w[:, None] + xp.zeros_like(var))
+            return state_bar, bar * S
+
+        return xp.sum(S * G), pullback
 
     @abstractmethod
     def white_kl(self) -> tuple[Array, Pullback]:

@@ -1,7 +1,7 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -32,6 +32,8 @@ class Marginal(WhitePosterior, NaturalSteps):
 
     mean: Array = tree.param()
     scale: Array = tree.param(LOWER)
+
+    ill_conditioned: ClassVar[bool] = True  # coordinates of u, whose scales are those of the eigenvalues of Kuu
 
     @property
     def outputs(self) -> int:

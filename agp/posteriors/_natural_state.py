@@ -4,38 +4,39 @@ The prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). With log
 inverse is as well conditioned as W itself, whatever Kuu is.
 """
 
-from typing import Self
+from typing import NamedTuple
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times, identity
-from agp.posteriors._factored import WhitePosterior, WhiteState
+from agp.backend import Array, Pullback, backend_of
+from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times
+from agp.posteriors._factored import WhiteState
 
-__all__ = ["NaturalState", "natural_state"]
+__all__ = ["NaturalBars", "NaturalState", "natural_state"]
+
+
+class NaturalBars(NamedTuple):
+    """The cotangent of a `NaturalState`."""
+
+    mean: Array
+    """That of the mean [M, P], at fixed W."""
+    precision: Array
+    """That of W [P, M, M], at a fixed mean; symmetric."""
 
 
 @tree.model
-class NaturalState(WhitePosterior, WhiteState):
-    """q(v) with its precision factorised; made by `natural_state`.
+class NaturalState(WhiteState):
+    """q(v) with its precision factorised; made by `natural_state`. Its cotangents are `NaturalBars`.
 
     Parameters
     ----------
     mean
         W_p^-1 t_p [M, P].
     root
-        The inverse of the Cholesky factor of W_p [P, M, M], lower. In a gradient this place holds the cotangent of W_p,
-        where the mean is held fixed.
+        The inverse of the Cholesky factor of W_p [P, M, M], lower.
     """
 
-    mean: Array = tree.param()
-    root: Array = tree.param()
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    def whitened(self, Lu: Array, /) -> tuple["NaturalState", Pullback]:
-        return self, lambda state_bar: (state_bar, None)
+    mean: Array = tree.auxiliary()
+    root: Array = tree.auxiliary()
 
     @property
     def white_mean(self) -> Array:
@@ -51,7 +52,7 @@ class NaturalState(WhitePosterior, WhiteState):
             E = self.root.mT @ D
             weighted = E * var_bar.mT[:, None, :]
             A_bar = self.mean @ mu_bar.mT + 2.0 * xp.sum(weighted, axis=0)
-            return tree.cotangent(self, mean=A @ mu_bar, root=-(weighted @ E.mT)), A_bar
+            return NaturalBars(A @ mu_bar, -(weighted @ E.mT)), A_bar
 
         return (A.mT @ self.mean, xp.sum(D * D, axis=-2).mT), pullback
 
@@ -68,19 +69,13 @@ class NaturalState(WhitePosterior, WhiteState):
 
         def pullback(bar):
             covariance = root.mT @ root
-            return tree.cotangent(self, mean=bar * m, root=0.5 * bar * (covariance - covariance @ covariance))
+            return NaturalBars(bar * m, 0.5 * bar * (covariance - covariance @ covariance))
 
         return kl, pullback
 
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        xp = backend_of(Kuu).xp
-        M = Kuu.shape[0]
-        return cls(xp.zeros((M, outputs), **like(Kuu)), identity(Kuu) + xp.zeros((outputs, M, M), **like(Kuu)))
-
 
 def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pullback]:
-    """The state for t [M, P] and W [P, M, M], and ``state_bar -> (shift_bar, precision_bar)``.
+    """The state for t [M, P] and W [P, M, M], and ``NaturalBars -> (shift_bar, precision_bar)``.
 
     Raises
     ------
@@ -93,6 +88,6 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
     def pullback(state_bar):
         # dm = W^-1 (dt - dW m)
         shift_bar = each_times(root.mT, each_times(root, state_bar.mean))
-        return shift_bar, state_bar.root - each_outer(shift_bar, state.mean)
+        return shift_bar, state_bar.precision - each_outer(shift_bar, state.mean)
 
     return state, pullback

@@ -5,6 +5,7 @@ from typing import Any
 from agp.backend import Array, backend_of
 from agp.linalg import identity, lower_of, phi, symmetric_from_lower
 from agp.posteriors._sites import HALVINGS, Sums
+from agp.repairs import report
 
 __all__ = ["step_of_moments"]
 
@@ -34,7 +35,14 @@ def step_of_moments(
         means.append(m)
         scales.append(C)
         halvings.append(tried)
-    return xp.concat(means, axis=1), xp.stack(scales, axis=0), xp.max(xp.stack(halvings))
+    tried = xp.stack(halvings)
+    report(
+        "a natural-gradient step would have left no positive definite precision; its rate was halved (at most "
+        f"{{0:.0f}} times; {HALVINGS} are the last attempt). Try a smaller rate.",
+        xp.max(tried),
+        count=xp.count_nonzero(tried),
+    )
+    return xp.concat(means, axis=1), xp.stack(scales, axis=0), xp.max(tried)
 
 
 def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tuple[Array, Array, Array]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import block_diagonal, cholesky, groups_of
+from agp.linalg import block_diagonal, cholesky, diagonal, groups_of, identity
 from agp.posteriors._base import GroupPosterior
 from agp.posteriors._dual import Dual
 from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
@@ -66,6 +66,11 @@ class PriorSpread(WhitePosterior, WhiteState):
         covariance = A.mT @ A
         return backend_of(A).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        P = self.outputs
+        trace = P * backend_of(G).xp.sum(diagonal(G))
+        return trace, lambda bar: (None, P * bar * identity(G))
+
     def white_kl(self) -> tuple[Array, Pullback]:
         m = self.mean
         return 0.5 * backend_of(m).xp.sum(m * m), lambda bar: tree.cotangent(self, mean=bar * m)
@@ -77,7 +82,10 @@ class PriorSpread(WhitePosterior, WhiteState):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """Independent states of consecutive blocks of the whitened coordinates, of so many rows each."""
+    """Independent states of consecutive blocks of the whitened coordinates, of so many rows each.
+
+    Its cotangents are tuples of those of the parts.
+    """
 
     parts: tuple[Any, ...]
     sizes: tuple[int, ...]
@@ -94,7 +102,7 @@ class OrthogonalState(WhiteState):
         def pullback(mu_bar, var_bar):
             bars = [pull(mu_bar, var_bar) for _, pull in found]
             A_bar = backend_of(A).xp.concat([A_part for _, A_part in bars], axis=0)
-            return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), A_bar
+            return tuple(bar for bar, _ in bars), A_bar
 
         return (mu, var), pullback
 
@@ -107,7 +115,7 @@ class OrthogonalState(WhiteState):
     def white_kl(self) -> tuple[Array, Pullback]:
         found = [part.white_kl() for part in self.parts]
         kl = sum((kl for kl, _ in found[1:]), start=found[0][0])
-        return kl, lambda bar: tree.cotangent(self, parts=tuple(pull(bar) for _, pull in found))
+        return kl, lambda bar: tuple(pull(bar) for _, pull in found)
 
 
 @tree.model
@@ -139,7 +147,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]
 
         def pullback(state_bar):
-            bars = [pull(bar) for (_, pull), bar in zip(found, state_bar.parts, strict=True)]
+            bars = [pull(bar) for (_, pull), bar in zip(found, state_bar, strict=True)]
             S_bar = block_diagonal([bar for _, bar in bars], self.sizes)
             return tree.cotangent(self, parts=tuple(bar for bar, _ in bars)), S_bar
 

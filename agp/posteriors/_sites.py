@@ -7,9 +7,10 @@ and lam2 = beta. In the coordinates of a posterior the features of the datum are
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp.backend import Array, backend_of, like
+from agp.repairs import report
 
 __all__ = [
     "HALVINGS",
@@ -67,6 +68,9 @@ def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSu
 
 class NaturalSteps(ABC):
     """A q(u) that takes steps along natural gradients."""
+
+    ill_conditioned: ClassVar[bool] = False
+    """Whether plain gradients train it badly, so that the recipe takes natural ones."""
 
     @abstractmethod
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
@@ -130,7 +134,25 @@ def guarded_step(
     rate, good, count = B.while_loop(unfinished, halve, start)
     step, fallback = mixed(old, target.raw, rate), mixed(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
-    return moved, _logged(xp.where(good, count, xp.zeros_like(count)), ~good)
+    halvings = xp.where(good, count, xp.zeros_like(count))
+    _report(halvings, good)
+    return moved, _logged(halvings, ~good)
+
+
+def _report(halvings: Array, good: Array) -> None:
+    xp = backend_of(good).xp
+    lost = "a step of the sites would have left no positive definite precision"
+    report(
+        f"{lost}; its rate was halved (at most {{0:.0f}} times). Try a smaller rate.",
+        xp.max(halvings),
+        count=xp.count_nonzero(halvings),
+    )
+    clipped = xp.count_nonzero(~good)
+    report(
+        f"{lost}, however small; in {{0:.0f}} outputs the negative curvatures of the likelihood were clipped to zero.",
+        xp.astype(clipped, halvings.dtype),
+        count=clipped,
+    )
 
 
 def _logged(halvings: Array, clipped: Array) -> dict[str, Array]:

@@ -55,6 +55,16 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps):
         D = lower_transposed_times(self.scale, A)
         return D.mT @ D
 
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(G).xp
+        C = self.scale
+        GC = G @ C
+
+        def pullback(bar):
+            return tree.cotangent(self, scale=2.0 * bar * xp.tril(GC)), bar * xp.sum(C @ C.mT, axis=0)
+
+        return xp.sum(C * GC), pullback
+
     def white_kl(self) -> tuple[Array, Pullback]:
         # sum_p 1/2 (|m_p|^2 + |C_p|^2 - M - 2 sum log|diag C_p|)
         xp = backend_of(self.mean).xp

@@ -96,6 +96,11 @@ class Process(ABC):
         sums that it needs (`Posterior.site_sums`), by its path.
         """
 
+    @property
+    @abstractmethod
+    def site_paths(self) -> tuple[str, ...]:
+        """The paths of the posteriors whose marginals meet the likelihood: those that `project_to_sites` reaches."""
+
     @abstractmethod
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         """The factor of each posterior that `project_to_sites` reaches, by the same path."""

@@ -136,6 +136,11 @@ class Deep(Process):
 
         return moments, to_sites
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        last = len(self.layers) - 1
+        return tuple(f"layers.{last}.{path}" for path in self.layers[last].site_paths)
+
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         last = len(self.layers) - 1
         return {f"layers.{last}.{path}": x for path, x in self.layers[last].site_factors(factor[last]).items()}

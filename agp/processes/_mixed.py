@@ -106,6 +106,10 @@ class Mixed(Process):
 
         return (mu @ W.mT, var @ (W * W).mT), to_sites
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return tuple(f"process.{path}" for path in self.process.site_paths)
+
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {f"process.{path}": x for path, x in self.process.site_factors(factor).items()}
 

@@ -207,6 +207,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
         """Kuu."""
         return self.inducing_covariance()[0]
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ("posterior",)
+
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {"posterior": factor}
 

@@ -101,6 +101,10 @@ class Stack(Process):
 
         return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), to_sites
 
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return tuple(f"parts.{i}.{path}" for i, part in enumerate(self.parts) for path in part.site_paths)
+
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         found = enumerate(self._with(factor))
         return {f"parts.{i}.{path}": x for i, (part, one) in found for path, x in part.site_factors(one).items()}

@@ -1,7 +1,6 @@
 """L-BFGS on all data: for bounds without noise, and parameters that are few enough to converge."""
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,12 +16,12 @@ from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
 from agp.checks import check_whole
 from agp.constraints import POSITIVE
-from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
-from agp.host import generator
+from agp.host import generator, underflow_is_zero
 from agp.leaves import detached
-from agp.linalg import recorded_repairs
 from agp.models import valid_data
+from agp.repairs import Report, Tally, collected
 from agp.rows import MEMORY
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
@@ -55,6 +54,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for one that had none."""
 
 
+@underflow_is_zero
 def fit_lbfgs(
     model: Any,
     X: Array,
@@ -133,16 +133,15 @@ def fit_lbfgs(
     objective = _Objective(model, Batch(X, y), _moving(model, frozen, gradient), gradient, memory)
     search = _Search(objective, limits, list(callbacks))
     total = limits.iterations * (restarts + 1)
-    with progress_bar(total) if progress else nullcontext() as bar, recorded_repairs(objective.repairs):
+    with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):
         search.bar = bar
         try:
             search.run(_starts(objective, restarts, seed, spread))
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
-    if objective.repairs:
-        first = objective.repairs[0]
-        warnings.warn(f"{len(objective.repairs)} numerical repairs; the first: {first}", RepairWarning, stacklevel=2)
-    return search.result()
+    result = search.result()
+    objective.repairs.tell(stacklevel=4)
+    return result
 
 
 class _Limits(NamedTuple):
@@ -198,7 +197,8 @@ class _Objective:
         self.shapes = [tuple(tree.leaves(model)[name].shape) for name in moving]
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
-        self.repairs: list[str] = []
+        self.repairs = Tally()
+        self.aside: list[Report] = []  # of callbacks
         self._bound = self.B.compile(lambda model, batch: gradient_of(model, batch, gradient, memory=memory))
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
@@ -227,8 +227,13 @@ class _Objective:
         vector = np.array(vector)
         with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
             try:
-                bound, raw_bar = self._bound(self.model_at(vector), self.batch)
+                with collected() as reports:
+                    bound, raw_bar = self._bound(self.model_at(vector), self.batch)
             except NotPositiveDefiniteError:
+                return self._rejected("a factorisation failed")
+            tally = Tally(reports)
+            self.repairs.merge(tally)
+            if tally.failures:
                 return self._rejected("a factorisation failed")
             rows = self.batch.X.shape[0]
             loss, slope = -float(bound) / rows, -self._joined(raw_bar) / rows
@@ -357,7 +362,7 @@ class _Search:
         run.trace["bound"].append(float(at.bound))
         run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
         if self.bar is not None:
-            self.bar.show(self.steps, {"bound": float(at.bound)}, len(self.objective.repairs))
+            self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
         if self.callbacks:
             seen = Progress(self.steps, self.objective.model_at(at.vector), {"bound": at.bound}, self.seconds)
             if sum(bool(callback(seen)) for callback in self.callbacks):  # every callback is called
@@ -367,6 +372,8 @@ class _Search:
     def result(self) -> LBFGSResult:
         """The best of the starts so far; the model as given if there is none."""
         objective = self.objective
+        objective.repairs.add(objective.aside)
+        objective.aside.clear()
         counts = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections)}
         done = [run for run in self.runs if run is not None]
         if not done:
@@ -377,7 +384,7 @@ class _Search:
             len(best.trace["bound"]),
             self.seconds,
             best.trace,
-            list(objective.repairs),
+            objective.repairs.messages,
             message=best.message,
             converged=best.converged,
             bounds=[-float("inf") if run is None else float(run.iterate.bound) for run in self.runs],

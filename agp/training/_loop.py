@@ -1,7 +1,6 @@
 """The loop that applies updates in turn, watches them, and loses nothing."""
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import Any
 
 from agp.backend import Array
 from agp.checks import check_whole
-from agp.errors import CheckpointError, Interrupted, NonFiniteError, RepairWarning
+from agp.errors import CheckpointError, Interrupted, NonFiniteError
+from agp.host import underflow_is_zero
 from agp.leaves import detached
-from agp.linalg import recorded_repairs
 from agp.models import valid_data
+from agp.repairs import collected
 from agp.training._batches import Batches
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
@@ -23,6 +23,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
+@underflow_is_zero
 def train(
     model: Any,
     X: Array,
@@ -92,13 +93,11 @@ def train(
     if run.step < steps:
         run.begin()
     try:
-        with progress_bar(steps, run.step) if progress else nullcontext() as bar, recorded_repairs(run.repairs):
+        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
             run.save()
         result = run.result()
-        if result.repairs:
-            first = f"{len(result.repairs)} numerical repairs; the first: {result.repairs[0]}"
-            warnings.warn(first, RepairWarning, stacklevel=2)
+        run.repairs.tell(stacklevel=4)
         return result
     except KeyboardInterrupt as interrupt:
         so_far, trouble = run.rescue()

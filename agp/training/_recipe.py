@@ -11,7 +11,7 @@ from agp.linalg import diagonal
 from agp.posteriors import InverseOwner, Posterior
 from agp.processes import SparsePrior
 from agp.rows import MEMORY
-from agp.updates import Adam, Group, InverseUpdate, Normalise, SiteStep, Update, delayed, linear
+from agp.updates import Adam, Group, InverseUpdate, NaturalGradient, Normalise, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
 
@@ -36,8 +36,9 @@ def recipe(
 
     Adam on all parameters; inducing inputs stay frozen for the first 5 % of the steps, then move at a fifth of the rate
     with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites of the dual parameterisation move
-    before it. In computation-aware models the rate falls linearly to a tenth, and sparse actions are scaled to unit
-    norm after each step.
+    before it. A q(u) in its own moments (`Marginal`) takes natural-gradient steps, since plain ones train it badly. In
+    computation-aware models the rate falls linearly to a tenth, and sparse actions are scaled to unit norm after each
+    step.
 
     Parameters
     ----------
@@ -59,7 +60,13 @@ def recipe(
     groups |= {name: Group(rate * unit) for name, unit in _units_of_f(model).items()}
     actions = tree.nodes(model, Actions).values()
     falling = linear(rate, LAST_RATE * rate, max(1, steps)) if actions else rate
-    updates: list[Update] = [Adam(falling, groups=groups, gradient=gradient, memory=memory)]
+    natural = NaturalGradient(SITE_RATE, memory=memory)
+    stepping = natural.stepping(model)
+    stepping = stepping if any(q.ill_conditioned for q in stepping.values()) else {}
+    frozen = tuple(f"{path}.*" for path in stepping)
+    groups = {name: group for name, group in groups.items() if not any(tree.matches(name, path) for path in frozen)}
+    adam = Adam(falling, groups=groups, frozen=frozen, gradient=gradient, memory=memory)
+    updates: list[Update] = [natural, adam] if stepping else [adam]
     if any(node.normalises for node in actions):
         updates.append(Normalise())  # before the inverse follows, which depends on the norms
     if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):

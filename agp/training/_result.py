@@ -1,5 +1,6 @@
 """What training shows while it runs, and what it leaves behind."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,5 +33,5 @@ class Result:
     """Time spent in steps, callbacks excluded."""
     trace: dict[str, list[float]] = field(default_factory=dict)
     """What the updates logged, by name: one number a step."""
-    repairs: list[str] = field(default_factory=list)
-    """Messages about numerical trouble that was repaired."""
+    repairs: Counter[str] = field(default_factory=Counter)
+    """How often each kind of numerical trouble was met and repaired, by the message of its first time."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from agp import tree
 from agp.io import REMEDY, load_checkpoint, named_arrays
+from agp.repairs import Tally
 
 __all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "written"]
 
@@ -30,7 +31,7 @@ class Saved(NamedTuple):
     trace: dict[str, list[float]]
     step: int
     seconds: float
-    repairs: list[str]
+    repairs: Tally
 
 
 def written(x: Any) -> str:
@@ -133,15 +134,23 @@ def _check_leaves(path: Path, saved: dict[str, Any], model: Any) -> None:
             _refuse(path, f"the leaf {leaf.name} is not {leaf.constraint.name}")
 
 
-def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, list[str]]:
+def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, Tally]:
     step, seconds, repairs = (progress.get(name) for name in ("step", "seconds", "repairs"))
     if type(step) is not int or step < 0:
         _refuse(path, f"its step is {step!r:.80}")
     if type(seconds) is not float or not 0.0 <= seconds < math.inf:
         _refuse(path, f"its seconds are {seconds!r:.80}")
-    if not isinstance(repairs, list) or not all(isinstance(repair, str) for repair in repairs):
-        _refuse(path, "its repairs are no list of messages")
-    return step, seconds, repairs
+    if not isinstance(repairs, list) or not all(map(_is_count, repairs)):
+        _refuse(path, "its repairs are no list of messages and counts")
+    return step, seconds, Tally.from_rows(repairs)
+
+
+def _is_count(row: Any) -> bool:
+    """Whether a row of `Tally.rows`: a kind, its first message and how often."""
+    if not isinstance(row, list) or len(row) != 3:
+        return False
+    kind, first, times = row
+    return isinstance(kind, str) and isinstance(first, str) and type(times) is int and times > 0
 
 
 def _trace(path: Path, saved: dict[str, Any], step: int) -> dict[str, list[float]]:

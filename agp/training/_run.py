@@ -12,6 +12,7 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
+from agp.repairs import Report, Tally, collected
 from agp.training._batches import Batches
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
@@ -21,10 +22,9 @@ __all__ = ["Callback", "Run"]
 
 Callback = Callable[[Progress], bool | None]
 
+REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
 """Steps between looks at the numbers; each look makes the host wait for the device."""
-REPAIRS_KEPT = 20
-"""Messages about repairs that a checkpoint keeps."""
 
 
 class Run:
@@ -44,9 +44,10 @@ class Run:
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
         self.states = [update.init(model) for update in updates]
         self.step, self.seconds = 0, 0.0
-        self.pending: list[dict[str, Array]] = []
+        self.pending: list[tuple[dict[str, Array], list[Report]]] = []
+        self.aside: list[Report] = []  # of callbacks
         self.looks: list[dict[str, list[float]]] = []
-        self.repairs: list[str] = []
+        self.repairs = Tally()
         self.finite: tuple[int, Any] = (0, model)
         self.saved: int | None = None
         self.unset: dict[str, Any] = {}
@@ -92,13 +93,14 @@ class Run:
 
     def _advance(self) -> dict[str, Array]:
         try:
-            model, states, info = self._apply(self.model, self.states, self.batches[self.step])
+            with collected() as reports:
+                model, states, info = self._apply(self.model, self.states, self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite are the better explanation
-            msg = f"a factorisation failed in step {self.step + 1} ({error}) {self._circumstances()}"
-            raise NonFiniteError(msg, self._last_finite()) from error
+            raise self._failed(self.step + 1, str(error)) from error
         # one assignment, so that an interrupt cannot separate them
-        self.model, self.states, self.step, self.pending = model, states, self.step + 1, [*self.pending, info]
+        pending = [*self.pending, (info, reports)]
+        self.model, self.states, self.step, self.pending = model, states, self.step + 1, pending
         return info
 
     def _wait(self, info: dict[str, Array]) -> None:
@@ -109,15 +111,19 @@ class Run:
     def _show(self, bar: Any) -> None:
         if bar is not None:
             latest = {name: values[-1] for name, values in self.looks[-1].items()} if self.looks else {}
-            bar.show(self.step, latest, len(self.repairs))
+            bar.show(self.step, latest, self.repairs.total)
 
     # -- the watch --------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Read what was logged since the last look, and refuse numbers and leaves that are not finite."""
         first = self.step - len(self.pending) + 1
-        numbers = [{name: float(value) for name, value in info.items()} for info in self.pending]
+        numbers = [{name: float(value) for name, value in info.items()} for info, _ in self.pending]
+        failures = [self._count(reports) for _, reports in self.pending]
+        self._count(self.aside)
         for offset, info in enumerate(numbers):
+            if failures[offset]:
+                raise self._failed(first + offset, failures[offset][0])
             for name, number in info.items():
                 if not np.isfinite(number):
                     seen = [earlier[name] for earlier in numbers[:offset] if name in earlier]
@@ -132,14 +138,24 @@ class Run:
         # one assignment, so that an interrupt neither loses numbers nor has them twice
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
+    def _count(self, reports: list[Report]) -> list[str]:
+        """Count the repairs and empty the list; the messages of what no repair helped."""
+        tally, reports[:] = Tally(reports), []
+        self.repairs.merge(tally)
+        return tally.failures
+
+    def _failed(self, step: int, why: str) -> NonFiniteError:
+        msg = f"a factorisation failed in step {step}; {REMEDY}."
+        return NonFiniteError(msg, self._last_finite(), f"Of the factorisation: {why}\n{self._circumstances()}")
+
     def _broken_leaves(self) -> list[str]:
         leaves = tree.leaves(self.model).items()
         return [name for name, x in leaves if not bool(backend_of(x).xp.all(backend_of(x).xp.isfinite(x)))]
 
     def _refuse(self, what: str, step: int, last: list[float]) -> None:
         value = f"the last finite value: {last[0]:.6g}" if last else "never finite before"
-        msg = f"{what} in step {step} ({value}). {self._circumstances()}"
-        raise NonFiniteError(msg, self._last_finite())
+        msg = f"{what} in step {step} ({value}); {REMEDY}."
+        raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
         """What a person needs to know about trouble."""
@@ -148,14 +164,11 @@ class Run:
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
             for name, x in tree.leaves(self.finite[1], "parameter").items()
         )
-        return (
-            f"Leaves not finite now: {broken}. In the last finite model, after step {self.finite[0]}: {extremes}. "
-            "Try a smaller learning rate, standardised data, more jitter or float64."
-        )
+        return f"Leaves not finite now: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
 
     def _last_finite(self) -> Result:
         step, model = self.finite
-        return Result(model, step, self.seconds, _joined(self.looks), list(self.repairs))
+        return Result(model, step, self.seconds, _joined(self.looks), self.repairs.messages)
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
@@ -200,7 +213,7 @@ class Run:
     def _write(self, path: Path) -> None:
         trace = {name: np.asarray(values) for name, values in _joined(self.looks).items()}
         arrays = {"model": tree.leaves(self.model), "states": self._named_states(), "trace": trace}
-        progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs[:REPAIRS_KEPT]}
+        progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs.rows()}
         try:
             save_checkpoint(path, arrays, {"facts": self.facts, "progress": progress})
         except (MemoryError, OSError) as error:

@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.linalg import InverseFactor, StepRule, safe_step, starting_vector
+from agp.linalg import InverseFactor, StepRule, report_restarts, safe_step, starting_vector
 from agp.posteriors import InverseOwner
 from agp.updates._base import Info, State
 from agp.updates._stopping import Residual, Stopping
@@ -75,7 +75,7 @@ class InverseUpdate:
         for path, owner in _owners(model).items():
             matrix, gap, posterior = owner.followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
-                found[leaf] = posterior.inverted(
+                inverted = posterior.inverted(
                     matrix,
                     name,
                     tolerance=self.tolerance,
@@ -86,6 +86,7 @@ class InverseUpdate:
                     vector=state[leaf],
                     gap=gap,
                 )
+                found[leaf] = report_restarts(inverted, name)
                 posterior = tree.with_leaves(posterior, {name: found[leaf].factor})
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(batch.X).xp

@@ -9,6 +9,7 @@ from agp.batch import Batch
 from agp.posteriors import NaturalSteps, Posterior
 from agp.rows import MEMORY
 from agp.updates._base import Info, State
+from agp.updates._guard import guarded_by_bound
 from agp.updates._schedules import Rate, rate_at
 
 __all__ = ["NaturalGradient", "check_step", "posterior_names", "zero_like"]
@@ -57,9 +58,14 @@ class NaturalGradient:
             msg = f"unknown coordinates {self.coordinates!r}; known are 'natural' and 'root'."
             raise ValueError(msg)
 
+    @staticmethod
+    def stepping(model: Any, /) -> dict[str, NaturalSteps]:
+        """The posteriors that take the steps, by path."""
+        return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model.site_paths}
+
     def init(self, model: Any, /) -> State:
         """The count of steps. TypeError if no posterior takes such steps."""
-        if not tree.nodes(model, NaturalSteps):
+        if not self.stepping(model):
             msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
             raise TypeError(msg)
         return {"count": zero_like(model)}
@@ -70,14 +76,19 @@ class NaturalGradient:
         """
         xp = backend_of(batch.X).xp
         rate = rate_at(self.rate, state["count"])
-        stepping = tree.nodes(model, NaturalSteps)
-        new, halvings = {}, []
-        for path, found in model.site_gradients(batch, memory=self.memory).items():
-            if path in stepping:
-                new[path], tried = stepping[path].natural_step(found, rate, self.coordinates)
-                halvings.append(tried)
-        info = {"halvings": xp.max(xp.stack(halvings))}
-        return tree.replaced(model, new), {"count": state["count"] + 1.0}, info
+        stepping = self.stepping(model)
+        gradients = model.site_gradients(batch, memory=self.memory)
+
+        def step(rate: Any) -> tuple[Any, Info]:
+            new, halvings = {}, []
+            for path, found in gradients.items():
+                if path in stepping:
+                    new[path], tried = stepping[path].natural_step(found, rate, self.coordinates)
+                    halvings.append(tried)
+            return tree.replaced(model, new), {"halvings": xp.max(xp.stack(halvings))}
+
+        moved, info = guarded_by_bound(step, model, batch, rate, self.memory)
+        return moved, {"count": state["count"] + 1.0}, info
 
 
 def posterior_names(model: Any) -> str:

@@ -9,6 +9,7 @@ from agp.batch import Batch
 from agp.posteriors import SiteHolder
 from agp.rows import MEMORY
 from agp.updates._base import Info, State
+from agp.updates._guard import guarded_by_bound
 from agp.updates._natural import check_step, posterior_names, zero_like
 from agp.updates._schedules import Rate, rate_at
 
@@ -29,6 +30,7 @@ class SiteStep:
 
     Where beta is negative (the likelihood is not log-concave there), the step is taken as it is while the precision
     stays positive definite; else its rate is halved up to ten times; if that does not help, beta is clipped at zero.
+    For likelihoods whose curvature has no bound (Poisson) it is halved, too, until the bound of the batch does not fall.
     Models that cannot hold negative sites (`TVGP`, `DualInverseFree`) have them clipped at once. In `Orthogonal` all
     groups that are `Dual` move, each by its own part of the mean.
 
@@ -76,21 +78,28 @@ class SiteStep:
         """The model with moved sites.
 
         The info is the largest number of halvings over the outputs and how many outputs had beta clipped; without
-        factorisations, the residual of the inverse factors and the steps that it took. With chosen groups the names
+        factorisations, the residual of the inverse factors and the steps that it took; for likelihoods of unbounded
+        curvature, how often the step was halved for the sake of the bound. With chosen groups the names
         end in their numbers, so that several such updates can alternate.
         """
         rate = rate_at(self.rate, state["count"])
         model = model.settled()
         holders = tree.nodes(model, SiteHolder)
-        new, infos = {}, []
-        for path, found in model.site_gradients(batch, memory=self.memory).items():
-            if path in holders and holders[path].has_sites:
-                chosen = {"clip": self.clip, "groups": self.groups, "rows": batch.rows}
+        gradients = model.site_gradients(batch, memory=self.memory)
+        moving = {path: found for path, found in gradients.items() if path in holders and holders[path].has_sites}
+        chosen = {"clip": self.clip, "groups": self.groups, "rows": batch.rows}
+
+        def step(rate: Any) -> tuple[Any, Info]:
+            new, infos = {}, []
+            for path, found in moving.items():
                 new[path], info = holders[path].site_step(found, rate, **chosen)
                 infos.append(info)
+            logged = {name: _largest([info[name] for info in infos if name in info]) for name in infos[0]}
+            return tree.replaced(model, new), logged
+
+        moved, logged = guarded_by_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
-        logged = {f"{name}{ending}": _largest([info[name] for info in infos if name in info]) for name in infos[0]}
-        return tree.replaced(model, new), {"count": state["count"] + 1.0}, logged
+        return moved, {"count": state["count"] + 1.0}, {f"{name}{ending}": x for name, x in logged.items()}
 
 
 def _largest(values: list[Array]) -> Array:

@@ -36,7 +36,7 @@ def main() -> None:
         "lengthscale": kernel.lengthscale.tolist(),
         "variance": float(kernel.variance),
         "noise": None if t.binary else float(likelihood.noise_variance),
-        "repairs": len(result.repairs),
+        "repairs": result.repairs.total(),
     }
     text = json.dumps(facts)
     print(text)

@@ -3,8 +3,8 @@
 JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arrays only, and float64 is an error.
 """
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -12,10 +12,17 @@ import jax.numpy as xp
 import jax.scipy.linalg
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
 from agp.errors import BackendError
+from agp.repairs import Kind, Report, collected, packed, reported, summed
+
+try:
+    from jax.extend.core import get_opaque_trace_state as _trace
+except ImportError:  # an older JAX has it elsewhere
+    _trace = partial(jax.core.get_opaque_trace_state, "flax")
 
 FLOATS = "real floating"
 
@@ -74,7 +81,7 @@ class JaxBackend(Backend):
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def cholesky(self, A: Array, /) -> Array:
-        return xp.linalg.cholesky(A)
+        return _cholesky(A)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return jax.scipy.linalg.solve_triangular(L, B, lower=True, trans=1 if transpose else 0)
@@ -84,13 +91,35 @@ class JaxBackend(Backend):
     def cond(self, predicate: Array, if_true: Callable[[], Any], if_false: Callable[[], Any], /) -> Any:
         if self.is_concrete(predicate):
             return super().cond(predicate, if_true, if_false)
-        return jax.lax.cond(predicate, if_true, if_false)
+        branches = [_traced(branch) for branch in (if_true, if_false)]
+        kinds = _kinds(*(reports for _, reports in branches))
+
+        def padded(run: Callable) -> Callable:
+            def branch() -> tuple[Any, list[Array]]:
+                value, reports = run()
+                return value, _rows(reports, kinds)
+
+            return branch
+
+        value, rows = jax.lax.cond(predicate, *(padded(run) for run, _ in branches))
+        reported(_reports(kinds, rows))
+        return value
 
     def while_loop(self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /) -> tuple:
         # an eager device loop is traced anew at each call: the Python loop is 30 times faster there
         if all(self.is_concrete(x) for x in carry):
             return super().while_loop(condition, body, carry)
-        return jax.lax.while_loop(lambda c: condition(*c), lambda c: tuple(body(*c)), tuple(carry))
+        carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
+        run, reports = _traced(lambda *c: tuple(body(*c)), *carry)
+        kinds = _kinds(reports)
+
+        def once(state: tuple) -> tuple:
+            value, new = run(*state[0])
+            return value, _rows([*_reports(kinds, state[1]), *new], kinds)
+
+        value, rows = jax.lax.while_loop(lambda state: condition(*state[0]), once, (carry, _rows([], kinds)))
+        reported(_reports(kinds, rows))
+        return value
 
     def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
         # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
@@ -98,23 +127,42 @@ class JaxBackend(Backend):
             return super().fold(f, params, rows, block_rows, add=add)
         equal, rest = _stacked(rows, block_rows)
 
-        def summed(g: Callable) -> Any:
-            step = lambda total, block: (jax.tree.map(xp.add, total, g(block)), None)  # noqa: E731
+        def total_of(g: Callable) -> Any:
+            g = _recorded(g)
             first = jax.eval_shape(lambda blocks: g(jax.tree.map(lambda x: x[0], blocks)), equal)
-            zeros = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
-            total = jax.lax.scan(step, zeros, equal)[0]
-            return total if rest is None else add(total, g(rest))
+            zeros, reports = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
+            kinds = _kinds(reports)
+
+            def step(state: tuple, block: Any) -> tuple:
+                value, new = g(block)
+                old = _reports(kinds, state[1])
+                return (jax.tree.map(xp.add, state[0], value), _rows([*old, *new], kinds)), None
+
+            total, rows = jax.lax.scan(step, (zeros, _rows([], kinds)), equal)[0]
+            reported(_reports(kinds, rows))
+            if rest is not None:
+                value, new = g(rest)
+                reported(new)
+                total = add(total, value)
+            return total
+
+        def pullback(bar: Any) -> Any:
+            with collected():  # what was repaired has been reported with the value
+                return total_of(lambda block: f(params, block)[1](bar))
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
-        total = summed(lambda block: value_of(params, block))
-        return total, lambda bar: summed(lambda block: f(params, block)[1](bar))
+        return total_of(lambda block: value_of(params, block)), pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        return jax.checkpoint(f)
+        return _reporting(jax.checkpoint(_recorded(f)))
 
     def compile(self, f: Callable, /) -> Callable:
+        def step(*args: Any) -> tuple[Any, list[Report]]:
+            value, reports = _recorded(f)(*args)
+            return value, packed(reports)
+
         # what a compiled step returns is bound to its device; had its arguments not been, the next would compile anew
-        compiled = jax.jit(f)
+        compiled = _reporting(jax.jit(step))
         return lambda *args: compiled(*jax.tree.map(_bound, args))
 
     # -- gradients --------------------------------------------------------------------------------------------------
@@ -143,7 +191,27 @@ class JaxBackend(Backend):
         return jax.lax.stop_gradient(x)
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
-        return jax.value_and_grad(f)(leaves)
+        (value, reports), grads = jax.value_and_grad(_recorded(f), has_aux=True)(leaves)
+        reported(reports)
+        return value, grads
+
+
+@jax.custom_jvp
+def _cholesky(A: Array) -> Array:
+    return xp.linalg.cholesky(A)
+
+
+@_cholesky.defjvp
+def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # dL = L Phi(L^-1 dA L^-T). A failed factor has the tangent zero: the branch that is not taken after a repair would
+    # else send zero times NaN back to A.
+    L, dA = _cholesky(primals[0]), tangents[0]
+    there = xp.all(xp.isfinite(L), axis=(-2, -1), keepdims=True)
+    safe = xp.where(there, L, xp.eye(L.shape[-1], dtype=L.dtype))
+    dA = xp.where(there, 0.5 * (dA + dA.mT), 0.0)
+    solve = jax.scipy.linalg.solve_triangular
+    dS = xp.tril(solve(safe, solve(safe, dA, lower=True).mT, lower=True))
+    return L, safe @ (dS - 0.5 * dS * xp.eye(L.shape[-1], dtype=L.dtype))
 
 
 def _devices() -> list[Any]:
@@ -186,3 +254,66 @@ def _stacked(rows: Any, block_rows: int) -> tuple[Any, Any]:
     count, size = (N // block_rows, block_rows) if block_rows < N else (1, N)
     equal = jax.tree.map(lambda x: xp.reshape(x[: count * size], (count, size, *x.shape[1:])), rows)
     return equal, jax.tree.map(lambda x: x[count * size :], rows) if count * size < N else None
+
+
+# -- reports, handed out of traces ------------------------------------------------------------------------------------
+
+
+def _recorded(f: Callable) -> Callable:
+    """f, which returns what is reported inside beside its value."""
+
+    def recorded(*args: Any) -> tuple[Any, list[Report]]:
+        with collected(_Here()) as reports:
+            value = f(*args)
+        return value, list(reports)
+
+    return recorded
+
+
+class _Here(list):
+    """Reports of the trace in which it was made: those of others, such as a user's own loop, would leak from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace = _trace()
+
+    def extend(self, reports: Iterable[Report], /) -> None:
+        if _trace() == self.trace:
+            super().extend(reports)
+
+
+def _reporting(f: Callable) -> Callable:
+    """The inverse of `_recorded`, once f has been transformed."""
+
+    def reporting(*args: Any) -> Any:
+        value, reports = f(*args)
+        reported(reports)
+        return value
+
+    return reporting
+
+
+def _traced(f: Callable, *args: Any) -> tuple[Callable, list[Report]]:
+    """`_recorded(f)`, traced once, and what it reports: branches are compared without tracing nested ones anew."""
+    closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
+    structure = jax.tree.structure(shapes)
+
+    def run(*args: Any) -> tuple[Any, list[Report]]:
+        return jax.tree.unflatten(structure, jaxpr_as_fun(closed)(*jax.tree.leaves(args)))
+
+    return run, shapes[1]
+
+
+def _kinds(*reports: list[Report]) -> dict[Kind, Any]:
+    """The kinds in the order of their first report, with the dtype of their numbers."""
+    return {kind: x.numbers.dtype for several in reports for x in several for kind in x.kinds}
+
+
+def _rows(reports: list[Report], kinds: dict[Kind, Any]) -> list[Array]:
+    """The numbers of these kinds; zeros for those without a report."""
+    known = summed(reports)
+    return [known[kind] if kind in known else xp.zeros(1 + kind.size, dtype) for kind, dtype in kinds.items()]
+
+
+def _reports(kinds: dict[Kind, Any], rows: list[Array]) -> list[Report]:
+    return [Report((kind,), row) for kind, row in zip(kinds, rows, strict=True)]

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from agp.backend import Array, Backend, ClosedForm
 from agp.errors import BackendError
+from agp.ledger import collected
 
 
 def _ndtr(x: Array) -> Array:
@@ -136,5 +137,6 @@ class TorchBackend(Backend):
         with torch.inference_mode(False), torch.enable_grad():
             inputs = {name: x.detach().clone().requires_grad_() for name, x in leaves.items()}
             value = f(inputs)
-            grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
+            with collected():  # what is recomputed has been reported with the value
+                grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))

@@ -251,6 +251,67 @@ def test_bad_files_are_refused(tmp_path, capsys):
     assert "header but no rows" in refusal(capsys, "--data", text, "--target", "b")
 
 
+def test_broken_archives_are_refused(tmp_path, capsys):
+    bad = tmp_path / "bad.npz"
+    bad.write_bytes(b"")
+    assert "is not an npz file" in refusal(capsys, "--data", bad)
+    with bad.open("wb") as file:
+        np.save(file, np.zeros((3, 2)))  # a single array under the wrong name
+    assert "is not an npz file" in refusal(capsys, "--data", bad)
+    np.savez_compressed(bad, X=np.random.default_rng(0).normal(size=(50, 2)), y=np.zeros(50))
+    data = bytearray(bad.read_bytes())
+    data[120:160] = bytes(40)
+    bad.write_bytes(data)
+    assert "is not an npz file" in refusal(capsys, "--data", bad)
+    bad.write_bytes(data[:200])
+    assert "is not an npz file" in refusal(capsys, "--data", bad)
+
+
+@pytest.mark.parametrize("header", ["a,b,b,c", "b,a,c,b"])
+def test_two_columns_with_the_name_of_the_target_are_refused(header, tmp_path, capsys):
+    text = tmp_path / "twice.csv"
+    np.savetxt(text, np.random.default_rng(0).normal(size=(30, 4)), delimiter=",", header=header, comments="")
+    said = refusal(capsys, "--data", text, "--target", "b", "--out", tmp_path / "out")
+    assert "has 2 columns named 'b'; give the target a name of its own" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_a_pipe_is_refused(suffix, tmp_path):
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    done = agp("compare", "--data", pipe, "--target", "y", timeout=60)
+    assert done.returncode == 2
+    assert "is not a regular file" in done.stderr
+
+
+def test_results_are_not_overwritten(regression, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "results.json").write_text("precious")
+    said = refusal(capsys, "--data", regression, "--out", out, *QUICK)
+    assert f"{out} holds the results of another comparison; name another folder with --out, or remove it" in said
+    assert [path.name for path in out.iterdir()] == ["results.json"]
+    assert (out / "results.json").read_text() == "precious"
+
+
+def test_two_comparisons_do_not_share_a_folder(regression, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ["--data", regression, "--out", out, "--method", "wsvgp", "--backend", "numpy", *QUICK[:4]]
+    command = [sys.executable, "-m", "agp.cli", "compare", *map(str, options), "--iterations", "100000"]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, start_new_session=True, **silent)
+    try:
+        deadline = time.monotonic() + 120
+        while not out.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert "another comparison is writing to" in refusal(capsys, *options, "--iterations", "1")
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)  # with the process of its row
+        first.wait()
+
+
 def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
     out = tmp_path / "out"
     command = [

@@ -14,6 +14,7 @@ def _leaves(model, X):
     return named(model, "parameter") | {"inputs": X}
 
 
+@pytest.mark.filterwarnings("ignore:.*no positive definite precision:agp.errors.RepairWarning")
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("storage", STORAGES)
 def test_closed_form_is_autograd(storage, likelihood, torch_place):

@@ -46,9 +46,9 @@ def covariances(model, X):
 
 
 def sgpr_of(model, X, y):
-    return sgpr(
-        process(model).kernel, model.likelihood, inducing_inputs(model), X, y, JITTER, process(model).mean_function
-    )
+    held = process(model)
+    exact = sgpr(held.kernel, model.likelihood, inducing_inputs(model), X, y, JITTER, held.mean_function)
+    return replaced(exact, inducing=held.inducing)  # in the same units
 
 
 def site_sums(model):

@@ -8,7 +8,7 @@ import pytest
 from helpers import NUMPY, STRICT, TORCH
 
 from agp import CGGP, GPR, RBF, SGPR, SVGP, TSVGP, TVGP, CaGP, Gaussian, tree
-from agp.linalg import recorded_repairs
+from agp.repairs import collected
 from agp.models import SOLVEGP, SOLVEGPR
 from agp.posteriors import (
     Dual,
@@ -92,7 +92,7 @@ def built(method, problem, place, dtype):
 @pytest.mark.parametrize("method", MODELS)
 def test_the_diagonal_of_a_covariance_is_the_variance(method, problem, place, dtype):
     pytest.importorskip(place.name, reason=f"{place.name} is not installed: not executed")
-    with recorded_repairs():
+    with collected():
         model, Xs = built(method, PROBLEMS[problem], place, dtype)
         found = place.numpy(model.predict_covariance(Xs), dtype)
         variance = place.numpy(model.predict(Xs).variance, dtype)
@@ -106,7 +106,7 @@ def test_the_diagonal_of_a_covariance_is_the_variance(method, problem, place, dt
 
 @pytest.mark.parametrize("method", MODELS)
 def test_away_from_the_diagonal_a_covariance_is_what_the_posterior_says(method):
-    with recorded_repairs():
+    with collected():
         model, Xs = built(method, Extreme(noise=1e-2), NUMPY, "float64")
         found, expected = model.predict_covariance(Xs), model.conditioned().covariance(Xs)
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-9)

@@ -107,11 +107,11 @@ def test_every_library_starts_at_the_same_numbers(posterior, dtype, library):
 def test_printing_a_model_shows_names_and_shapes_and_no_numbers():
     X, y = data()
     text = repr(SVGP.from_data(X, y, num_inducing=5))
-    assert text.startswith("SVGP(kernel=RBF(variance=[], lengthscale=[2]), likelihood=Gaussian(noise_variance=[])")
-    assert "Z=[5, 2]" in text
+    assert text.startswith("SVGP(process=Sparse(kernel=RBF(variance=[], lengthscale=[2]), inducing=Points(Z=[5, 2])")
+    assert "likelihood=Gaussian(noise_variance=[])" in text
 
 
 def test_models_are_frozen():
     X, y = data()
     with pytest.raises(AttributeError):
-        SVGP.from_data(X, y, num_inducing=5).Z = X
+        SVGP.from_data(X, y, num_inducing=5).process = None

@@ -247,6 +247,22 @@ def test_the_gap_closes_with_more_inducing_points():
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
+def test_predictions_are_the_textbook_ones(outputs):
+    X, y = toy_data(40, outputs)
+    Xs = toy_data(15, seed=8)[0]
+    model = build(X, y, X[:9, :])
+    Z, noise = inducing_inputs(model), float(model.likelihood.noise_variance)
+    Kuu = model.kernel(Z)[0] + 1e-6 * np.eye(9)
+    Kuf, Kus, Kss = (model.kernel(Z, X)[0], model.kernel(Z, Xs)[0], model.kernel(Xs)[0])
+    Sigma = np.linalg.inv(Kuu + Kuf @ Kuf.T / noise)
+    covariance = Kss - Kus.T @ (np.linalg.inv(Kuu) - Sigma) @ Kus
+    mean, variance = model.predict(Xs)
+    assert_close(mean, Kus.T @ Sigma @ Kuf @ y / noise, 1e-8)
+    assert_close(variance, np.tile(np.diag(covariance)[:, None], (1, outputs)), 1e-6)
+    assert_close(model.predict_covariance(Xs), np.tile(covariance, (outputs, 1, 1)), 1e-6)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
 def test_predictions_are_those_of_the_converted_model(outputs, backend):
     X, y = (backend.array(x) for x in toy_data(40, outputs))
     Xs = backend.array(toy_data(15, seed=8)[0])

@@ -250,12 +250,15 @@ def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
     [
         (
             {"kernel.lengthscales": Gamma(1.0, 1.0)},
-            "no parameter matches 'kernel.lengthscales', .*the parameters are kern",
+            "no parameter matches 'kernel.lengthscales', .*the parameters are process.kern",
         ),
         ({"kernel.*": Gamma(1.0, 1.0), "X": Normal()}, "no parameter matches 'X'"),
-        ({"posterior.mean": Normal()}, "'posterior.mean' matches posterior.mean, a part of q"),
-        ({"*": Normal()}, "matches posterior.mean, a part of q"),
-        ({"Z": Gamma(1.0, 1.0)}, r"Gamma\(.*\) is a density of positive numbers, but Z, which 'Z' matches, is real"),
+        ({"posterior.mean": Normal()}, "'posterior.mean' matches process.posterior.mean, a part of q"),
+        ({"*": Normal()}, "matches process.posterior.mean, a part of q"),
+        (
+            {"Z": Gamma(1.0, 1.0)},
+            r"Gamma\(.*\) is a density of positive numbers, but process.inducing.Z, which 'Z' matches, is real",
+        ),
     ],
     ids=["name", "second", "posterior", "star", "support"],
 )

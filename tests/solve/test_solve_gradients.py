@@ -31,7 +31,7 @@ def test_closed_form_is_autodiff_in_raw_leaves(kind, torch_place):
     model, X, y = case(kind, outputs=2)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     (value, closed), (auto_value, auto) = (value_and_gradient(model, X, y, mode=m) for m in ("closed-form", "autodiff"))
-    assert closed.keys() == auto.keys() == named(model, "parameter").keys()
+    assert closed.keys() == auto.keys() == tree.leaves(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(value), torch_place.numpy(auto_value), rtol=1e-13)
     for name in closed:
         assert_close(torch_place.numpy(closed[name]), torch_place.numpy(auto[name]), EXACT, name)

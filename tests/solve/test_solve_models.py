@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import assert_close, inducing_inputs, named, process, toy_data, with_leaves
+from helpers import assert_close, inducing_inputs, named, process, short_names, toy_data, with_leaves
 
 from agp import SGPR, SOLVEGP, SOLVEGPR, SVGP, to_backend, train, value_and_gradient
 from agp.posteriors import Marginal, PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened
@@ -140,7 +140,8 @@ REFUSED = {
 }
 REFUSED_POSTERIORS = {
     "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a q of one of two groups"),
-    "no class": ({"posterior": "whitened"}, TypeError, "posterior is 'whitened', but must be a class of q"),
+    "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class of q"),
+    "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; known are .*Whitened"),
     "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is made for both groups"),
 }
 
@@ -164,6 +165,12 @@ def test_groups_in_another_library_are_one_clear_error():
     pytest.importorskip("torch")
     with pytest.raises(TypeError, match="O is a torch array, X a numpy array"):
         SOLVEGP.from_data(X, Y, Z=Z, O=to_backend(O, "torch"))
+
+
+def test_names_stand_for_classes():
+    model = SOLVEGP.from_data(X, Y, posterior="marginal", second="prior-spread", num_inducing=4)
+    assert [type(part) for part in process(model).posterior.parts] == [Marginal, PriorSpread]
+    assert isinstance(SOLVEGPR.from_data(X, Y, second="Whitened", num_inducing=4).second, Whitened)
 
 
 def test_a_function_may_start_q():
@@ -190,23 +197,25 @@ def test_rates_are_in_the_unit_of_the_leaf(form):
     model = SOLVEGP.from_data(X, deviation * Y / Y.std(), num_inducing=5, **FORMS[form])
     (adam,) = [update for update in recipe(model, 10, rate=0.02) if hasattr(update, "groups")]
     assert float(process(model).kernel.variance) == pytest.approx(deviation**2)
-    assert adam.groups.keys() - {"Z"} == POWERS[form].keys() <= named(model, "parameter").keys()
+    groups = short_names(adam.groups)
+    assert groups.keys() - {"Z"} == POWERS[form].keys() <= named(model, "parameter").keys()
     for name, power in POWERS[form].items():
-        assert adam.groups[name].rate == pytest.approx(0.02 * deviation**power)
+        assert groups[name].rate == pytest.approx(0.02 * deviation**power)
 
 
 def test_the_rates_of_a_free_second_group_are_in_its_units():
     model = SOLVEGPR.from_data(X, 7.0 * Y / Y.std(), second=Marginal, num_inducing=5)
     (adam,) = [update for update in recipe(model, 10, rate=0.02) if hasattr(update, "groups")]
-    assert adam.groups.keys() == {"Z", "second.mean", "second.scale"}
-    assert adam.groups["second.mean"].rate == pytest.approx(0.14)
+    groups = short_names(adam.groups)
+    assert groups.keys() == {"Z", "second.mean", "second.scale"}
+    assert groups["second.mean"].rate == pytest.approx(0.14)
 
 
 def test_the_plain_mean_of_an_inverse_free_form_has_the_inverse_unit():
     start = partial(RelaxedOrthogonal.from_prior, preconditioned=False)
     model = SOLVEGP.from_data(X, 7.0 * Y / Y.std(), posterior=start, num_inducing=5)
     (adam,) = [update for update in recipe(model, 10, rate=0.02) if hasattr(update, "groups")]
-    assert adam.groups["posterior.mean"].rate == pytest.approx(0.02 / 7.0)
+    assert short_names(adam.groups)["posterior.mean"].rate == pytest.approx(0.02 / 7.0)
 
 
 @pytest.mark.parametrize("form", FORMS)

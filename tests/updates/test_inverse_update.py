@@ -6,6 +6,7 @@ from helpers import inducing_covariance, inducing_inputs, marginals, named, proc
 
 from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train
 from agp.backend import get_backend
+from agp.errors import RepairWarning
 from agp.linalg import constant_step, doubling_step, log_linear_step
 from agp.posteriors import InverseFree
 from agp.updates import Adam, Batch, InverseUpdate, Residual, VarianceGap
@@ -78,7 +79,8 @@ def spoiled(L, kind):
 def test_a_factor_that_cannot_be_used_is_thrown_away(kind):
     model, batch = problem()
     wrong = with_leaves(model, {"posterior.inverse_factor": spoiled(process(model).posterior.inverse_factor, kind)})
-    found, _, info = apply(wrong, batch)
+    with pytest.warns(RepairWarning, match="was thrown away and found anew"):
+        found, _, info = apply(wrong, batch)
     assert info["restarts"] == 1
     assert residual(found) < 5e-3
 
@@ -89,7 +91,8 @@ def test_a_factor_with_a_wrong_sign_is_repaired(flipped):
     model, batch = problem()
     L = np.array(process(model).posterior.inverse_factor)
     L[:, flipped] *= -1
-    found, _, info = apply(with_leaves(model, {"posterior.inverse_factor": L}), batch)
+    with pytest.warns(RepairWarning, match="was thrown away and found anew"):
+        found, _, info = apply(with_leaves(model, {"posterior.inverse_factor": L}), batch)
     assert np.all(np.diag(process(found).posterior.inverse_factor) > 0)
     assert residual(found) < 5e-3
     assert np.isfinite(info["residual"])

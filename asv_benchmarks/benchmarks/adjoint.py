@@ -1,0 +1,75 @@
+"""A bound inside somebody else's program: its gradient by the hand-derived adjoint, and by differentiating the forward.
+
+The program is a torch module's backward pass, or `jax.jit(jax.value_and_grad(...))`, over the raw leaves.
+"""
+
+from .common import backend_or_skip, problem, sparse_model
+
+ROWS = 1024
+
+
+def bound_of(model, X, y, gradient):
+    """The bound that a program sees: it carries the adjoint, or the library records its forward."""
+    from agp.batch import Batch
+
+    return model.bound(X, y)[0] if gradient == "closed-form" else model.objective(Batch(X, y))[0]
+
+
+def torch_program(model, X, y, gradient):
+    """Forward and backward of minus the bound, as an optimiser's closure runs them."""
+    from agp import tree
+
+    raw = {name: x.clone().requires_grad_() for name, x in tree.unconstrain(model).items()}
+
+    def run():
+        for x in raw.values():
+            x.grad = None
+        (-bound_of(tree.constrain(model, raw), X, y, gradient)).backward()
+
+    return run
+
+
+def jax_program(model, X, y, gradient):
+    """The compiled value and gradient of the bound."""
+    import jax
+
+    from agp import tree
+
+    def of_raw(raw, X, y):
+        return bound_of(tree.constrain(model, raw), X, y, gradient)
+
+    raw = tree.unconstrain(model)
+    compiled = jax.jit(jax.value_and_grad(of_raw)).lower(raw, X, y).compile()
+    return lambda: jax.block_until_ready(compiled(raw, X, y)), compiled
+
+
+class Program:
+    """Time and memory of the value and gradient on 1024 rows."""
+
+    params = [["torch", "jax"], ["closed-form", "autodiff"], ["wsvgp", "rsvgp"], [512, 1024]]
+    param_names = ["backend", "gradient", "method", "num_inducing"]
+
+    def setup(self, backend, gradient, method, num_inducing):
+        B, device = backend_or_skip(backend, "autodiff")
+        X, y = problem(B, device, rows=ROWS)
+        model = sparse_model(method, X, y, num_inducing)
+        self.compiled = None
+        if backend == "torch":
+            self.run = torch_program(model, X, y, gradient)
+        else:
+            self.run, self.compiled = jax_program(model, X, y, gradient)
+        self.run()
+
+    def time_program(self, backend, gradient, method, num_inducing):
+        self.run()
+
+    def peakmem_program(self, backend, gradient, method, num_inducing):
+        self.run()
+
+    def track_compiled_bytes(self, backend, gradient, method, num_inducing):
+        """What the compiled program needs besides its arguments and results."""
+        if self.compiled is None:
+            raise NotImplementedError
+        return self.compiled.memory_analysis().temp_size_in_bytes
+
+    track_compiled_bytes.unit = "bytes"

@@ -1,0 +1,42 @@
+"""M-SVGP by the default recipe: more steps do not make it worse, and it gets where W-SVGP gets."""
+
+import numpy as np
+import pytest
+
+import agp
+from agp.updates import NaturalGradient
+
+
+def wave(rows=150):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (rows, 1))
+    return X, np.sin(2.0 * X) + 0.1 * rng.standard_normal((rows, 1))
+
+
+def test_more_steps_are_no_worse():
+    X, y = wave()
+    bounds = []
+    for steps in (100, 300, 900):
+        model = agp.SVGP.from_data(X, y, posterior="marginal", num_inducing=20)
+        bounds.append(float(agp.train(model, X, y, steps=steps).model.bound(X, y)[0]) / len(X))
+    assert bounds[0] < bounds[1] < bounds[2] + 1e-2
+    best = agp.fit_lbfgs(agp.SGPR.from_data(X, y, num_inducing=20), X, y)
+    assert bounds[-1] > float(best.model.bound(X, y)[0]) / len(X) - 0.1
+
+
+def test_only_posteriors_that_need_them_take_natural_steps():
+    X, y = wave(40)
+    kinds = {}
+    for posterior in ("marginal", "whitened"):
+        updates = agp.recipe(agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=5), 10)
+        kinds[posterior] = any(isinstance(update, NaturalGradient) for update in updates)
+    assert kinds == {"marginal": True, "whitened": False}
+
+
+@pytest.mark.parametrize("batch_size", [None, 30])
+def test_classes_are_learnt(batch_size):
+    X, _ = wave()
+    y = (X > 0.0) * 1.0
+    model = agp.SVGP.from_data(X, y, posterior="marginal", likelihood=agp.Bernoulli(), num_inducing=15)
+    trained = agp.train(model, X, y, steps=200, batch_size=batch_size).model
+    assert float(trained.bound(X, y)[0]) / len(X) > -0.2
