@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
 from agp.host import underflow_is_zero
@@ -31,14 +32,9 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     x = X[:1, :]
     # one argument sees white noise, two do not: so that of a user's own kernel is seen, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
-    if _has_white(kernel) or abs(alone - pair) > 1e-3 * abs(alone):
+    if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
         raise ValueError(msg)
-
-
-def _has_white(kernel: Any) -> bool:
-    parts = (*getattr(kernel, "parts", ()), getattr(kernel, "kernel", None))
-    return isinstance(kernel, White) or any(_has_white(part) for part in parts if part is not None)
 
 
 class Regression(Model):

@@ -12,6 +12,7 @@ which the traces are estimated and no product of two [M, M] matrices occurs.
 """
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -54,33 +55,14 @@ class RelaxedFactor(NamedTuple):
     G: Array
 
 
-@tree.model
-class Relaxed(InverseFactored):
-    """The relaxed parameterisation: training and prediction without factorisations or solves.
+class RelaxedForm(InverseFactored):
+    """What both evaluations of the relaxed q(u) share: its parameters, and what depends on no factor of Kuu."""
 
-    Parameters
-    ----------
-    mean
-        m [M, P]; the mean of u is Kuu mh with mh = PR m (preconditioned) or mh = m.
-    site
-        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
-    inverse_factor
-        L [M, M], lower with positive diagonal, L L^T ~ (Kuu + diag s)^-1. Auxiliary.
-    preconditioned
-        Whether mh = PR m (the default; it trains much faster).
-    probes
-        How many random vectors estimate the traces of the KL divergence in training; 0, or M and more, for exact
-        traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are unbiased;
-        bounds evaluated outside of training are exact.
-
-    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
-    """
-
-    mean: Array = tree.param()
-    site: Array = tree.param(POSITIVE)
-    inverse_factor: Array = tree.auxiliary()
-    preconditioned: bool = True
-    probes: int | None = None
+    mean: Array
+    site: Array
+    inverse_factor: Array
+    preconditioned: bool
+    probes: int | None
 
     bounds_variance_gap: ClassVar[bool] = True
 
@@ -106,6 +88,49 @@ class Relaxed(InverseFactored):
             return xp.sum(missing * missing) / smallest
 
         return measured
+
+    @abstractmethod
+    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
+        """mh [M, P], and its pullback to the mean and to what the factor holds of the inverse."""
+
+    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+        return Kuf.mT @ self._weights(factor)[0]
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True, probes: int | None = None) -> Self:
+        site = initial_site(Kuu)
+        mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
+        factor = inverse_factor(Kuu + site * identity(Kuu)).factor
+        return cls(mean=mean, site=site, inverse_factor=factor, preconditioned=preconditioned, probes=probes)
+
+
+@tree.model
+class Relaxed(RelaxedForm):
+    """The relaxed parameterisation: training and prediction without factorisations or solves.
+
+    Parameters
+    ----------
+    mean
+        m [M, P]; the mean of u is Kuu mh with mh = PR m (preconditioned) or mh = m.
+    site
+        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
+    inverse_factor
+        L [M, M], lower with positive diagonal, L L^T ~ (Kuu + diag s)^-1. Auxiliary.
+    preconditioned
+        Whether mh = PR m (the default; it trains much faster).
+    probes
+        How many random vectors estimate the traces of the KL divergence in training; 0, or M and more, for exact
+        traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are unbiased;
+        bounds evaluated outside of training are exact.
+
+    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
+    """
+
+    mean: Array = tree.param()
+    site: Array = tree.param(POSITIVE)
+    inverse_factor: Array = tree.auxiliary()
+    preconditioned: bool = True
+    probes: int | None = None
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """Rademacher probes [M, K], or nothing where the traces are exact."""
@@ -185,20 +210,10 @@ class Relaxed(InverseFactored):
 
         return kl, pullback
 
-    def project_mean(self, factor: RelaxedFactor, Kuf: Array, /) -> Array:
-        return Kuf.mT @ self._weights(factor)[0]
-
     def project_covariance(self, factor: RelaxedFactor, Kuf: Array, Kff: Array, /) -> Array:
         E = lower_transposed_times(self.inverse_factor, Kuf)
         covariance = Kff - E.mT @ (E - factor.G @ E)
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
-
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True, probes: int | None = None) -> Self:
-        site = initial_site(Kuu)
-        mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
-        factor = inverse_factor(Kuu + site * identity(Kuu)).factor
-        return cls(mean=mean, site=site, inverse_factor=factor, preconditioned=preconditioned, probes=probes)
 
 
 class ProbedFactor(NamedTuple):
@@ -209,7 +224,7 @@ class ProbedFactor(NamedTuple):
 
 
 @tree.model
-class ProbedRelaxed(Relaxed):
+class ProbedRelaxed(RelaxedForm):
     """`Relaxed` with its traces estimated by probes z, for one evaluation of the bound and its gradient.
 
     With W = G Z and U = L^T diag(s) L Z for the probes Z [M, K], all by products of [M, M] with [M, K],
@@ -221,12 +236,19 @@ class ProbedRelaxed(Relaxed):
 
     Parameters
     ----------
+    mean, site, inverse_factor, preconditioned, probes
+        Those of the `Relaxed` that drew the probes.
     noise
         The probes Z [M, K], with entries +1 and -1.
 
     Source: Hutchinson's estimator as in Cortinovis et al., rearranged so that it estimates the residual alone.
     """
 
+    mean: Array = tree.param()
+    site: Array = tree.param(POSITIVE)
+    inverse_factor: Array = tree.auxiliary()
+    preconditioned: bool = True
+    probes: int | None = None
     noise: Array = tree.constant(default=None)
 
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
