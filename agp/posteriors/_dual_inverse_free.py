@@ -207,9 +207,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
         M = Kuu.shape[0]
         tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
         settings = {"tolerance": tolerance, "patience": 2}  # from there on the precision is the limit
-        found = {
-            name: report_restarts(self.inverted(Kuu, name, **settings), name) for name in self.inverse_factors
-        }
+        found = {name: report_restarts(self.inverted(Kuu, name, **settings), name) for name in self.inverse_factors}
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
