@@ -1,6 +1,7 @@
 """Actions without structure."""
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Self
 
@@ -23,17 +24,10 @@ def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
     return Q, [j for j in range(S.shape[1]) if bool(dependent[j])]
 
 
-@tree.model
-class DenseActions(Actions):
-    """Any linearly independent columns.
+class Columns(Actions):
+    """Linearly independent columns, held as they are: `values`, which is S [m, i]."""
 
-    Parameters
-    ----------
-    values
-        S [m, i].
-    """
-
-    values: Array = tree.param()
+    values: Array
 
     @property
     def count(self) -> int:
@@ -47,8 +41,9 @@ class DenseActions(Actions):
         xp = backend_of(self.values).xp
         return _factors(self.values, float(xp.finfo(self.values.dtype).eps) ** 0.5)[1]
 
-    def _bar(self, values_bar: Callable[[], Array]) -> "DenseActions | None":
-        return tree.cotangent(self, values=values_bar())
+    @abstractmethod
+    def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
+        """The cotangent of the actions, from a function that gives that of the values; None where they have none."""
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
         return K @ self.values, lambda bar: (self._bar(lambda: K.mT @ bar), bar @ self.values.mT)
@@ -81,7 +76,23 @@ class DenseActions(Actions):
 
 
 @tree.model
-class FixedActions(DenseActions):
+class DenseActions(Columns):
+    """Any linearly independent columns.
+
+    Parameters
+    ----------
+    values
+        S [m, i].
+    """
+
+    values: Array = tree.param()
+
+    def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
+        return tree.cotangent(self, values=values_bar())
+
+
+@tree.model
+class FixedActions(Columns):
     """Columns that a policy has chosen: unit vectors, residuals, eigenvectors. No gradient changes them.
 
     Parameters
@@ -91,6 +102,10 @@ class FixedActions(DenseActions):
     """
 
     values: Array = tree.auxiliary()
+
+    @property
+    def chosen(self) -> bool:
+        return True
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:
@@ -111,5 +126,5 @@ class FixedActions(DenseActions):
             Q = _factors(xp.take(S, placed(kept, S), axis=1), 0.0)[0]
         return cls(Q)
 
-    def _bar(self, values_bar: Callable[[], Array]) -> None:  # noqa: ARG002
+    def _bar(self, values_bar: Callable[[], Array]) -> Self | None:  # noqa: ARG002
         return None

@@ -110,6 +110,7 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_parts()
         y = check_targets(X, y, finite=False)
         self._check_outputs(y)
         if not self.stochastic and scale != 1.0:
@@ -159,6 +160,24 @@ class Model(ABC):
         check_parameters(self, name, reference)
         self.batch(X, y)
         self.likelihood.check_targets(y)
+
+    # -- what a comparison of methods asks --------------------------------------------------------------------------
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """The matrices [..., M, M] whose inverses the bound needs, or others whose condition numbers are no lower: they
+        tell how much rounding the results may show.
+        """
+        return ()
+
+    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+        """Two numbers, 0-d, between which the log evidence of the exact GP at these parameters lies; arguments as
+        `bound`. None where the method does not tell.
+        """
+        return None
+
+    def tightened(self) -> Self:
+        """The model whose iterative solves end near the working precision of float64; usually itself."""
+        return self
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -294,6 +313,7 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_parts()
 
     def _refuse_nonfinite(self, **predicted: Array) -> None:
         remedy = "look at the kernel's parameters, use standardised data or float64, or predict closer to the data"
@@ -311,6 +331,9 @@ class Model(ABC):
             check_finite("X", chunk, first_row=start)
             yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
 
+    def _check_parts(self) -> None:  # noqa: B027 - most models are made of parts that always fit
+        """Raise ValueError unless the parts fit each other."""
+
     def _check_outputs(self, y: Array) -> None:
         needed = self.likelihood.latents(y.shape[1])
         if needed != self.outputs:
@@ -319,7 +342,9 @@ class Model(ABC):
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.width:
-            msg = f"X has {X.shape[1]} columns, {self._reference()[0]} has {self.width}; they must live in one space."
+            name, reference = self._reference()
+            what = f"{name} has" if reference.shape[-1] == self.width else "the model takes inputs with"
+            msg = f"X has {X.shape[1]} columns, {what} {self.width}; they must live in one space."
             raise ValueError(msg)
 
 

@@ -204,6 +204,10 @@ class CaGP(Model, InverseOwner):
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """G."""
+        return (self.projected_covariance(),)
+
     def followed_matrix(self) -> Array:
         """G."""
         return self.projected_covariance()

@@ -12,7 +12,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, nonnegative
 from agp.posteriors._base import Posterior
-from agp.posteriors._relaxed import initial_site
+from agp.posteriors._relaxed_form import initial_site
 
 __all__ = ["LikelihoodFactor", "LikelihoodForm"]
 

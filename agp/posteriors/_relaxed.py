@@ -11,22 +11,19 @@ gradient. Where random probes are drawn for a step, `ProbedRelaxed` takes the pl
 which the traces are estimated and no product of two [M, M] matrices occurs.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.linalg import (
-    Gap,
     congruence,
     diagonal,
     gram,
     identity,
     inverse_factor,
-    lower_of,
     lower_times,
     lower_times_lower,
     lower_transposed_product,
@@ -35,12 +32,12 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import InverseFactored, Posterior
+from agp.posteriors._base import Posterior
+from agp.posteriors._relaxed_form import RelaxedForm, initial_site
+from agp.posteriors._relaxed_probed import ProbedRelaxed
 
-__all__ = ["ProbedFactor", "ProbedRelaxed", "Relaxed", "RelaxedFactor"]
+__all__ = ["Relaxed", "RelaxedFactor"]
 
-INITIAL_SITE = 1e-4
-"""The starting value of s, relative to the mean diagonal of Kuu."""
 EXACT_UP_TO = 2048
 """The largest M for which traces are exact unless the user says otherwise."""
 PROBES = 256
@@ -55,7 +52,7 @@ class RelaxedFactor(NamedTuple):
 
 
 @tree.model
-class Relaxed(InverseFactored):
+class Relaxed(RelaxedForm):
     """The relaxed parameterisation: training and prediction without factorisations or solves.
 
     Parameters
@@ -82,31 +79,6 @@ class Relaxed(InverseFactored):
     preconditioned: bool = True
     probes: int | None = None
 
-    bounds_variance_gap: ClassVar[bool] = True
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {"mean": 1 if self.preconditioned else -1}
-
-    def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """The matrix [M, M] whose inverse L L^T approximates: Kuu + diag(s)."""
-        return Kuu + self.site * identity(Kuu)
-
-    def variance_gap(self, Kuf: Array, /) -> Gap:
-        # with T = L L^T, the variance of datum n exceeds the exact one by at most |(I - Kt T) k_un|^2 / min_i s_i
-        xp = backend_of(Kuf).xp
-        smallest = xp.min(self.site)
-
-        def measured(A: Array, L: Array, _gram: Array) -> Array:
-            missing = Kuf - A @ lower_times(L, lower_transposed_times(L, Kuf))
-            return xp.sum(missing * missing) / smallest
-
-        return measured
-
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """Rademacher probes [M, K], or nothing where the traces are exact."""
         M = self.site.shape[0]
@@ -117,8 +89,9 @@ class Relaxed(InverseFactored):
     def drawn(self, draws: Mapping[str, Array], /) -> Posterior:
         if "probes" not in draws:
             return self
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return ProbedRelaxed(**values, noise=draws["probes"])
+        return ProbedRelaxed(
+            self.mean, self.site, self.inverse_factor, noise=draws["probes"], preconditioned=self.preconditioned
+        )
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
         L, eye = self.inverse_factor, identity(Kuu)
@@ -185,9 +158,6 @@ class Relaxed(InverseFactored):
 
         return kl, pullback
 
-    def project_mean(self, factor: RelaxedFactor, Kuf: Array, /) -> Array:
-        return Kuf.mT @ self._weights(factor)[0]
-
     def project_covariance(self, factor: RelaxedFactor, Kuf: Array, Kff: Array, /) -> Array:
         E = lower_transposed_times(self.inverse_factor, Kuf)
         covariance = Kff - E.mT @ (E - factor.G @ E)
@@ -199,113 +169,3 @@ class Relaxed(InverseFactored):
         mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
         factor = inverse_factor(Kuu + site * identity(Kuu)).factor
         return cls(mean=mean, site=site, inverse_factor=factor, preconditioned=preconditioned, probes=probes)
-
-
-class ProbedFactor(NamedTuple):
-    """Kuu and Kt = Kuu + diag(s), both [M, M]."""
-
-    Kuu: Array
-    Kt: Array
-
-
-@tree.model
-class ProbedRelaxed(Relaxed):
-    """`Relaxed` with its traces estimated by probes z, for one evaluation of the bound and its gradient.
-
-    With W = G Z and U = L^T diag(s) L Z for the probes Z [M, K], all by products of [M, M] with [M, K],
-
-        -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
-
-    which is unbiased, and exact at G = 0. There the estimate of the gradient keeps a noise of order 1 / sqrt(K). G is
-    never formed: J x = 2 x - L^T (Kt (L x)).
-
-    Parameters
-    ----------
-    noise
-        The probes Z [M, K], with entries +1 and -1.
-
-    Source: Hutchinson's estimator as in Cortinovis et al., rearranged so that it estimates the residual alone.
-    """
-
-    noise: Array = tree.constant(default=None)
-
-    def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
-        def pullback(factor_bar):
-            return tree.cotangent(self, site=diagonal(factor_bar.Kt)), tree.add(factor_bar.Kt, factor_bar.Kuu)
-
-        return ProbedFactor(Kuu, self.inverse_target(Kuu)), pullback
-
-    def _inverse_times(self, X: Array) -> Array:
-        # T X for X [M, P]
-        return lower_times(self.inverse_factor, lower_transposed_times(self.inverse_factor, X))
-
-    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
-        # mh = PR m = T (2 m - Kt T m), and mh_bar -> (mean_bar, Kt_bar)
-        m = self.mean
-        if not self.preconditioned:
-            return m, lambda mh_bar: (mh_bar, None)
-        Tm = self._inverse_times(m)
-
-        def pullback(mh_bar):
-            Tb = self._inverse_times(mh_bar)
-            outer = Tb @ Tm.mT
-            return self._inverse_times(2.0 * mh_bar - factor.Kt @ Tb), -0.5 * (outer + outer.mT)
-
-        return self._inverse_times(2.0 * m - factor.Kt @ Tm), pullback
-
-    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        # var = kff - 2 colsum(E^2) + colsum(TK * (Kt TK)),  TK = L E
-        xp = backend_of(Kuf).xp
-        L = self.inverse_factor
-        mh, pull_weights = self._weights(factor)
-        E = lower_transposed_times(L, Kuf)
-        TK = lower_times(L, E)
-        KTK = factor.Kt @ TK
-        residual, pull_residual = nonnegative(kff - xp.sum(2.0 * E * E - TK * KTK, axis=0))
-        var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.mean.shape[1]))
-
-        def pullback(mu_bar, var_bar):
-            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
-            mean_bar, Kt_bar = pull_weights(Kuf @ mu_bar)
-            # -2 PR Kuf diag(v)
-            Kuf_bar = mh @ mu_bar.mT + 2.0 * (self._inverse_times(KTK) - 2.0 * TK) * kff_bar
-            factor_bar = ProbedFactor(None, tree.add(symmetric_from_lower(lower_of(TK * kff_bar, TK.mT)), Kt_bar))
-            return tree.cotangent(self, mean=mean_bar), factor_bar, Kuf_bar, kff_bar
-
-        return (Kuf.mT @ mh, var), pullback
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        xp = backend_of(factor.Kt).xp
-        L, s, Z, (Kuu, Kt) = self.inverse_factor, self.site, self.noise, factor
-        M, P = self.mean.shape
-        K = Z.shape[1]
-        mh, pull_weights = self._weights(factor)
-        Kuu_mh, rows = Kuu @ mh, xp.sum(L * L, axis=-1)
-        LZ = lower_times(L, Z)
-        W = lower_transposed_times(L, Kt @ LZ) - Z
-        U = lower_transposed_times(L, s[:, None] * LZ)
-        logs = 2.0 * xp.sum(xp.log(diagonal(L))) + xp.sum(xp.log(s))
-        per_output = xp.sum(s * rows) + xp.sum((Z + W - U) * W) / K - logs - M
-        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * per_output)
-
-        def pullback(bar):
-            mean_bar, mean_Kt_bar = pull_weights(bar * Kuu_mh)
-            LW = lower_times(L, W)
-            outer = (LZ + 2.0 * LW - lower_times(L, U)) @ LZ.mT
-            Kt_bar = tree.add(0.25 * P / K * bar * (outer + outer.mT), mean_Kt_bar)
-            site_bar = 0.5 * P * bar * (rows - xp.sum(LZ * LW, axis=-1) / K - 1.0 / s)
-            return tree.cotangent(self, mean=mean_bar, site=site_bar), ProbedFactor(0.5 * bar * mh @ mh.mT, Kt_bar)
-
-        return kl, pullback
-
-    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
-        E = lower_transposed_times(self.inverse_factor, Kuf)
-        TK = lower_times(self.inverse_factor, E)
-        covariance = Kff - 2.0 * E.mT @ E + TK.mT @ (factor.Kt @ TK)
-        return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
-
-
-def initial_site(Kuu: Array) -> Array:
-    """The starting values of s [M]: the same small share of the mean diagonal of Kuu [M, M]."""
-    xp = backend_of(Kuu).xp
-    return INITIAL_SITE * xp.mean(diagonal(Kuu)) * xp.ones((Kuu.shape[0],), **like(Kuu))

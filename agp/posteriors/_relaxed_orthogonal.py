@@ -18,7 +18,8 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
 from agp.posteriors._base import GroupPosterior, InverseFactored
-from agp.posteriors._relaxed import Relaxed, RelaxedFactor, initial_site
+from agp.posteriors._relaxed import Relaxed, RelaxedFactor
+from agp.posteriors._relaxed_form import initial_site
 
 __all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
 

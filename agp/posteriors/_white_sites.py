@@ -5,8 +5,8 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import identity
-from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._factored import WhitePosterior
+from agp.posteriors._natural_state import NaturalState, natural_state
 
 __all__ = ["WhiteSites"]
 

@@ -9,6 +9,7 @@ import scipy.stats
 from helpers import (
     EXACT,
     JAX,
+    as_arrays,
     assert_close,
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
@@ -17,25 +18,37 @@ from helpers import (
     sgpr,
 )
 from process_cases import (
+    COLUMNS,
     COVERING,
     DEEP,
     FOLLOWS_ITS_INVERSE,
+    IMAGE,
     JITTER,
+    PATCH,
     POSTERIORS,
     PROCESSES,
     case,
+    data,
     dense,
     dense_kl,
     dense_moments,
+    points,
     process_case,
+    sparse,
 )
 
 import agp
 from agp import tree
 from agp.backend import backend_of
-from agp.posteriors import Dual
+from agp.inducing import Patches, Points, Together
+from agp.kernels import RBF, Matern32
+from agp.likelihoods import Gaussian, RobustMax, Softmax
+from agp.means import LinearMean
+from agp.models import SVGP
+from agp.posteriors import Dual, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
 from agp.processes import Deep, Mixed, Sparse, Stack
 from agp.rows import mebibytes
+from agp.training import recipe
 from agp.updates import InverseUpdate, NaturalGradient, SiteStep
 
 SCALE = 2.5
@@ -408,3 +421,237 @@ def test_the_inverses_of_every_part_follow(name, kind):
             L = getattr(node.posterior, leaf)
             target = node.posterior.inverse_target(node.inducing_covariance()[0], leaf)
             assert_close(L @ L.T @ target, np.eye(len(L)), 1e-7, leaf)
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+def _training_data(rows=40):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(rows, COLUMNS))
+    return X, np.sin(2.0 * X[:, :1]) + X[:, 1:2] + 0.1 * rng.normal(size=(rows, 1))
+
+
+def _two_layers(X, posterior):
+    first = Sparse.from_data(X, outputs=2, posterior=posterior, num_inducing=8, mean_function=LinearMean())
+    between = X[:, :2] + 0.1
+    last = Sparse.from_data(between, posterior=posterior, num_inducing=8)
+    return SVGP(process=Deep((first, last), samples=3), likelihood=as_arrays(Gaussian(0.1)))
+
+
+@pytest.mark.parametrize("batch_size", [None, 20])
+@pytest.mark.parametrize("posterior", [Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree])
+def test_training_two_layers_raises_their_bound(posterior, batch_size):
+    X, y = _training_data()
+    model = _two_layers(X, posterior)
+    result = agp.train(model, X, y, steps=30, batch_size=batch_size)
+    assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
+    after = tree.leaves(result.model)
+    moved = {name for name, x in tree.leaves(model).items() if not np.array_equal(x, after[name])}
+    for i in range(2):
+        assert {f"process.layers.{i}.{leaf}" for leaf in ("inducing.Z", "kernel.variance", "posterior.mean")} <= moved
+
+
+@pytest.mark.parametrize("posterior", [Whitened, Relaxed])
+def test_libraries_and_gradient_modes_train_two_layers_alike(posterior, torch_place):
+    X, y = _training_data()
+    host = _two_layers(X, posterior)
+    expected = agp.train(host, X, y, steps=12, batch_size=20).trace["bound"]
+    for mode in ("closed-form", "autodiff"):
+        model = torch_place.move(host)
+        updates = recipe(model, 12, gradient=mode)
+        found = agp.train(model, torch_place.array(X), torch_place.array(y), updates=updates, steps=12, batch_size=20)
+        np.testing.assert_allclose(found.trace["bound"], expected, rtol=1e-9)
+
+
+def test_jax_trains_two_layers_alike():
+    pytest.importorskip("jax", reason="jax is not installed: not executed")
+    X, y = _training_data()
+    host = _two_layers(X, Relaxed)
+    expected = agp.train(host, X, y, steps=4, batch_size=20)
+    model = JAX.move(host)
+    found = agp.train(model, JAX.array(X), JAX.array(y), updates=recipe(model, 4), steps=4, batch_size=20)
+    np.testing.assert_allclose(found.trace["bound"], expected.trace["bound"], rtol=1e-9)
+
+
+def test_a_deep_run_goes_on_from_its_checkpoint(tmp_path):
+    X, y = _training_data()
+    model = _two_layers(X, Relaxed)
+    whole = agp.train(model, X, y, updates=recipe(model, 12), steps=12, batch_size=20)
+    path = tmp_path / "run.safetensors"
+    agp.train(model, X, y, updates=recipe(model, 12), steps=5, batch_size=20, checkpoint=path)
+    resumed = agp.train(model, X, y, updates=recipe(model, 12), steps=12, batch_size=20, checkpoint=path)
+    for name, x in tree.leaves(whole.model).items():
+        np.testing.assert_array_equal(tree.leaves(resumed.model)[name], x)
+
+
+def test_steps_of_sites_train_the_last_layer():
+    X, y = _training_data()
+    model = _two_layers(X, Whitened)
+    first, last = model.process.layers
+    last = dataclasses.replace(last, posterior=Dual.from_prior(last.inducing_covariance()[0], 1))
+    model = tree.replaced(model, {"process": Deep((first, last), samples=3)})
+    result = agp.train(model, X, y, steps=30)
+    assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
+
+
+def test_starts_suit_images_and_sums():
+    X, y = _training_data()
+    images = Patches(IMAGE, PATCH)
+    for inducing, kernel in (
+        (images, None),
+        (Together((images, Points())), RBF() + Matern32()),
+        (Points(), None),
+    ):
+        model = SVGP.from_data(X, y, inducing=inducing, kernel=kernel, num_inducing=10, posterior="whitened")
+        assert model.process.inducing.count == 10
+        model.check(X, y)
+        result = agp.train(model, X, y, steps=30)
+        assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _layer(outputs=1, width=COLUMNS, kind="whitened"):
+    rng = np.random.default_rng(7)
+    return sparse(RBF(1.0, 1.0), points(4, width, rng), kind, outputs, rng)
+
+
+def _deeps():
+    return Deep((_layer(), _layer(1, 1)), samples=2)
+
+
+REFUSED = {
+    "widths of layers": (
+        lambda: Deep((_layer(2), _layer(1, 1))),
+        "layer 0 has 2 outputs, but layer 1 takes inputs with 1 columns",
+    ),
+    "widths of parts": (
+        lambda: Stack((_layer(), _layer(1, 1))),
+        "the parts of a Stack take inputs with 12, 1 columns; all need the same",
+    ),
+    "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
+    "weights": (lambda: Mixed(_layer(2), np.ones((1, 3))), r"weights has shape \(1, 3\), but needs a row for each"),
+    "weights of one axis": (
+        lambda: Mixed(_layer(2), np.ones(2)),
+        r"weights has shape \(2,\), but needs a row for each",
+    ),
+    "sites of inner layers": (
+        lambda: Deep((_layer(kind="dual-natural"), _layer(1, 1))),
+        "layer 0 keeps sites, which only the last layer can",
+    ),
+    "sites of inner groups": (
+        lambda: Deep((Mixed(_layer(kind="orthogonal-dual"), np.ones((1, 1))), _layer(1, 1))),
+        "layer 0 keeps sites, which only the last layer can",
+    ),
+    "terms": (
+        lambda: sparse_of(RBF(1.0, 1.0), Together((_points_of(COLUMNS), _points_of(COLUMNS)))),
+        "Together has 2 parts, the kernel 1 terms",
+    ),
+    "widths of terms": (
+        lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), Together((_points_of(COLUMNS), _points_of(3)))),
+        "the parts of a Together take inputs with 12, 3 columns",
+    ),
+    "columns of patches": (
+        lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (2, 3), np.ones((3, 4)))),
+        "Z has 4 columns, but patches of 2 x 3 pixels have 6",
+    ),
+    "size of patches": (
+        lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (4, 2), np.ones((3, 8)))),
+        "patches of 4 x 2 pixels do not fit into images of 3 x 4",
+    ),
+    "weights of patches": (
+        lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, PATCH, np.ones((3, 4)), np.ones(5))),
+        r"weights has shape \(5,\), but the images have 6 patches",
+    ),
+}
+"""Processes whose parts do not fit, and the sentence that says so."""
+
+
+def _points_of(width):
+    return points(4, width, np.random.default_rng(7))
+
+
+def sparse_of(kernel, inducing):
+    """A process with a q(u) of the right size, whether the rest fits or not."""
+    q = Whitened(np.zeros((inducing.count, 1)), np.eye(inducing.count)[None])
+    return Sparse(kernel=as_arrays(kernel), inducing=inducing, posterior=q)
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED.values(), ids=list(REFUSED))
+def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
+    process = build()
+    model = SVGP(process=process, likelihood=as_arrays(Gaussian(0.1)))
+    X, y = data(process.outputs)
+    for entrance in (
+        process.check,
+        lambda: model.check(X, y),
+        lambda: model.bound(X, y),
+        lambda: agp.value_and_gradient(model, X, y),
+        lambda: agp.train(model, X, y, steps=1),
+        lambda: model.predict(X),
+        lambda: model.predict_covariance(X),
+        lambda: model.log_density(X, y),
+    ):
+        with pytest.raises(ValueError, match=message):
+            entrance()
+
+
+@pytest.mark.parametrize("likelihood", [Softmax(2, fixed_samples=5), RobustMax(2)], ids=["softmax", "robust-max"])
+def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
+    # behind W = [1, -1]^T the two functions are each other's negative, which their marginals do not tell
+    X = data(1)[0]
+    y = 1.0 * (X[:, :1] > 0.0)
+    mixture = Mixed(_layer(), np.asarray([[1.0], [-1.0]]))
+    for process in (mixture, Deep((_layer(), Mixed(_layer(1, 1), np.ones((2, 1))))), Stack((mixture,))):
+        model = SVGP(process=process, likelihood=likelihood)
+        for entrance in (lambda m=model: m.check(X, y), lambda m=model: m.bound(X, y), lambda m=model: m.predict(X)):
+            with pytest.raises(
+                ValueError, match="couples the latent functions, and .* makes them depend on each other"
+            ):
+                entrance()
+    for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2)))):
+        model = SVGP(process=process, likelihood=likelihood)
+        model.check(X, y)
+        assert np.isfinite(float(model.bound(X, y)[0]))
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: Stack(()), ValueError, "there are no parts of a Stack; give at least one process"),
+        (lambda: Deep(()), ValueError, "there are no layers of a Deep; give at least one process"),
+        (lambda: Stack([_layer()]), TypeError, "the parts of a Stack are a list, but must be a tuple of processes"),
+        (lambda: Stack((_layer(), None)), TypeError, "number 1 of the parts of a Stack is None, but must be a process"),
+        (lambda: Mixed(RBF(), np.ones((1, 1))), TypeError, "the process of a Mixed is RBF.*, but must be a process"),
+        (lambda: SVGP(process=None, likelihood=Gaussian()), TypeError, "the process of a model is None, but must be"),
+        (lambda: Deep((_layer(),), samples=0), ValueError, "samples is 0, but must be a whole number of at least 1"),
+        (lambda: Deep((_layer(),), samples=1.5), ValueError, "samples is 1.5, but must be a whole number"),
+        (lambda: Deep((_deeps(), _layer(1, 1))), TypeError, "a Deep process cannot be a layer; write all layers into"),
+        (lambda: Deep((_layer(), Stack((_deeps(),)))), TypeError, "a Deep process cannot be a layer"),
+    ],
+)
+def test_what_is_no_process_is_refused_where_it_is_built(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_deep_processes_need_their_noise():
+    process = _deeps()
+    with pytest.raises(ValueError, match="needs the noise of its inner layers; hand it draws"):
+        process.project(process.factorise()[0], data(1)[0])
+
+
+def test_natural_gradients_need_a_layer_that_meets_the_likelihood():
+    model = SVGP(process=Deep((_layer(), _layer(1, 1, kind="relaxed"))), likelihood=as_arrays(Gaussian(0.1)))
+    with pytest.raises(TypeError, match="natural gradients need the posterior Whitened or Marginal"):
+        NaturalGradient().init(model)
+
+
+def test_images_of_another_shape_are_refused():
+    model = case("patches")[0]
+    with pytest.raises(
+        ValueError, match="X has 9 columns, the model takes inputs with 12; they must live in one space"
+    ):
+        model.predict(np.zeros((2, 9)))
