@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     defects: list[tuple[str, str]]
     """What must not be: where, and what."""
     silent: list[tuple[str, str]]
-    """What NumPy would have reported of overflow and the like, had it been asked, where all ended well: to be looked at.
+    """What NumPy would have reported of overflow and the like, where all ended well: to be looked at.
 
     Some of it is in order: a trial step that is taken back, a cotangent that nobody wants.
     """
