@@ -49,7 +49,7 @@ class Gaussian(Likelihood):
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
-    noise_variance_unit: Array | None = tree.unit()
+    noise_variance_unit: Array | None = tree.unit(default=None)
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None

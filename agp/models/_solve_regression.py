@@ -70,7 +70,7 @@ class SOLVEGPR(SparseRegression):
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
-    Z_unit: Array | None = tree.unit()
+    Z_unit: Array | None = tree.unit(default=None)
 
     @classmethod
     def from_data(

@@ -63,7 +63,7 @@ class TSVGP(SiteModel):
     jitter: float | None = None
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
-    Z_unit: Array | None = tree.unit()
+    Z_unit: Array | None = tree.unit(default=None)
 
     stochastic: ClassVar[bool] = True
 
