@@ -109,12 +109,13 @@ def param(
     return _declare("parameter", constraint, default, unit=unit, optional=optional)
 
 
-def unit() -> Any:
+def unit(default: Any = None) -> Any:
     """Declare the unit of a parameter: a positive constant that broadcasts to its shape; None, the default, is 1.
 
     It is a keyword of the constructor, and `from_data` takes it from the data, in which values of order 1 are usual.
+    (Checkers of types see the default only where it is written: ``unit(default=None)``.)
     """
-    return _declare("constant", POSITIVE, None, is_unit=True, optional=True)
+    return _declare("constant", POSITIVE, default, is_unit=True, optional=True)
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
