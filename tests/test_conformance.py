@@ -25,20 +25,35 @@ from agp.posteriors import DualInverseFree, InverseFree, Relaxed, RelaxedOrthogo
 from agp.training import train
 
 PACKAGE = Path(agp.__file__).parent
-ROOMS = ("actions", "kernels", "likelihoods", "posteriors", "bounds", "updates", "linalg", "models")
+ROOMS = (
+    "actions",
+    "kernels",
+    "likelihoods",
+    "inducing",
+    "posteriors",
+    "processes",
+    "bounds",
+    "updates",
+    "linalg",
+    "models",
+)
+ON_THE_HOST = ("_greedy.py", "_kmeans.py", "_random.py", "_rows.py")
+"""What chooses inducing inputs among the rows of the data, on the host."""
 ORDER = (
-    ("errors", "constraints", "ledger", "backend", "batch"),
+    ("errors", "constraints", "ledger", "backend", "draws", "batch"),
     ("tree", "host", "repairs"),
-    ("adjoint", "checks", "gradient", "linalg", "priors", "rows", "units"),
+    ("adjoint", "checks", "gradient", "leaves", "linalg", "priors", "rows", "units"),
     ("actions", "kernels", "likelihoods", "means"),
-    ("posteriors",),
-    ("bounds", "inducing", "metrics", "io"),
+    ("inducing", "posteriors"),
+    ("processes",),
+    ("bounds", "metrics", "io"),
     ("updates", "models"),
     ("training",),
 )
 """A room imports from its own line or from those above."""
 
-MODULES = sorted(path for room in ROOMS for path in (PACKAGE / room).glob("*.py"))
+FILES = sorted(path for room in ROOMS for path in (PACKAGE / room).glob("*.py"))
+MODULES = [path for path in FILES if path.parent.name != "inducing" or path.name not in ON_THE_HOST]
 
 
 def _names(paths):
