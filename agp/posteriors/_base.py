@@ -141,6 +141,7 @@ class FollowsInverse(ABC):
         """The matrix whose inverse the named factor (by default the first) gives, for the model's matrix [M, M]."""
 
     def inverted_matrix(self, Kuu: Array, /) -> Array:
+        """The first target, for Kuu [M, M]."""
         return self.inverse_target(Kuu)
 
     def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
