@@ -64,7 +64,7 @@ def test_the_python_blocks_of_a_page_run(page, monkeypatch, tmp_path):
 
 def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
     page = DOCS / "quickstart.md"
-    listing = re.search(r"^```text\n(kernel\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    listing = re.search(r"^```text\n(process\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert listing is not None
     assert listing[1] in run(page, monkeypatch, tmp_path)
 
