@@ -118,6 +118,24 @@ def test_every_page_is_in_a_table_of_contents():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_files_that_a_page_names_exist(page):
+    for name in re.findall(r"`((?:agp|tests|backends|docs)/[\w/]*\w+\.py)`", page.read_text(encoding="utf-8")):
+        assert name.endswith("/_name.py") or (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+ROOMS_OF_METHODS = ("models", "posteriors", "processes", "inducing")
+
+
+def test_the_readme_and_the_index_list_the_same_methods():
+    methods = [name for name in agp.__all__ if any(name in getattr(agp, room).__all__ for room in ROOMS_OF_METHODS)]
+    assert {"SVGP", "Relaxed", "Deep", "Patches"} <= set(methods)
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        text = page.read_text(encoding="utf-8")
+        missing = [name for name in methods if not re.search(rf"\b{name}\b", text)]
+        assert not missing, f"{page.name} does not mention {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
