@@ -101,7 +101,8 @@ class RelaxedForm(InverseFactored):
         site = initial_site(Kuu)
         mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
         factor = inverse_factor(Kuu + site * identity(Kuu)).factor
-        return cls(mean=mean, site=site, inverse_factor=factor, preconditioned=preconditioned, probes=probes)
+        settings = {"preconditioned": preconditioned, "probes": probes}
+        return cls(**{"mean": mean, "site": site, "inverse_factor": factor}, **settings)
 
 
 @tree.model
