@@ -77,6 +77,9 @@ class Backend(ABC):
     """The library's own module of special functions, under the names of SciPy; imported when one is asked for."""
     special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
     """Special functions by SciPy's name, where that module has none of the name or a worse one."""
+    triangular_block: int = 128
+    """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
+    where `triangular_times` skips the zeros."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -148,6 +151,22 @@ class Backend(ABC):
     @abstractmethod
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
+
+    # What follows is optional: a library with faster routines overrides it. `agp.linalg` is the only caller.
+
+    def triangular_times(self, L: Array, C: Array, /, *, transpose: bool = False, right: bool = False) -> Array:
+        """L C, or L^T C, for lower L [..., M, M], whose upper triangle is zero, and C [..., M, N]; C L for `right`."""
+        factor = L.mT if transpose else L
+        return C @ factor if right else factor @ C
+
+    def times_own_transpose(self, A: Array, /) -> Array:
+        """A A^T [..., M, M], symmetric, for A [..., M, K]."""
+        return A @ A.mT
+
+    def inverse_from_cholesky(self, L: Array, /) -> Array:
+        """(L L^T)^-1 [M, M], symmetric, for lower L [M, M]."""
+        half = self.solve_triangular(L, self.xp.eye(L.shape[-1], **self.like(L)))
+        return half.mT @ half
 
     def special(self, name: str, /, *args: Any) -> Array:
         """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).

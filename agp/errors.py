@@ -29,11 +29,14 @@ class CheckpointError(OSError):
 
 
 class NonFiniteError(ArithmeticError):
-    """A bound, a gradient or a leaf became NaN or infinite; `result` holds the last finite state, if any."""
+    """A bound, a gradient or a leaf became NaN or infinite; `result` holds the last finite state, if any.
 
-    def __init__(self, message: str, result: Any = None) -> None:
-        super().__init__(message)
-        self.result = result
+    The message is one sentence, and on further lines the `details`: which leaves are broken, and what they were.
+    """
+
+    def __init__(self, message: str, result: Any = None, details: str = "") -> None:
+        super().__init__(f"{message}\n{details}" if details else message)
+        self.result, self.details = result, details
 
 
 class Interrupted(KeyboardInterrupt):

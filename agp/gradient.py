@@ -27,8 +27,8 @@ def check_mode(x: Array, mode: str) -> None:
         raise BackendError(msg)
 
 
-@underflow_is_zero
 @counted
+@underflow_is_zero
 def value_and_gradient(
     model: Any,
     X: Array,

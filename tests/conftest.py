@@ -42,5 +42,5 @@ def stale_factors(monkeypatch) -> None:
 @pytest.fixture(params=[3, 128], ids=["recursive", "dense"])
 def block(request, monkeypatch) -> int:
     """The size below which triangular products are dense: small matrices recurse at 3, and do not at 128."""
-    monkeypatch.setattr("agp.linalg._triangular.BLOCK", request.param)
+    monkeypatch.setattr("agp.backend.Backend.triangular_block", request.param)
     return request.param

@@ -17,6 +17,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
+from agp.draws import Draws
 from agp.inducing import Points
 from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
@@ -49,6 +50,10 @@ class Place:
     def move(self, model: Any, dtype: str = "float64") -> Any:
         """A model or an array here."""
         return tree.to_backend(model, self.name, dtype=dtype, device=self.device)
+
+    def draws(self, draws: Draws) -> Draws:
+        """Draws of the host here."""
+        return Draws(*({name: self.array(x) for name, x in part.items()} for part in draws))
 
     def check(self, x: Any, dtype: str = "float64") -> None:
         """Fail unless x is an array of this library, device and dtype."""

@@ -215,3 +215,22 @@ def test_other_libraries_give_the_value(backend):
     value = B.with_pullback(lambda arrays: (B.xp.sum(arrays["x"]), None), {"x": x})
     assert backend.numpy(value) == 3.0
     assert not B.asks_gradient(x)
+
+
+def test_a_pullback_that_holds_the_value_is_freed_with_it(torch_place):
+    def f(arrays):
+        value = torch.sum(arrays["x"] ** 2)
+        return value, lambda bar, names: {name: 2.0 * bar * arrays[name] + 0.0 * value for name in names}
+
+    x = torch_place.array([1.0, 2.0]).requires_grad_()
+    gc.collect()
+    gc.disable()
+    try:
+        value = agp.get_backend("torch").with_pullback(f, {"x": x})
+        (slope,) = torch.autograd.grad(value, [x])
+        np.testing.assert_array_equal(slope.numpy(), [2.0, 4.0])
+        node = weakref.ref(value.grad_fn)
+        del value
+        assert node() is None
+    finally:
+        gc.enable()

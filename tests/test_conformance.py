@@ -29,7 +29,7 @@ ROOMS = ("actions", "kernels", "likelihoods", "posteriors", "bounds", "updates",
 ORDER = (
     ("errors", "constraints", "ledger", "backend", "batch"),
     ("tree", "host", "repairs"),
-    ("adjoint", "checks", "gradient", "linalg", "priors", "rows"),
+    ("adjoint", "checks", "gradient", "linalg", "priors", "rows", "units"),
     ("actions", "kernels", "likelihoods", "means"),
     ("posteriors",),
     ("bounds", "inducing", "metrics", "io"),

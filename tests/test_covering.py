@@ -16,12 +16,12 @@ from helpers import (
     TORCH,
     Place,
     as_arrays,
-    named,
     posterior_of,
     prior_covariance,
     svgp,
 )
 
+from agp import tree
 from agp.batch import Batch
 from agp.gradient import GradientMode, gradient_of
 from agp.kernels import (
@@ -146,8 +146,7 @@ def problem_of(kernel: str, posterior: str, likelihood: str) -> Problem:
 def bound_and_gradient(problem: Problem, place: Place, mode: GradientMode = "closed-form") -> tuple[float, dict]:
     """Both on the host, computed elsewhere."""
     host = problem.batch
-    draws = {name: place.array(x) for name, x in (host.draws or {}).items()}
-    batch = Batch(place.array(host.X), place.array(host.y), host.scale, None, draws)
+    batch = Batch(place.array(host.X), place.array(host.y), host.scale, None, place.draws(host.draws))
     value, gradient = gradient_of(place.move(problem.model), batch, mode)
     return float(place.numpy(value)), {name: place.numpy(x) for name, x in gradient.items()}
 
@@ -186,5 +185,5 @@ def test_libraries_and_gradient_modes_agree(case, judge):
     place, mode = JUDGES[judge]
     pytest.importorskip(place.name, reason=f"{place.name} is not installed: not executed")
     expected = _closed_form(case)
-    assert expected[1].keys() == named(problem_of(*case).model, "parameter").keys()
+    assert expected[1].keys() == tree.leaves(problem_of(*case).model, "parameter").keys()
     _agree(bound_and_gradient(problem_of(*case), place, mode), expected)

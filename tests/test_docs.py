@@ -48,6 +48,8 @@ def run(page, monkeypatch, folder):
     """Run the blocks of a page in order, in a module of its own and an empty folder; return what was printed."""
     module = types.ModuleType("documented")
     monkeypatch.setitem(sys.modules, "documented", module)
+    monkeypatch.setattr(agp.backend, "_REGISTERED", {})
+    monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
     monkeypatch.chdir(folder)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

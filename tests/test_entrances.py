@@ -18,9 +18,9 @@ from agp.kernels import (
     White,
 )
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
-from agp.repairs import collected
 from agp.models import CGGP, SOLVEGP, SOLVEGPR, TSVGP, TVGP, CaGP
 from agp.posteriors import Dual, DualInverseFree, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.repairs import collected
 
 Q = (Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree, Dual, DualInverseFree)
 MODELS = {

@@ -202,11 +202,12 @@ def _iterate(case: Case, start: str):
     desired, residuals = case.out(f"B_iters_{start}"), case.out(f"frobenius_{start}")
     excess = case.out(f"predictive_variance_{start}")
     gap = VarianceGap(per_datum=True).gap(*_moving_target(case, f"B0_{start}"))
-    for i, gamma in enumerate(case.out("gammas")):
+    gammas = case.out("gammas")
+    assert len(desired) == len(residuals) == len(excess) == len(gammas) + 1
+    for i, gamma in enumerate(gammas):
         _compare_iterate(case, A, L, gap, desired[i], residuals[i], excess[i])
         L = natural_step(L, gram(A, L), float(gamma))
     _compare_iterate(case, A, L, gap, desired[-1], residuals[-1], excess[-1])
-    assert len(desired) == len(residuals) == len(excess) == i + 2
 
 
 def _compare_iterate(case: Case, A, L, gap, desired, residual, excess):

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import JAX, NUMPY, TORCH, Place, assert_close, toy_data
+from helpers import JAX, NUMPY, TORCH, Place, assert_close, process, toy_data, with_leaves
 
 import agp
 from agp import CGGP, RBF, SGPR, SVGP, TSVGP, Gaussian, RepairWarning, Whitened, tree
@@ -43,7 +43,7 @@ whitened_twins = functools.partial(inducing_twins, posterior=Whitened)
 def cold(place):
     """R-SVGP with a factor that must be thrown away."""
     model = SVGP.from_data(*data(place), num_inducing=6, kernel=RBF(1.0, 1.0), likelihood=Gaussian(0.1))
-    return tree.with_leaves(model, {"posterior.inverse_factor": 1e3 * model.posterior.inverse_factor})
+    return with_leaves(model, {"posterior.inverse_factor": 1e3 * process(model).posterior.inverse_factor})
 
 
 def unsolved(place):

@@ -50,6 +50,11 @@ class Actions(ABC):
         """Which actions are zero, or lie in the span of those before them to working precision; for concrete arrays."""
 
     @property
+    def chosen(self) -> bool:
+        """Whether a policy has chosen the actions, so that it may choose others (`agp.updates.ActionsUpdate`)."""
+        return False
+
+    @property
     def normalises(self) -> bool:
         """Whether training scales the actions to unit norm after each step (`normalised`)."""
         return False

@@ -57,6 +57,7 @@ class ConjugateGradients:
         if concrete and not bool(xp.any(r != 0.0)):
             msg = "the targets equal the prior mean: there is no residual to start from; choose another policy."
             raise ValueError(msg)
+        r = r / _scale_of_squares(r)
         limit = self.tolerance * _norms(r)
         column = whole_numbers(count, X)
 
@@ -96,6 +97,13 @@ class ConjugateGradients:
         found = B.while_loop(more, body, (step, blank, blank, blank, r, step == 0))
         taken = int(found[0]) if concrete else count
         return FixedActions(xp.astype(found[1][:, :taken], X.dtype))
+
+
+def _scale_of_squares(r: Array) -> Array:
+    """The largest entry of r where squares of its size are too small for a float, else 1: directions have no scale."""
+    xp = backend_of(r).xp
+    size = xp.max(xp.abs(r))
+    return xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))
 
 
 def _norms(r: Array) -> Array:

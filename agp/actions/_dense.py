@@ -25,7 +25,7 @@ def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
 
 
 class Columns(Actions):
-    """Any linearly independent columns `values` [m, i]."""
+    """Linearly independent columns, held as they are: `values`, which is S [m, i]."""
 
     values: Array
 
@@ -43,7 +43,7 @@ class Columns(Actions):
 
     @abstractmethod
     def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
-        """The cotangent of the actions from that of the values, which is evaluated only if it is wanted."""
+        """The cotangent of the actions, from a function that gives that of the values; None where they have none."""
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
         return K @ self.values, lambda bar: (self._bar(lambda: K.mT @ bar), bar @ self.values.mT)
@@ -77,7 +77,7 @@ class Columns(Actions):
 
 @tree.model
 class DenseActions(Columns):
-    """Any linearly independent columns, which training changes.
+    """Any linearly independent columns.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class DenseActions(Columns):
 
     values: Array = tree.param()
 
-    def _bar(self, values_bar: Callable[[], Array]) -> Self:
+    def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
         return tree.cotangent(self, values=values_bar())
 
 
@@ -102,6 +102,10 @@ class FixedActions(Columns):
     """
 
     values: Array = tree.auxiliary()
+
+    @property
+    def chosen(self) -> bool:
+        return True
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:
@@ -122,5 +126,5 @@ class FixedActions(Columns):
             Q = _factors(xp.take(S, placed(kept, S), axis=1), 0.0)[0]
         return cls(Q)
 
-    def _bar(self, values_bar: Callable[[], Array]) -> None:  # noqa: ARG002
+    def _bar(self, values_bar: Callable[[], Array]) -> Self | None:  # noqa: ARG002
         return None

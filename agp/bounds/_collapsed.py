@@ -5,7 +5,17 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import block_diagonal, cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, nonnegative
+from agp.linalg import (
+    block_diagonal,
+    cholesky,
+    cholesky_pullback,
+    diagonal,
+    groups_of,
+    identity,
+    lower_of,
+    nonnegative,
+    times_own_transpose,
+)
 
 __all__ = [
     "Collapsed",
@@ -128,7 +138,7 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
     """The Cholesky factors of the diagonal blocks of LB LB^T."""
     if sizes is None or len(sizes) == 1:
         return (LB,)
-    return tuple(cholesky(LB[rows, :] @ LB[rows, :].mT) for rows in groups_of(sizes))
+    return tuple(cholesky(times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
 
 
 def bound_of(totals: Statistics, noise: Array, N: int, sizes: tuple[int, ...] | None = None) -> tuple[Array, Pullback]:
@@ -189,4 +199,4 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
         # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
         return model_bar, -lower_of(A_bar, A.mT), X_bar
 
-    return Statistics(A @ A.mT, A @ r, xp.sum(residual), xp.sum(r * r)), pullback
+    return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pullback

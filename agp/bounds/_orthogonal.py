@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_of, totals_of
-from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of
+from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, times_own_transpose
 
 __all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
 
@@ -180,7 +180,7 @@ def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
     """(A^T A + s I)^-1 [N, N] and log|A^T A + s I|, 0-d, for A [M, N], by a factorisation of M x M numbers."""
     B = backend_of(A)
     xp = B.xp
-    N, gram = A.shape[1], A @ A.mT
+    N, gram = A.shape[1], times_own_transpose(A)
     LB = cholesky(identity(gram) + gram / noise)
     F = B.solve_triangular(LB, A)
     log_det = N * xp.log(noise) + 2.0 * xp.sum(xp.log(diagonal(LB)))

@@ -17,16 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import metrics, tree
-from agp.backend import Array, Backend, backend_of, get_backend, like
+from agp.backend import Array, Backend, get_backend
 from agp.cli._likelihoods import likelihood_named
 from agp.cli._methods import build, updates_of
 from agp.cli._plan import Settings, Task
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
-from agp.linalg import default_jitter, identity
-from agp.models import CGGP, GPR, SGPR, SOLVEGPR, TVGP, CaGP
-from agp.posteriors import InverseFactored, inducing_covariance
+from agp.models import Model
+from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train
 
 __all__ = ["main"]
@@ -34,8 +33,6 @@ __all__ = ["main"]
 CURVE_ROWS = 2000
 """Test rows that the curve of NLPD against time is computed from."""
 CURVE_POINTS = 20
-EXACT, EXACT_ITERATIONS = 1e-13, 2000
-"""Relative residual and iterations of the solves that rows are compared at."""
 WARM_UP = 2
 """Steps that are not timed: libraries compile and warm up in them."""
 
@@ -82,7 +79,7 @@ class Row:
         facts = self.measure(result.model)
         arrays = self.judge(result.model, reference)
         facts |= {
-            "num_inducing": int(result.model.Z.shape[0]) if hasattr(result.model, "Z") else None,
+            "num_inducing": num_inducing(result.model),
             "steps": result.steps,
             "ms_per_step": self.milliseconds(result),
             "warm_up_seconds": self.warm_up,
@@ -93,7 +90,7 @@ class Row:
         np.savez(self.folder / f"{self.task.stem}.npz", allow_pickle=False, **arrays)
         (self.folder / f"{self.task.stem}.json").write_text(json.dumps(facts))
 
-    def train(self, model: Any) -> Result:
+    def train(self, model: Model) -> Result:
         """Train with the project's recipe, following the test NLPD."""
         s = self.settings
         every = max(1, s.iterations // CURVE_POINTS)
@@ -120,7 +117,7 @@ class Row:
             return 1e3 * result.seconds / result.steps
         return 1e3 * (result.seconds - self.warm_up) / (result.steps - WARM_UP)
 
-    def measure(self, model: Any) -> dict[str, Any]:
+    def measure(self, model: Model) -> dict[str, Any]:
         """The bound of all training rows, the scores of the test rows, and the peak memory."""
         to_numpy, y = self.B.to_numpy, self.data.y_test
         X_test = self.array(self.data.X_test)
@@ -134,27 +131,26 @@ class Row:
             normal = self.settings.likelihood == "gaussian"
             coverage = metrics.coverage(mean, variance, y) if normal else None
             facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}
-        return facts | self.evidence(model, facts["bound"]) | {"peak_mib": self.B.peak_memory()}
+        return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory()}
 
-    def evidence(self, model: Any, bound: float) -> dict[str, float]:
+    def evidence(self, model: Model) -> dict[str, float]:
         """What is known about the log evidence of the exact GP at the parameters of the model, where a method tells."""
-        N = len(self.data.X)
-        if isinstance(model, GPR):
-            return {"log_evidence_per_datum": bound / N}
-        if isinstance(model, (SGPR, SOLVEGPR)):
-            upper = float(model.upper_bound(self.X, self.y))
-            return {"upper_bound": upper, "gap_per_datum": (upper - bound) / N}
-        return {}
+        interval = model.evidence_interval(self.X, self.y)
+        if interval is None:
+            return {}
+        lower, upper = map(float, interval)
+        if lower == upper:
+            return {"log_evidence_per_datum": lower / len(self.data.X)}
+        return {"upper_bound": upper, "gap_per_datum": (upper - lower) / len(self.data.X)}
 
-    def judge(self, model: Any, reference: str | None) -> dict[str, npt.NDArray]:
+    def judge(self, model: Model, reference: str | None) -> dict[str, npt.NDArray]:
         """Bound and gradient at the reference row's parameters on one batch; the reference writes all of it down."""
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
         else:
             model, arrays = self.inherited(model, reference), {}
-        if isinstance(model, CGGP) and self.task.dtype == "float64":
-            # iterates of conjugate gradients magnify rounding, but not beyond their tolerance
-            model = dataclasses.replace(model, tolerance=EXACT, max_iterations=EXACT_ITERATIONS)
+        if self.task.dtype == "float64":
+            model = model.tightened()
         size = min(self.settings.batch_size, len(self.data.X)) if model.stochastic else len(self.data.X)
         batch = Batches(self.X, self.y, size, self.settings.seed, model.draws)[0]
         mode: Any = self.task.gradient
@@ -162,22 +158,25 @@ class Row:
         arrays["bound"] = np.asarray(float(bound))
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
-    def inheritance(self, model: Any) -> dict[str, npt.NDArray]:
+    def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
         """What the other rows need to evaluate the very same problem, and how well conditioned it is."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
-        matrix = self.B.to_numpy(inverted_matrix(model))
-        jitter = 0.0 if not hasattr(model, "jitter") else float(default_jitter(model.kernel(model.Z)[0]))
-        return leaves | {"condition": np.max(np.linalg.cond(matrix)), "jitter": np.asarray(jitter)}
+        jitter = {f"jitter:{path}": self.B.to_numpy(node.own_jitter()) for path, node in priors_of(model).items()}
+        condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model.inverted_matrices()]
+        return leaves | jitter | {"condition": np.asarray(max(condition, default=1.0))}
 
-    def inherited(self, model: Any, reference: str) -> Any:
+    def inherited(self, model: Model, reference: str) -> Any:
         """The reference row's model in this row's precision: its leaves and its very jitter."""
         with np.load(reference) as file:
-            leaves = {name.removeprefix("leaf:"): file[name] for name in file.files if name.startswith("leaf:")}
-            jitter = float(file["jitter"])
+            leaves, jitter = (
+                {name.removeprefix(start): file[name] for name in file.files if name.startswith(start)}
+                for start in ("leaf:", "jitter:")
+            )
         model = tree.with_leaves(model, {name: self.array(x) for name, x in leaves.items()})
-        return dataclasses.replace(model, jitter=jitter) if hasattr(model, "jitter") else model
+        nodes: dict[str, Any] = priors_of(model)
+        return tree.replaced(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
 
-    def map(self, model: Any) -> dict[str, npt.NDArray]:
+    def map(self, model: Model) -> dict[str, npt.NDArray]:
         """Predictions at all rows, where there are two inputs to draw a map of: as the truth is drawn."""
         if self.data.X_all is None:
             return {}
@@ -189,31 +188,24 @@ class Row:
         return {"map:mean": mean[:, 0], "map:sd": np.sqrt(variance[:, 0])}
 
 
-def inverted_matrix(model: Any) -> Array:
-    """The matrix whose inverse the method needs: Kff + sigma^2 I, S^T (Kff + sigma^2 I) S, Kuu, Kuu + diag(s) ..."""
-    if isinstance(model, GPR):
-        K = model.kernel(model.X)[0]
-        return K + model.likelihood.noise_variance * identity(K)
-    if isinstance(model, CaGP):
-        return model.projected_covariance()
-    if isinstance(model, CGGP):  # without the matrix: no eigenvalue of K exceeds its trace
-        xp, noise = backend_of(model.X).xp, model.likelihood.noise_variance
-        extremes = xp.stack([xp.sum(model.kernel.diag(model.X)[0]) + noise, noise])
-        return extremes * xp.eye(2, **like(extremes))
-    if isinstance(model, TVGP):
-        K, precision = model.kernel(model.X)[0], model.site_precision.mT
-        root = precision[:, :, None] ** 0.5
-        return K * root * root.mT + identity(K)
-    Kuu = inducing_covariance(model)[0]
-    posterior = getattr(model, "posterior", None)
-    return posterior.inverse_target(Kuu) if isinstance(posterior, InverseFactored) else Kuu
+def priors_of(model: Model) -> dict[str, SparsePrior]:
+    """What has inducing variables, by path."""
+    return tree.nodes(model, SparsePrior)  # type: ignore[type-abstract]
+
+
+def num_inducing(model: Model) -> int | None:
+    """How many inducing variables there are; None for methods without any."""
+    counts = [node.inducing.count for node in priors_of(model).values()]
+    return sum(counts) if counts else None
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except (ArithmeticError, MemoryError, NonFiniteError, RuntimeError, TypeError, ValueError) as error:
-        print(f"agp: {error}", file=sys.stderr)
+        first, *details = str(error).splitlines() or [type(error).__name__]
+        for line in (*details, f"agp: {first}"):  # last what the table shows
+            print(line, file=sys.stderr)
         sys.exit(1)
     except Exception as error:  # a defect: where it is, and a last line that the table can show
         traceback.print_exc()

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_inputs, check_like, check_whole
 from agp.inducing._base import Inducing
 from agp.inducing._choose import choose
@@ -97,7 +97,9 @@ def chosen_rows(
     """
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
-        return choose(X, kernel, M, seed=seed, how=how)
+        Z = choose(X, kernel, M, seed=seed, how=how)
+        _check_variance(kernel, Z)
+        return Z
     check_inputs("Z", Z)
     check_like("Z", Z, "X", X)
     if Z.shape[0] > X.shape[0]:
@@ -106,7 +108,20 @@ def chosen_rows(
     if Z.shape[1] != X.shape[1]:
         msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
         raise ValueError(msg)
+    _check_variance(kernel, Z)
     return copied(*constant_data(Z))
+
+
+def _check_variance(kernel: Kernel, Z: Array) -> None:
+    """ValueError if Kuu would be zero: then the inducing variables say nothing, and nothing can be factorised."""
+    xp = backend_of(Z).xp
+    if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
+        zeros = "" if bool(xp.any(Z != 0.0)) else ": they are all zero"
+        msg = (
+            f"the kernel {type(kernel).__name__} has the variance 0 at every inducing input{zeros}; add "
+            "agp.kernels.Constant() to it, or give other inputs."
+        )
+        raise ValueError(msg)
 
 
 def placement(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:

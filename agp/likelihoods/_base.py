@@ -90,7 +90,7 @@ class Likelihood(ABC):
         return alpha, -2.0 * var_bar
 
     def variance_cost(self) -> Array | None:
-        """What a unit of marginal variance costs the expected log density, 0-d; None where that depends on the datum."""
+        """What a unit of marginal variance costs in expected log density, 0-d; None where that depends on the datum."""
         return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def report_cut(what: str, *outside: Array) -> None:
     xp = backend_of(outside[0]).xp
     count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)
     report(
-        f"{{0:.0f}} {what} of observations are too large or too small for their dtype; the nearest normal number stands "
-        "for each. Look at the latent means and variances there.",
+        f"{{0:.0f}} {what} of observations are too large or too small for their dtype; the nearest normal number "
+        "stands for each. Look at the latent means and variances there.",
         count,
         count=count > 0.0,
     )

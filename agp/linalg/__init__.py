@@ -2,7 +2,7 @@
 
 from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, phi, positive_definite
+from agp.linalg._cholesky import cholesky, cholesky_pullback, inverse_from_cholesky, phi, positive_definite
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
@@ -26,6 +26,7 @@ from agp.linalg._triangular import (
     lower_transposed_times,
     symmetric_from_lower,
     times_lower,
+    times_own_transpose,
 )
 from agp.linalg._variances import covariance_with, nonnegative
 
@@ -56,6 +57,7 @@ __all__ = [
     "groups_of",
     "identity",
     "inverse_factor",
+    "inverse_from_cholesky",
     "inverse_residual",
     "log_linear_step",
     "log_quadrature",
@@ -75,4 +77,5 @@ __all__ = [
     "starting_vector",
     "symmetric_from_lower",
     "times_lower",
+    "times_own_transpose",
 ]

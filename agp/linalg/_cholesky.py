@@ -5,7 +5,7 @@ from agp.errors import NotPositiveDefiniteError
 from agp.linalg._jitter import default_jitter, diagonal, identity
 from agp.repairs import report
 
-__all__ = ["cholesky", "cholesky_pullback", "phi", "positive_definite"]
+__all__ = ["cholesky", "cholesky_pullback", "inverse_from_cholesky", "phi", "positive_definite"]
 
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
@@ -107,6 +107,11 @@ def phi(A: Array) -> Array:
     """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
     xp = backend_of(A).xp
     return xp.tril(A) - 0.5 * A * identity(A)
+
+
+def inverse_from_cholesky(L: Array) -> Array:
+    """(L L^T)^-1 [M, M], for lower L [M, M]."""
+    return backend_of(L).inverse_from_cholesky(L)
 
 
 def cholesky_pullback(L: Array, S_bar: Array) -> Array:

@@ -1,9 +1,9 @@
 """Products that know their triangles, from matrix products alone.
 
-Every matrix is cut into halves (blocks 11, 21, 22) until a block is small; only the blocks that are wanted or not zero
-are multiplied. With many levels the functions below need these fractions of the 2 M^3 operations of a dense product
-: 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one
-out. Leading dimensions are batches, except where [M, N] is said.
+Every matrix is cut into halves (blocks 11, 21, 22) until a block is small (`Backend.triangular_block`); only the blocks
+that are wanted or not zero are multiplied. With many levels the functions below need these fractions of the 2 M^3
+operations of a dense product: 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and
+one out. Leading dimensions are batches, except where [M, N] is said.
 """
 
 from agp.backend import Array, backend_of
@@ -19,13 +19,17 @@ __all__ = [
     "lower_transposed_times",
     "symmetric_from_lower",
     "times_lower",
+    "times_own_transpose",
 ]
 
-BLOCK = 128
-"""Blocks of this size or smaller are multiplied densely; of twice the size where only one factor is triangular."""
-
 JOINED = 512
-"""So are they where only one triangle of a result is wanted: putting blocks together costs passes over memory."""
+"""Blocks up to this size are multiplied densely where only one triangle of a product of any two matrices is wanted:
+putting blocks together costs passes over memory."""
+
+
+def _block(L: Array) -> int:
+    """Blocks of this size or smaller are multiplied at once; of twice the size where only one factor is triangular."""
+    return backend_of(L).triangular_block
 
 
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
@@ -60,8 +64,8 @@ def lower_of(X: Array, Y: Array) -> Array:
 
 def times_lower(A: Array, L: Array) -> Array:
     """A L, for A [N, M] and lower L [M, M]."""
-    if L.shape[-1] <= 2 * BLOCK:
-        return A @ L
+    if L.shape[-1] <= 2 * _block(L):
+        return backend_of(L).triangular_times(L, A, right=True)
     A1, A2 = _columns(A)
     L11, L21, L22 = _blocks(L)
     return backend_of(A).xp.concat([times_lower(A1, L11) + A2 @ L21, times_lower(A2, L22)], axis=-1)
@@ -69,8 +73,8 @@ def times_lower(A: Array, L: Array) -> Array:
 
 def lower_times(L: Array, C: Array) -> Array:
     """L C, for lower L [M, M] and C [M, N]."""
-    if L.shape[-1] <= 2 * BLOCK:
-        return L @ C
+    if L.shape[-1] <= 2 * _block(L):
+        return backend_of(L).triangular_times(L, C)
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
     return backend_of(C).xp.concat([lower_times(L11, C1), L21 @ C1 + lower_times(L22, C2)], axis=-2)
@@ -78,8 +82,8 @@ def lower_times(L: Array, C: Array) -> Array:
 
 def lower_transposed_times(L: Array, C: Array) -> Array:
     """L^T C, for lower L [M, M] and C [M, N]."""
-    if L.shape[-1] <= 2 * BLOCK:
-        return L.mT @ C
+    if L.shape[-1] <= 2 * _block(L):
+        return backend_of(L).triangular_times(L, C, transpose=True)
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
     top = lower_transposed_times(L11, C1) + L21.mT @ C2
@@ -88,8 +92,8 @@ def lower_transposed_times(L: Array, C: Array) -> Array:
 
 def lower_product(A: Array, L: Array) -> Array:
     """The lower triangle of A L, for A [M, M] and lower L [M, M]."""
-    if L.shape[-1] <= BLOCK:
-        return backend_of(A).xp.tril(A @ L)
+    if L.shape[-1] <= _block(L):
+        return backend_of(A).xp.tril(backend_of(L).triangular_times(L, A, right=True))
     (A1, A2), (L11, L21, L22) = _rows(A), _blocks(L)
     (A11, A12), (A21, A22) = _columns(A1), _columns(A2)
     top = lower_product(A11, L11) + lower_of(A12, L21)
@@ -98,8 +102,8 @@ def lower_product(A: Array, L: Array) -> Array:
 
 def lower_transposed_product(L: Array, C: Array) -> Array:
     """The lower triangle of L^T C, for lower L and lower C [M, M]."""
-    if L.shape[-1] <= BLOCK:
-        return backend_of(L).xp.tril(L.mT @ C)
+    if L.shape[-1] <= _block(L):
+        return backend_of(L).xp.tril(backend_of(L).triangular_times(L, C, transpose=True))
     (L11, L21, L22), (C11, C21, C22) = _blocks(L), _blocks(C)
     top = lower_transposed_product(L11, C11) + lower_of(L21.mT, C21)
     return _join_lower(top, lower_transposed_times(L22, C21), lower_transposed_product(L22, C22))
@@ -107,8 +111,8 @@ def lower_transposed_product(L: Array, C: Array) -> Array:
 
 def lower_times_lower(L: Array, Y: Array) -> Array:
     """L Y, for lower L and lower Y [M, M]."""
-    if L.shape[-1] <= BLOCK:
-        return L @ Y
+    if L.shape[-1] <= _block(L):
+        return backend_of(L).triangular_times(L, Y)
     (L11, L21, L22), (Y11, Y21, Y22) = _blocks(L), _blocks(Y)
     left = times_lower(L21, Y11) + lower_times(L22, Y21)
     return _join_lower(lower_times_lower(L11, Y11), left, lower_times_lower(L22, Y22))
@@ -118,6 +122,11 @@ def gram(A: Array, L: Array) -> Array:
     """The lower triangle of L^T A L, for symmetric A [M, M] and lower L: a third plus a sixth of a dense product."""
     # low(L^T C) needs only low(C), since L^T is upper.
     return lower_transposed_product(L, lower_product(A, L))
+
+
+def times_own_transpose(A: Array) -> Array:
+    """A A^T [..., M, M], for A [..., M, K], as symmetric as the library makes it."""
+    return backend_of(A).times_own_transpose(A)
 
 
 def congruence(L: Array, X: Array) -> Array:

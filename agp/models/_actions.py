@@ -65,15 +65,19 @@ def check_one_choice(actions: Any, policy: Any, num_actions: int | None, support
         raise TypeError(msg)
 
 
-def check_actions(actions: Any, m: int) -> None:
-    """TypeError or ValueError unless these are linearly independent actions over m rows."""
+def check_actions(actions: Any, m: int, policy: Any = None) -> None:
+    """TypeError or ValueError unless these, which the policy chose if there is one, are independent and over m rows."""
     if not isinstance(actions, Actions):
         msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
         raise TypeError(msg)
     if actions.support != m:
         msg = f"the actions have {actions.support} rows, the data {m}; give one row for each datum."
         raise ValueError(msg)
-    if not 1 <= actions.count <= m:
+    if not actions.count:
+        whose = f"the policy {policy!r} chose none" if policy is not None else f"{type(actions).__name__} has none"
+        msg = f"no actions: {whose} for {m} {'rows' if m > 1 else 'row'} of data; give at least one."
+        raise ValueError(msg)
+    if actions.count > m:
         msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
         raise ValueError(msg)
     if dependent := actions.dependent():

@@ -60,8 +60,8 @@ class Model(ABC):
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """`bound` of a batch that is known to fit the model."""
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -102,6 +102,7 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_parts()
         y = check_targets(X, y, finite=False)
         self._check_outputs(y)
         if not self.stochastic and scale != 1.0:
@@ -152,10 +153,28 @@ class Model(ABC):
         self.batch(X, y)
         self.likelihood.check_targets(y)
 
+    # -- what a comparison of methods asks --------------------------------------------------------------------------
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """The matrices [..., M, M] whose inverses the bound needs, or others whose condition numbers are no lower: they
+        tell how much rounding the results may show.
+        """
+        return ()
+
+    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+        """Two numbers, 0-d, between which the log evidence of the exact GP at these parameters lies; arguments as
+        `bound`. None where the method does not tell.
+        """
+        return None
+
+    def tightened(self) -> Self:
+        """The model whose iterative solves end near the working precision of float64; usually itself."""
+        return self
+
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -180,8 +199,8 @@ class Model(ABC):
             parts.append(_mixture(moments, chunk.shape[0]))
         return _joined(parts)
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
@@ -189,8 +208,8 @@ class Model(ABC):
         parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
         return backend_of(X).xp.concat(parts, axis=0)
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
 
@@ -205,8 +224,8 @@ class Model(ABC):
         variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -231,7 +250,7 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        mean, covariance = posterior.mean(X), self._joint_covariance(posterior, X)
+        covariance, mean = self._joint_covariance(posterior, X), posterior.mean(X)
         xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
@@ -240,8 +259,8 @@ class Model(ABC):
         rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
         return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
@@ -266,6 +285,7 @@ class Model(ABC):
         check_inputs("X", X, finite=False)
         check_like("X", X, name, reference)
         self._check_width(X)
+        self._check_parts()
 
     def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, tuple[Array, Array]]]:
         """The chunks of X, and the marginals there."""
@@ -279,6 +299,9 @@ class Model(ABC):
             check_finite("X", chunk, first_row=start)
             yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
 
+    def _check_parts(self) -> None:  # noqa: B027 - most models are made of parts that always fit
+        """Raise ValueError unless the parts fit each other."""
+
     def _check_outputs(self, y: Array) -> None:
         needed = self.likelihood.latents(y.shape[1])
         if needed != self.outputs:
@@ -287,7 +310,9 @@ class Model(ABC):
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.width:
-            msg = f"X has {X.shape[1]} columns, {self._reference()[0]} has {self.width}; they must live in one space."
+            name, reference = self._reference()
+            what = f"{name} has" if reference.shape[-1] == self.width else "the model takes inputs with"
+            msg = f"X has {X.shape[1]} columns, {what} {self.width}; they must live in one space."
             raise ValueError(msg)
 
 

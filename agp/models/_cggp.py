@@ -1,12 +1,13 @@
 """Exact GP regression by conjugate gradients."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed, wide
+from agp.backend import Array, Pullback, backend_of, like, placed, wide
 from agp.batch import Batch
 from agp.bounds import CovarianceSystem, estimated_evidence
 from agp.checks import check_whole
@@ -25,6 +26,9 @@ from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["CGGP"]
 
+TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
+"""Relative residual and iterations of solves that are compared between backends: iterates of conjugate gradients
+magnify rounding, but not beyond their tolerance."""
 RANK = 15
 """The rank of the preconditioner where the user does not say."""
 PREDICTION_RANK = 256
@@ -171,6 +175,17 @@ class CGGP(Regression):
         draws = batch.draws.whole or self._fixed_draws()
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """A diagonal matrix with the extremes of what the eigenvalues of K + sigma^2 I may be: K is never formed, but
+        none of its eigenvalues exceeds its trace.
+        """
+        xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
+        extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
+        return (extremes * xp.eye(2, **like(extremes)),)
+
+    def tightened(self) -> Self:
+        return dataclasses.replace(self, tolerance=TIGHT, max_iterations=TIGHT_ITERATIONS)
 
     def _fixed_draws(self) -> dict[str, Array]:
         noise = self.draws(generator(0, 9), self.X.shape[0]).whole

@@ -167,7 +167,7 @@ class CaGP(Model, InverseOwner):
             if layout == "tree":
                 X, y = taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
-        check_actions(actions, X.shape[0])
+        check_actions(actions, X.shape[0], policy)
         start = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]
@@ -216,6 +216,10 @@ class CaGP(Model, InverseOwner):
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """G."""
+        return (self.projected_covariance(),)
+
     def followed_matrix(self) -> Array:
         """G."""
         return self.projected_covariance()
@@ -240,7 +244,7 @@ class CaGP(Model, InverseOwner):
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         xp = backend_of(self.X).xp
         dtype = self.X.dtype
-        moments, _ = support_moments(self, self._block_rows(memory))
+        moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
         if isinstance(posterior, FollowsInverse):

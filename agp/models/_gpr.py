@@ -11,6 +11,7 @@ from agp.bounds import log_evidence
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
+from agp.linalg import identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, exact_posterior, gaussian_only
@@ -68,6 +69,15 @@ class GPR(Regression):
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """K + sigma^2 I."""
+        K = self.kernel(self.X)[0]
+        return (K + self.likelihood.noise_variance * identity(K),)
+
+    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+        evidence = self.bound(X, y)[0]
+        return evidence, evidence
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
         return exact_posterior(self)

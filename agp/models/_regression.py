@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
 from agp.host import underflow_is_zero
@@ -31,14 +32,9 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     x = X[:1, :]
     # one argument sees white noise, two do not: so that of a user's own kernel is seen, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
-    if _has_white(kernel) or abs(alone - pair) > 1e-3 * abs(alone):
+    if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
         raise ValueError(msg)
-
-
-def _has_white(kernel: Any) -> bool:
-    parts = (*getattr(kernel, "parts", ()), getattr(kernel, "kernel", None))
-    return isinstance(kernel, White) or any(_has_white(part) for part in parts if part is not None)
 
 
 class Regression(Model):
@@ -104,8 +100,8 @@ class SparseRegression(Regression, SparsePrior):
         super().check(X, y)
         self.inducing.check(self.kernel)
 
-    @underflow_is_zero
     @counted
+    @underflow_is_zero
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 
@@ -114,6 +110,13 @@ class SparseRegression(Regression, SparsePrior):
         """
         batch = self.batch(X, y)
         return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
+
+    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+        return self.bound(X, y)[0], self.upper_bound(X, y)
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """Kuu."""
+        return (self.inducing_covariance()[0],)
 
     def _block_rows(self, X: Array, memory: float) -> int | None:
         rows = tile_rows(memory, self._floats_per_row, X)

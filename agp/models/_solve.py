@@ -15,14 +15,11 @@ from agp.linalg import groups_of
 from agp.means import Mean
 from agp.models._start import observed, started_model
 from agp.models._variational import Variational
-from agp.posteriors import Dual, GroupPosterior, Marginal, Orthogonal, PriorSpread, Whitened, posterior_named
+from agp.posteriors import GroupPosterior, Orthogonal, Whitened, WhitePosterior, posterior_named
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 
 __all__ = ["SOLVEGP", "check_groups", "check_part"]
-
-PARTS = (Whitened, Marginal, PriorSpread, Dual)
-"""The classes of q of one group."""
 
 
 @tree.model
@@ -76,8 +73,8 @@ class SOLVEGP(Variational):
         X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
             As `SVGP.from_data`.
         posterior
-            The class of q of both groups: `Whitened` (default) or `Marginal`; or one that is made for groups, such as
-            `RelaxedOrthogonal`.
+            The class of q of both groups: `Whitened` (default), `Marginal` or any other of one group that is an
+            `agp.posteriors.WhitePosterior`; or one that is made for groups, such as `RelaxedOrthogonal`.
         second
             The class of q of the second group, if it is another: `PriorSpread` gives the orthogonally decoupled GP.
         num_inducing, num_orthogonal
@@ -125,21 +122,25 @@ def _start(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
         msg = f"posterior is {posterior!r}, but must be a class of q, or a function of Kuu and the outputs."
         raise TypeError(msg)
     if second is not None:
-        msg = f"second is given, but {getattr(posterior, '__name__', posterior)} is made for both groups; leave it out."
+        name = posterior.__name__ if isinstance(posterior, type) else repr(posterior)
+        msg = f"second is given, but {name} is made for both groups; leave it out."
         raise ValueError(msg)
     return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
 
 
 def _is_part(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, PARTS)
+    """Whether it is a class of q of one group: any that factorises its covariance."""
+    return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 
 def check_part(name: str, kind: Any) -> Any:
     """The class of q of one group. TypeError if it is not made for that."""
     if not _is_part(kind):
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
-        known = ", ".join(part.__name__ for part in PARTS)
-        msg = f"{name} is {found}, but must be a q of one of two groups ({known}), or of both, as RelaxedOrthogonal."
+        msg = (
+            f"{name} is {found}, but must be a q of one of two groups (a WhitePosterior, such as Whitened, Marginal, "
+            "Dual or PriorSpread), or of both, as RelaxedOrthogonal."
+        )
         raise TypeError(msg)
     return kind
 
@@ -167,6 +168,9 @@ def check_groups(
         union = backend_of(X).xp.concat([Z, O], axis=0) if O.shape[0] else Z
         sizes = Z.shape[0], O.shape[0]
     else:
+        if num_inducing is None and X.shape[0] < 2:
+            msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or give more data."
+            raise ValueError(msg)
         usual = min(NUM_INDUCING, X.shape[0] // 2)
         M = usual if num_inducing is None else check_whole("num_inducing", num_inducing)
         M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)

@@ -151,6 +151,10 @@ class TSVGP(SiteModel, SparsePrior):
 
         return mu - self.mean_function(batch.X)[0], var, allowed
 
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """Kuu."""
+        return (self.inducing_covariance()[0],)
+
     # -- prediction and conversion ----------------------------------------------------------------------------------
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:

@@ -10,7 +10,7 @@ from agp.draws import below
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Likelihood
-from agp.linalg import nonnegative
+from agp.linalg import identity, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
@@ -100,9 +100,15 @@ class TVGP(SiteModel):
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
+        K = self.kernel(self.X)[0]
+        root = backend_of(K).xp.sqrt(self.site_precision.mT)[:, :, None]
+        return (K * root * root.mT + identity(K),)
+
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
         xp = backend_of(self.X).xp
         N, P = self.site_shift.shape
         solved = solved_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)

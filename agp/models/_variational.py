@@ -11,7 +11,7 @@ from agp.likelihoods import Likelihood
 from agp.models._base import Conditioned, Model
 from agp.posteriors import SiteGradients
 from agp.priors import Priors
-from agp.processes import Process, Sparse
+from agp.processes import Process, Sparse, check_process
 from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["Variational"]
@@ -35,8 +35,10 @@ class Variational(Model):
     def width(self) -> int:
         return self.process.width
 
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
+    def __post_init__(self) -> None:
+        check_process("the process of a model", self.process)
+
+    def _check_parts(self) -> None:
         self.process.check()
         if self.likelihood.couples_outputs and self.process.correlated:
             msg = (
@@ -101,6 +103,11 @@ class Variational(Model):
         sums = site_sums(self, factor, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """What the posterior of each process inverts; usually Kuu."""
+        nodes = tree.nodes(self, Sparse).values()
+        return tuple(node.posterior.inverted_matrix(node.inducing_covariance()[0]) for node in nodes)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

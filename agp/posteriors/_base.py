@@ -39,6 +39,10 @@ class Posterior(ABC):
         """
         return {}
 
+    def inverted_matrix(self, Kuu: Array, /) -> Array:
+        """The matrix [M, M] whose inverse the marginals need, for Kuu [M, M]; usually that itself."""
+        return Kuu
+
     @abstractmethod
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
         """The factor for a prior covariance Kuu [M, M], and ``factor_bar -> (posterior_bar, Kuu_bar)``."""
@@ -135,6 +139,9 @@ class FollowsInverse(ABC):
     @abstractmethod
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
         """The matrix whose inverse the named factor (by default the first) gives, for the model's matrix [M, M]."""
+
+    def inverted_matrix(self, Kuu: Array, /) -> Array:
+        return self.inverse_target(Kuu)
 
     def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
         """`agp.linalg.inverse_factor` of the named target, from the present factor on, with these settings."""

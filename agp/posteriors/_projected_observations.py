@@ -10,7 +10,16 @@ from typing import ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.linalg import cholesky, congruence, diagonal, gram, identity, inverse_factor, symmetric_from_lower
+from agp.linalg import (
+    cholesky,
+    congruence,
+    diagonal,
+    gram,
+    identity,
+    inverse_factor,
+    inverse_from_cholesky,
+    symmetric_from_lower,
+)
 from agp.posteriors._base import FollowsInverse
 
 __all__ = ["Projected", "ProjectedCholesky", "ProjectedInverse", "ProjectedInverseFree"]
@@ -45,8 +54,7 @@ class ProjectedCholesky(Projected):
     def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
         B = backend_of(G)
         L = cholesky(G)
-        half = B.solve_triangular(L, identity(G))
-        inverse = half.mT @ half
+        inverse = inverse_from_cholesky(L)
         return ProjectedInverse(inverse, inverse, 2.0 * B.xp.sum(B.xp.log(diagonal(L))))
 
 

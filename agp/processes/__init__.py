@@ -1,10 +1,10 @@
 """Processes: from inputs to marginals. One kernel and q(u), several side by side, mixtures of them, and layers."""
 
-from agp.processes._base import Process, SitePull
+from agp.processes._base import Process, SitePull, check_process
 from agp.processes._deep import Deep
 from agp.processes._mixed import Mixed
 from agp.processes._prior import SparsePrior, started_prior
 from agp.processes._sparse import Sparse
 from agp.processes._stack import Stack
 
-__all__ = ["Deep", "Mixed", "Process", "SitePull", "Sparse", "SparsePrior", "Stack", "started_prior"]
+__all__ = ["Deep", "Mixed", "Process", "SitePull", "Sparse", "SparsePrior", "Stack", "check_process", "started_prior"]

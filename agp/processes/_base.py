@@ -7,7 +7,7 @@ from typing import Any, Self
 from agp.backend import Array, Pullback
 from agp.draws import NO_DRAWS, Draws
 
-__all__ = ["Process", "SitePull"]
+__all__ = ["Process", "SitePull", "check_process", "check_processes"]
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
 """``(mu_bar, var_bar) -> {path of a posterior: its sums}``, as `Process.project_to_sites` gives it."""
@@ -41,6 +41,11 @@ class Process(ABC):
     @abstractmethod
     def floats_per_row(self) -> int:
         """Numbers that `project` and its pullback hold for each row of X, for memory budgets."""
+
+    @property
+    def samples(self) -> int:
+        """S."""
+        return 1
 
     @property
     def correlated(self) -> bool:
@@ -124,3 +129,22 @@ class Process(ABC):
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
         """Draws by row that depend on the seed and each row's number, from `start` on, alone; usually none."""
         return NO_DRAWS
+
+
+def check_process(what: str, x: Any) -> None:
+    """TypeError unless x is a process."""
+    if not isinstance(x, Process):
+        msg = f"{what} is {x!r}, but must be a process: agp.Sparse, Stack, Mixed or Deep."
+        raise TypeError(msg)
+
+
+def check_processes(what: str, several: Any) -> None:
+    """TypeError unless there is a tuple of processes; ValueError if it is empty."""
+    if not isinstance(several, tuple):
+        msg = f"the {what} are a {type(several).__name__}, but must be a tuple of processes."
+        raise TypeError(msg)
+    if not several:
+        msg = f"there are no {what}; give at least one process."
+        raise ValueError(msg)
+    for i, one in enumerate(several):
+        check_process(f"number {i} of the {what}", one)

@@ -4,12 +4,15 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_whole
 from agp.draws import Draws, below, under, union
 from agp.host import row_normals
 from agp.posteriors import SiteHolder
-from agp.processes._base import Process, SitePull
+from agp.processes._base import Process, SitePull, check_processes
 
 __all__ = ["Deep"]
+
+NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
 
 
 @tree.model
@@ -35,6 +38,12 @@ class Deep(Process):
     layers: tuple[Process, ...]
     samples: int = 1
     noise: Array | None = tree.constant(optional=True)
+
+    def __post_init__(self) -> None:
+        check_processes("layers of a Deep", self.layers)
+        check_whole("samples", self.samples)
+        if any(tree.nodes(layer, Deep) for layer in self.layers):
+            raise TypeError(NESTED)
 
     @property
     def outputs(self) -> int:
@@ -112,8 +121,7 @@ class Deep(Process):
         return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
 
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        msg = "a Deep process cannot be a layer; write all layers into one Deep."
-        raise TypeError(msg)
+        raise TypeError(NESTED)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import Draws, below, under
-from agp.processes._base import Process, SitePull
+from agp.processes._base import Process, SitePull, check_process
 
 __all__ = ["Mixed"]
 
@@ -29,6 +29,9 @@ class Mixed(Process):
     process: Process
     weights: Array = tree.param()
 
+    def __post_init__(self) -> None:
+        check_process("the process of a Mixed", self.process)
+
     @property
     def outputs(self) -> int:
         return self.weights.shape[0]
@@ -44,6 +47,10 @@ class Mixed(Process):
     @property
     def floats_per_row(self) -> int:
         return self.process.floats_per_row + 4 * self.outputs
+
+    @property
+    def samples(self) -> int:
+        return self.process.samples
 
     @property
     def correlated(self) -> bool:

@@ -4,11 +4,11 @@ from abc import ABC
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of, like
 from agp.inducing import Inducing, placement
 from agp.kernels import RBF, Kernel
 from agp.leaves import usable
-from agp.linalg import add_jitter, checked_jitter
+from agp.linalg import add_jitter, checked_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 
 __all__ = ["SparsePrior", "StartedPrior", "started_prior"]
@@ -34,6 +34,11 @@ class SparsePrior(ABC):
             return tree.cotangent(self, kernel=kernel_bar, inducing=inducing_bar)
 
         return add_jitter(Kuu, self.jitter), pullback
+
+    def own_jitter(self) -> Array:
+        """What is added to the diagonal of Kuu, 0-d."""
+        Kuu = self.inducing.covariance(self.kernel)[0]
+        return default_jitter(Kuu) if self.jitter is None else backend_of(Kuu).xp.asarray(self.jitter, **like(Kuu))
 
     def features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].

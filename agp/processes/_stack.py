@@ -6,7 +6,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import Draws, below, under, union
-from agp.processes._base import Process, SitePull
+from agp.processes._base import Process, SitePull, check_processes
 
 __all__ = ["Stack"]
 
@@ -25,6 +25,9 @@ class Stack(Process):
 
     parts: tuple[Process, ...]
 
+    def __post_init__(self) -> None:
+        check_processes("parts of a Stack", self.parts)
+
     @property
     def outputs(self) -> int:
         return sum(part.outputs for part in self.parts)
@@ -40,6 +43,10 @@ class Stack(Process):
     @property
     def floats_per_row(self) -> int:
         return sum(part.floats_per_row for part in self.parts)
+
+    @property
+    def samples(self) -> int:
+        return self.parts[0].samples
 
     @property
     def correlated(self) -> bool:
@@ -117,6 +124,10 @@ class Stack(Process):
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
             msg = f"the parts of a Stack take inputs with {widths} columns; all need the same."
+            raise ValueError(msg)
+        if len({part.samples for part in self.parts}) > 1:
+            counts = ", ".join(str(part.samples) for part in self.parts)
+            msg = f"the parts of a Stack have {counts} samples; all need the same number."
             raise ValueError(msg)
         for part in self.parts:
             part.check()

@@ -22,6 +22,7 @@ __all__ = ["Callback", "Run"]
 
 Callback = Callable[[Progress], bool | None]
 
+REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
 """Steps between looks at the numbers; each look makes the host wait for the device."""
 
@@ -144,8 +145,8 @@ class Run:
         return tally.failures
 
     def _failed(self, step: int, why: str) -> NonFiniteError:
-        msg = f"a factorisation failed in step {step} ({why}) {self._circumstances()}"
-        return NonFiniteError(msg, self._last_finite())
+        msg = f"a factorisation failed in step {step}; {REMEDY}."
+        return NonFiniteError(msg, self._last_finite(), f"Of the factorisation: {why}\n{self._circumstances()}")
 
     def _broken_leaves(self) -> list[str]:
         leaves = tree.leaves(self.model).items()
@@ -153,8 +154,8 @@ class Run:
 
     def _refuse(self, what: str, step: int, last: list[float]) -> None:
         value = f"the last finite value: {last[0]:.6g}" if last else "never finite before"
-        msg = f"{what} in step {step} ({value}). {self._circumstances()}"
-        raise NonFiniteError(msg, self._last_finite())
+        msg = f"{what} in step {step} ({value}); {REMEDY}."
+        raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
         """What a person needs to know about trouble."""
@@ -163,10 +164,7 @@ class Run:
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
             for name, x in tree.leaves(self.finite[1], "parameter").items()
         )
-        return (
-            f"Leaves not finite now: {broken}. In the last finite model, after step {self.finite[0]}: {extremes}. "
-            "Try a smaller learning rate, standardised data, more jitter or float64."
-        )
+        return f"Leaves not finite now: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
 
     def _last_finite(self) -> Result:
         step, model = self.finite

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.actions import BlockActions, FixedActions, Policy
+from agp.actions import Actions, Policy
 from agp.backend import backend_of, like
 from agp.batch import Batch
 from agp.checks import check_whole
@@ -38,12 +38,11 @@ class ActionsUpdate:
             raise TypeError(msg)
 
     def init(self, model: Any, /) -> State:
-        """The count of steps, zero. TypeError if the model's actions are not `FixedActions`."""
-        actions = getattr(model, "actions", None)
-        if not isinstance(actions, FixedActions):
-            msg = f"{type(actions).__name__} are not chosen by a policy; build the model with policy=."
+        """The count of steps, zero. TypeError if no policy has chosen the model's actions, as `FixedActions`."""
+        if not any(actions.chosen for actions in tree.nodes(model, Actions).values()):
+            msg = f"{_kinds(model)} are not chosen by a policy; build the model with policy=."
             raise TypeError(msg)
-        return {"count": backend_of(actions.values).xp.zeros((), **like(actions.values))}
+        return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with the actions that suit it; nothing is logged."""
@@ -66,13 +65,23 @@ class Normalise:
     """
 
     def init(self, model: Any, /) -> State:
-        """Nothing. TypeError if the model has no `BlockActions`."""
-        actions = getattr(model, "actions", None)
-        if not isinstance(actions, BlockActions):
-            msg = f"Normalise is for BlockActions, not for {type(actions).__name__}; leave it out."
+        """Nothing. TypeError if the model has no actions that are scaled, as `BlockActions` are."""
+        if not self._scaled(model):
+            msg = f"Normalise is for BlockActions, not for {_kinds(model)}; leave it out."
             raise TypeError(msg)
         return {}
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with actions of unit norm; nothing is logged."""
-        return tree.with_leaves(model, {"actions.values": model.actions.normalised().values}), state, {}
+        scaled = {path: actions.normalised() for path, actions in self._scaled(model).items()}
+        return tree.replaced(model, scaled), state, {}
+
+    @staticmethod
+    def _scaled(model: Any) -> dict[str, Actions]:
+        return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.normalises}
+
+
+def _kinds(model: Any) -> str:
+    """The classes of the actions of a model, for messages; that of the model where it has none."""
+    found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
+    return " and ".join(found) or f"the actions of {type(model).__name__}"

@@ -30,7 +30,7 @@ class SiteStep:
 
     Where beta is negative (the likelihood is not log-concave there), the step is taken as it is while the precision
     stays positive definite; else its rate is halved up to ten times; if that does not help, beta is clipped at zero.
-    For likelihoods whose curvature has no bound (Poisson) it is halved, too, until the bound of the batch does not fall.
+    For likelihoods whose curvature has no bound (Poisson) it is halved until the bound of the batch does not fall, too.
     Models that cannot hold negative sites (`TVGP`, `DualInverseFree`) have them clipped at once. In `Orthogonal` all
     groups that are `Dual` move, each by its own part of the mean.
 

@@ -63,17 +63,18 @@ class NaturalStep:
     param_names = ["backend", "size", "depth"]
 
     def setup(self, backend, size, depth):
-        from agp.linalg import _triangular, inverse_factor
+        from agp.backend import Backend
+        from agp.linalg import inverse_factor
 
         self.B, self.A = target(backend, size)
         self.L = inverse_factor(self.A).factor
-        self.usual = _triangular.BLOCK
-        _triangular.BLOCK = size // 2**depth
+        self.usual = Backend.triangular_block
+        Backend.triangular_block = size // 2**depth
 
     def teardown(self, backend, size, depth):
-        from agp.linalg import _triangular
+        from agp.backend import Backend
 
-        _triangular.BLOCK = self.usual
+        Backend.triangular_block = self.usual
 
     def time_natural_step(self, backend, size, depth):
         from agp.linalg import gram, natural_step

@@ -1,31 +1,59 @@
 """CuPy: closed-form gradients on CUDA devices.
 
-CuPy's Cholesky factorisation reports no failure by default; what it returns is looked at here. Nothing of `cupyx` that
-needs CUDA libraries is imported before it is used.
+New arrays go to the device that a call names, which is that of the data (`like`). CuPy itself has one current device
+for each thread, on which it runs its kernels, so programs with data on another say ``with cupy.cuda.Device(1):``.
+Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
 """
 
-import importlib.metadata
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-import array_api_compat.cupy as xp
+import array_api_compat.cupy as compat
 import cupy
 import numpy as np
 
 from agp.backend import Array, Backend
 
 
+def _on_device(create: Callable) -> Callable:
+    """A creation function that heeds device=, which the wrapper of the standard takes and ignores."""
+
+    @functools.wraps(create)
+    def created(*args: Any, device: Any = None, **keywords: Any) -> Array:
+        with device or cupy.cuda.Device():
+            return create(*args, **keywords)
+
+    return created
+
+
+def _beside(create: Callable) -> Callable:
+    """A function whose new array lies on device=, or else where its first argument does."""
+
+    @functools.wraps(create)
+    def created(x: Array, /, *args: Any, device: Any = None, **keywords: Any) -> Array:
+        with device or x.device:
+            return create(x, *args, **keywords)
+
+    return created
+
+
+NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
+NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
+
+
 class CupyBackend(Backend):
     name = "cupy"
-    xp = xp
+    xp = SimpleNamespace(
+        **vars(compat)
+        | {name: _on_device(getattr(compat, name)) for name in NEW}
+        | {name: _beside(getattr(compat, name)) for name in NEW_LIKE}
+    )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"
 
     # -- arrays -----------------------------------------------------------------------------------------------------
-
-    def version(self) -> str:
-        # the distribution is called cupy, cupy-cuda12x, cupy-cuda13x, ...
-        names = importlib.metadata.packages_distributions().get("cupy", ["cupy"])
-        return importlib.metadata.version(names[0])
 
     def devices(self) -> list[str]:
         if not cupy.cuda.is_available():
@@ -35,20 +63,20 @@ class CupyBackend(Backend):
     def device_name(self, x: Array, /) -> str:
         return f"cuda:{x.device.id}"
 
-    def like(self, x: Array, /) -> dict[str, Any]:
-        # new arrays go to the current device, which `_on` makes the device of the data
-        return {"dtype": x.dtype}
+    def widest_float(self, x: Array, /) -> Any:
+        return np.dtype(np.float64)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
-        with self._on(device):
+        with self._device(device):
             return cupy.array(np.asarray(x, dtype=dtype))
 
-    def _on(self, device: str | None) -> Any:
-        name, _, number = (device or "cuda:0").partition(":")
-        if name != "cuda":
-            msg = f"CuPy has no device {device!r}; it has {', '.join(self.devices()) or 'none here'}."
+    def _device(self, name: str | None) -> Any:
+        """The device of a name; the current one by default."""
+        library, _, number = (name or "cuda").partition(":")
+        if library != "cuda" or not (number.isdigit() or not number):
+            msg = f"CuPy has no device {name!r}; it has {', '.join(self.devices()) or 'none here'}."
             raise ValueError(msg)
-        return cupy.cuda.Device(int(number or 0))
+        return cupy.cuda.Device(int(number)) if number else cupy.cuda.Device()
 
     def to_numpy(self, x: Array, /) -> Any:
         return cupy.asnumpy(x)
@@ -63,16 +91,18 @@ class CupyBackend(Backend):
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def cholesky(self, A: Array, /) -> Array:
-        L = cupy.linalg.cholesky(A)
-        # where the factorisation stopped early, the rest of the diagonal still holds that of A: compare L L^T with A
-        diagonal = cupy.einsum("...ij,...ij->...i", L, L)
-        target = cupy.einsum("...ii->...i", A)
-        tolerance = 100.0 * A.shape[-1] * float(cupy.finfo(A.dtype).eps)
-        good = cupy.isfinite(diagonal) & (cupy.abs(diagonal - target) <= tolerance * cupy.abs(target))
-        positive = cupy.einsum("...ii->...i", L) > 0
-        return cupy.where(cupy.all(good & positive, axis=-1)[..., None, None], L, cupy.nan)
+        if A.ndim > 2:  # the batched routine is slow for few matrices, and does not say which one failed
+            return cupy.stack([self.cholesky(a) for a in A])
+        from cupyx import errstate
+
+        try:
+            with errstate(linalg="raise"):
+                return cupy.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            return self.xp.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         from cupyx.scipy.linalg import solve_triangular
 
-        return solve_triangular(L, B, lower=True, trans=1 if transpose else 0, check_finite=False)
+        # cuBLAS takes Fortran order: L^T, upper, is that of L in C order, and is not copied
+        return solve_triangular(L.mT, B, lower=False, trans=0 if transpose else 1, check_finite=False)

@@ -34,6 +34,8 @@ class StrictBackend(Backend):
         return np.asarray(x.to_device(CPU))
 
     def cholesky(self, A: Array, /) -> Array:
+        if A.ndim > 2:
+            return xp.stack([self.cholesky(A[i, ...]) for i in range(A.shape[0])])
         try:
             return xp.linalg.cholesky(A)
         except np.linalg.LinAlgError:

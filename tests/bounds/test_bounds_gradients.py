@@ -19,11 +19,11 @@ from helpers import (
     named,
     problem,
     process,
+    value_and_gradient,
 )
 
 from agp import tree
 from agp.bounds import elbo
-from agp.gradient import value_and_gradient
 from agp.likelihoods import Gaussian
 
 

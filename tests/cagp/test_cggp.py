@@ -11,6 +11,7 @@ import agp
 from agp import CGGP, GPR, Matern32, RepairWarning, tree
 from agp.backend import get_backend
 from agp.batch import Batch
+from agp.draws import Draws
 from agp.gradient import gradient_of
 from agp.linalg import conjugate_gradients
 from agp.updates import Adam
@@ -40,7 +41,8 @@ def tiles(request, monkeypatch):
 
 def with_draws(place, model, X, y, seed=0):
     """A batch in a place, with the probes of a seed."""
-    draws = {name: place.array(x) for name, x in model.draws(np.random.default_rng(seed), len(X)).items()}
+    probes = model.draws(np.random.default_rng(seed), len(X)).whole
+    draws = Draws({}, {name: place.array(x) for name, x in probes.items()})
     return Batch(place.array(X), place.array(y), 1.0, None, draws)
 
 
@@ -67,7 +69,7 @@ def test_probes_that_fill_the_space_give_the_gradient_of_the_log_evidence(rank, 
     model, exact, X, y = models(rank=rank)
     count = rank + ROWS
     noise = np.sqrt(count) * np.eye(count)
-    draws = {"low": noise[:rank], "full": noise[rank:]}
+    draws = Draws({}, {"low": noise[:rank], "full": noise[rank:]})
     found = gradient_of(model, Batch(X, y, 1.0, None, draws), "closed-form")[1]
     expected = gradient_of(exact, exact.batch(X, y), "closed-form")[1]
     assert found.keys() == expected.keys()

@@ -63,5 +63,7 @@ def test_other_libraries_take_the_same_steps(place: Place):
         result = agp.train(MAKERS["dual"](Xh, yh), Xh, yh, steps=8, updates=[SiteStep(0.3)])
         traces[here.name] = result
     assert traces["numpy"].trace["shortened"] == traces[place.name].trace["shortened"]
-    found, desired = (traces[name].model.predict(h.array(X)).mean for name, h in ((place.name, place), ("numpy", NUMPY)))
+    found, desired = (
+        traces[name].model.predict(h.array(X)).mean for name, h in ((place.name, place), ("numpy", NUMPY))
+    )
     np.testing.assert_allclose(agp.to_numpy(found), desired, rtol=1e-6)

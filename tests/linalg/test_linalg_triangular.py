@@ -5,7 +5,7 @@ import pytest
 from helpers import assert_close
 
 from agp import linalg
-from agp.linalg import _triangular
+from agp.backend import Backend, get_backend
 
 
 def _random(shape, lower=False, symmetric=False, seed=0):
@@ -65,7 +65,7 @@ def test_float32_stays(name, backend, block):
 
 @pytest.mark.parametrize("size", [130, 257])
 def test_default_block_recurses(size):
-    assert size > _triangular.BLOCK
+    assert size > Backend.triangular_block
     A, L = _random((size, size), symmetric=True), _random((size, size), True, seed=1)
     assert_close(linalg.gram(A, L), np.tril(L.T @ A @ L), 1e-12)
 
@@ -83,3 +83,36 @@ def test_phi_halves_the_diagonal(backend):
     A = _random((2, 4, 4))
     found = backend.numpy(linalg.phi(backend.array(A)))
     np.testing.assert_allclose(found, np.tril(A, -1) + 0.5 * np.tril(np.triu(A)), rtol=1e-15)
+
+
+def test_a_plug_in_with_routines_of_its_own_is_asked_for_whole_matrices(monkeypatch):
+    kind, asked = type(get_backend("numpy")), []
+
+    def record(name):
+        usual = getattr(Backend, name)
+        return lambda self, *args, **options: (
+            asked.append((name, args[0].shape, options)) or usual(self, *args, **options)
+        )
+
+    for name in ("triangular_times", "times_own_transpose", "inverse_from_cholesky"):
+        monkeypatch.setattr(kind, name, record(name), raising=False)
+    monkeypatch.setattr(kind, "triangular_block", 10_000, raising=False)
+    L, C = _random((300, 300), True) + 30.0 * np.eye(300), _random((300, 4))
+    assert_close(linalg.lower_times(L, C), L @ C, 1e-13)
+    assert_close(linalg.lower_transposed_times(L, C), L.T @ C, 1e-13)
+    assert_close(linalg.times_lower(C.T, L), C.T @ L, 1e-13)
+    assert_close(linalg.times_own_transpose(C), C @ C.T, 1e-13)
+    assert_close(linalg.inverse_from_cholesky(L), np.linalg.inv(L @ L.T), 1e-10)
+    assert asked == [
+        ("triangular_times", L.shape, {}),
+        ("triangular_times", L.shape, {"transpose": True}),
+        ("triangular_times", L.shape, {"right": True}),
+        ("times_own_transpose", C.shape, {}),
+        ("inverse_from_cholesky", L.shape, {}),
+    ]
+
+
+def test_symmetric_products_and_inverses_from_factors(backend):
+    L = _random((6, 6), True) + 3.0 * np.eye(6)
+    assert_close(backend.numpy(linalg.times_own_transpose(backend.array(L))), L @ L.T, 1e-14)
+    assert_close(backend.numpy(linalg.inverse_from_cholesky(backend.array(L))), np.linalg.inv(L @ L.T), 1e-12)

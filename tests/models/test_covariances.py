@@ -8,7 +8,6 @@ import pytest
 from helpers import NUMPY, STRICT, TORCH
 
 from agp import CGGP, GPR, RBF, SGPR, SVGP, TSVGP, TVGP, CaGP, Gaussian, tree
-from agp.repairs import collected
 from agp.models import SOLVEGP, SOLVEGPR
 from agp.posteriors import (
     Dual,
@@ -21,6 +20,7 @@ from agp.posteriors import (
     RelaxedUnion,
     Whitened,
 )
+from agp.repairs import collected
 
 ROWS = 12
 

@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 from agp import SVGP, Gaussian, Softmax, tree
 from agp.backend import get_backend
 from agp.batch import Batch
+from agp.draws import Draws
 from agp.gradient import gradient_of
 from agp.posteriors import Relaxed
 from agp.training import train
@@ -49,9 +50,7 @@ def all_signs(M):
 
 def probed(model, noise):
     """The model in the form that it takes for a step with these probes."""
-    posterior, rest = process(model).posterior.drawn({"probes": noise, "eps": None})
-    assert rest == {"eps": None}
-    return replaced(model, posterior=posterior)
+    return replaced(model, posterior=process(model).posterior.drawn({"probes": noise}))
 
 
 def leaves_of(model, X):
@@ -87,8 +86,8 @@ def test_backends_and_gradient_modes_agree_at_fixed_probes(place):
     pytest.importorskip(place.name)
     host, X, y = problem(outputs=2)
     desired, gradient = bound_and_gradient(probed(host, rademacher(7, 4)), X, y)
-    draws = {"probes": place.array(rademacher(7, 4))}
-    batch = Batch(place.array(X), place.array(y), 1.0, None, draws)
+    draws = Draws(by_row={}, whole={"process.posterior.probes": rademacher(7, 4)})
+    batch = Batch(place.array(X), place.array(y), 1.0, None, place.draws(draws))
     model = place.move(host)
     B = get_backend(place.name)
     for mode in B.gradients:
@@ -164,7 +163,7 @@ random_problems = given(
 def test_value_and_gradient_are_unbiased(seed, M, distance):
     q, Kuu = random_relaxed(seed, M, distance)
     kl, bars = kl_and_bars(q, Kuu)
-    estimate, estimated_bars = kl_and_bars(q.drawn({"probes": all_signs(M)})[0], Kuu)
+    estimate, estimated_bars = kl_and_bars(q.drawn({"probes": all_signs(M)}), Kuu)
     assert estimate == pytest.approx(kl, rel=1e-10, abs=1e-10)
     for name, expected in bars.items():
         assert_close(estimated_bars[name], expected, 1e-9, name)
@@ -175,7 +174,7 @@ def test_value_and_gradient_are_unbiased(seed, M, distance):
 def test_the_variance_of_a_probe_is_that_of_the_residual_alone(seed, M, distance):
     # 2 sum_{i != j} sym(H)_ij^2 with H = (I + G - U) G: it vanishes with G
     q, Kuu = random_relaxed(seed, M, distance)
-    single = [float(kl_and_bars(q.drawn({"probes": z[:, None]})[0], Kuu)[0]) for z in all_signs(M).T]
+    single = [float(kl_and_bars(q.drawn({"probes": z[:, None]}), Kuu)[0]) for z in all_signs(M).T]
     L = q.inverse_factor
     G = L.T @ (Kuu + np.diag(q.site)) @ L - np.eye(M)
     H = (np.eye(M) + G - L.T @ np.diag(q.site) @ L) @ G
@@ -188,7 +187,7 @@ def test_the_variance_of_a_probe_is_that_of_the_residual_alone(seed, M, distance
 def test_at_the_inverse_the_value_has_no_noise_and_the_gradient_has():
     q, Kuu = random_relaxed(0, 6, 0.0)
     kl, bars = kl_and_bars(q, Kuu)
-    found = [kl_and_bars(q.drawn({"probes": rademacher(6, 3, seed)})[0], Kuu) for seed in range(5)]
+    found = [kl_and_bars(q.drawn({"probes": rademacher(6, 3, seed)}), Kuu) for seed in range(5)]
     assert max(abs(value - kl) for value, _ in found) < 1e-10
     assert max(np.abs(other["Kuu"] - bars["Kuu"]).max() for _, other in found) > 1e-2
 
@@ -206,7 +205,7 @@ def straight_probe(q, Kuu, z):
 def test_the_residual_form_is_less_noisy_than_the_straight_one():
     q, Kuu = random_relaxed(2, 6, 1e-3)
     probes = all_signs(6).T
-    ours = [float(kl_and_bars(q.drawn({"probes": z[:, None]})[0], Kuu)[0]) for z in probes]
+    ours = [float(kl_and_bars(q.drawn({"probes": z[:, None]}), Kuu)[0]) for z in probes]
     straight = [straight_probe(q, Kuu, z) for z in probes]
     # P / 2 = 1, so both estimate the traces up to a constant
     assert np.std(ours) < 0.02 * np.std(straight)
@@ -293,9 +292,9 @@ def test_blocks_share_the_probes_and_split_the_noise_of_the_likelihood(backend):
     pytest.importorskip(backend.name)
     host, X, y = three_classes(5)
     draws = host.draws(np.random.default_rng(0), 30)
-    assert {name: x.shape for name, x in draws.items()} == {"eps": (4, 30, 3), "probes": (8, 5)}
-    here = {name: backend.array(x) for name, x in draws.items()}
-    batch = Batch(backend.array(X), backend.array(y), 2.0, None, here)
+    assert {name: x.shape for name, x in draws.by_row.items()} == {"likelihood.eps": (4, 30, 3)}
+    assert {name: x.shape for name, x in draws.whole.items()} == {"process.posterior.probes": (8, 5)}
+    batch = Batch(backend.array(X), backend.array(y), 2.0, None, backend.draws(draws))
     model = backend.move(host)
     (whole, pull_whole), (blocked, pull_blocked) = model.objective(batch), model.objective(batch, memory=0.1)
     assert_close(backend.numpy(blocked), backend.numpy(whole), 1e-12)
@@ -311,7 +310,7 @@ def test_compiled_evaluations_agree(memory):
     draws = host.draws(np.random.default_rng(0), 30)
     value, pullback = host.objective(Batch(X, y, 2.0, None, draws))
     model = JAX.move(host)
-    batch = Batch(JAX.array(X), JAX.array(y), 2.0, None, {k: JAX.array(x) for k, x in draws.items()})
+    batch = Batch(JAX.array(X), JAX.array(y), 2.0, None, JAX.draws(draws))
 
     @jax.jit
     def evaluated(model, batch):

@@ -255,7 +255,10 @@ def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
         ({"kernel.*": Gamma(1.0, 1.0), "X": Normal()}, "no parameter matches 'X'"),
         ({"posterior.mean": Normal()}, "'posterior.mean' matches process.posterior.mean, a part of q"),
         ({"*": Normal()}, "matches process.posterior.mean, a part of q"),
-        ({"Z": Gamma(1.0, 1.0)}, r"Gamma\(.*\) is a density of positive numbers, but process.inducing.Z, which 'Z' matches, is real"),
+        (
+            {"Z": Gamma(1.0, 1.0)},
+            r"Gamma\(.*\) is a density of positive numbers, but process.inducing.Z, which 'Z' matches, is real",
+        ),
     ],
     ids=["name", "second", "posterior", "star", "support"],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from helpers import as_arrays, posterior_of
 
 from agp import tree
@@ -188,7 +189,9 @@ def data(outputs: int, likelihood: str = "gaussian", rows: int = ROWS, seed: int
     rng = np.random.default_rng([seed, rows, outputs])
     X = rng.normal(size=(rows, COLUMNS))
     y = rng.normal(size=(rows, outputs))
-    return X, {"gaussian": y, "bernoulli": 1.0 * (y > 0), "poisson": np.floor(np.exp(np.clip(y, -1.0, 2.0)))}[likelihood]
+    return X, {"gaussian": y, "bernoulli": 1.0 * (y > 0), "poisson": np.floor(np.exp(np.clip(y, -1.0, 2.0)))}[
+        likelihood
+    ]
 
 
 def case(name: str, kind: str = "whitened", likelihood: str = "gaussian") -> tuple[SVGP, np.ndarray, np.ndarray]:
@@ -198,6 +201,82 @@ def case(name: str, kind: str = "whitened", likelihood: str = "gaussian") -> tup
     return model, *data(process.outputs, likelihood)
 
 
-def whitened_of(M: int, outputs: int, rng: Any) -> Whitened:
-    """A random whitened q(u)."""
-    return q_of("whitened", np.eye(M), outputs, rng)
+# -- the same by dense formulas, in plain NumPy -----------------------------------------------------------------------
+
+
+def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Kuu without jitter, Kuf and Kff, image by image and patch by patch."""
+    if isinstance(inducing, Together):
+        terms = [_dense_response(*pair, X) for pair in zip(inducing.parts, kernel.parts, strict=True)]
+        Kuu = scipy.linalg.block_diag(*(term[0] for term in terms))
+        return Kuu, np.concatenate([term[1] for term in terms]), sum(term[2] for term in terms)
+    k = lambda A, B: kernel(A, B)[0]  # noqa: E731
+    if isinstance(inducing, Points):
+        return k(inducing.Z, inducing.Z), k(inducing.Z, X), k(X, X)
+    w = np.ones(NUMBER) if inducing.weights is None else inducing.weights
+    (H, W), (h, v) = IMAGE, PATCH
+    images = X.reshape(-1, H, W)
+    corners = [(i, j) for i in range(H - h + 1) for j in range(W - v + 1)]
+    cut = np.stack([images[:, i : i + h, j : j + v].reshape(len(X), h * v) for i, j in corners], axis=1)
+    N = len(X)
+    Kuf = np.stack([k(inducing.Z, cut[n]) @ w for n in range(N)], axis=1) / NUMBER
+    Kff = np.array([[w @ k(cut[n], cut[m]) @ w for m in range(N)] for n in range(N)]) / NUMBER**2
+    return k(inducing.Z, inducing.Z), Kuf, Kff
+
+
+def _moments_of_u(sparse: Sparse, Kuu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean [M, P] and covariances [P, M, M] of a whitened or a marginal q(u)."""
+    q = sparse.posterior
+    L = np.linalg.cholesky(Kuu) if isinstance(q, Whitened) else np.eye(len(Kuu))
+    roots = L @ q.scale
+    return L @ q.mean, roots @ np.swapaxes(roots, 1, 2)
+
+
+def dense(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means [N, P] and covariances [P, N, N]; q(u) whitened or marginal."""
+    if isinstance(process, Stack):
+        parts = [dense(part, X) for part in process.parts]
+        return np.concatenate([part[0] for part in parts], axis=1), np.concatenate([part[1] for part in parts])
+    if isinstance(process, Mixed):
+        mean, covariance = dense(process.process, X)
+        return mean @ process.weights.T, np.einsum("pl,lnm->pnm", process.weights**2, covariance)
+    Kuu, Kuf, Kff = _dense_response(process.inducing, process.kernel, X)
+    Kuu = Kuu + process.jitter * np.eye(len(Kuu))
+    mean, covariance = _moments_of_u(process, Kuu)
+    A = np.linalg.solve(Kuu, Kuf)
+    return process.mean_function(X)[0] + A.T @ mean, Kff + A.T @ (covariance - Kuu) @ A
+
+
+def dense_kl(process: Any) -> float:
+    """KL[q || p], summed over all that is uncertain."""
+    total = 0.0
+    for sparse in tree.nodes(process, Sparse).values():
+        Kuu = sparse.inducing_covariance()[0]
+        mean, covariance = _moments_of_u(sparse, Kuu)
+        for m, S in zip(mean.T, covariance, strict=True):
+            logs = np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(S)[1]
+            total += 0.5 * (np.trace(np.linalg.solve(Kuu, S)) + m @ np.linalg.solve(Kuu, m) - len(m) + logs)
+    return total
+
+
+def dense_moments(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances [S, N, P]; the samples of a deep process one after the other."""
+    if not isinstance(process, Deep):
+        mean, covariance = dense(process, X)
+        return mean[None], np.diagonal(covariance, axis1=1, axis2=2).T[None]
+    noise, found = process.row_draws(0, 0, len(X)).by_row["noise"], []
+    for eps in noise:
+        H, used = X, 0
+        for layer in process.layers[:-1]:
+            H = _dense_sample(layer, H, eps[:, used : used + layer.latents])
+            used += layer.latents
+        found.append(dense_moments(process.layers[-1], H))
+    return np.concatenate([mean for mean, _ in found]), np.concatenate([variance for _, variance in found])
+
+
+def _dense_sample(layer: Any, H: np.ndarray, eps: np.ndarray) -> np.ndarray:
+    """A sample [N, P] at each row by itself; noise [N, latents]."""
+    if isinstance(layer, Mixed):
+        return _dense_sample(layer.process, H, eps) @ layer.weights.T
+    mean, covariance = dense(layer, H)
+    return mean + np.sqrt(np.diagonal(covariance, axis1=1, axis2=2).T) * eps

@@ -72,7 +72,7 @@ def edit(path, change):
 
 # -- a finished run --------------------------------------------------------------------------------------------------
 
-LEAF = "kernel.lengthscale"
+LEAF, Z = "process.kernel.lengthscale", "process.inducing.Z"
 
 
 def with_nan(x):
@@ -83,31 +83,31 @@ CHANGES = {
     "missing-leaf": (lambda a, f: a["model"].pop(LEAF), f"the leaf {LEAF} is missing"),
     "unknown-leaf": (lambda a, f: a["model"].update(W=np.ones(2)), "the leaf W is unknown"),
     "shape": (
-        lambda a, f: a["model"].update(Z=a["model"]["Z"][:3]),
-        r"the leaf Z has shape \[3, 2\] where .*4, 2\]",
+        lambda a, f: a["model"].update({Z: a["model"][Z][:3]}),
+        rf"the leaf {Z} has shape \[3, 2\] where .*4, 2\]",
     ),
-    "no-axis": (lambda a, f: a["model"].update(Z=a["model"]["Z"][0, 0]), r"the leaf Z has shape \[\] where"),
-    "dtype": (lambda a, f: a["model"].update(Z=a["model"]["Z"].astype("f4")), "the leaf Z has dtype float32 where"),
-    "whole": (lambda a, f: a["model"].update(Z=a["model"]["Z"].astype("i8")), "the leaf Z has dtype int64 where"),
-    "nan": (lambda a, f: a["model"].update(Z=with_nan(a["model"]["Z"])), "the leaf Z has NaN or infinite entries"),
+    "no-axis": (lambda a, f: a["model"].update({Z: a["model"][Z][0, 0]}), rf"the leaf {Z} has shape \[\] where"),
+    "dtype": (lambda a, f: a["model"].update({Z: a["model"][Z].astype("f4")}), f"the leaf {Z} has dtype float32 where"),
+    "whole": (lambda a, f: a["model"].update({Z: a["model"][Z].astype("i8")}), f"the leaf {Z} has dtype int64 where"),
+    "nan": (lambda a, f: a["model"].update({Z: with_nan(a["model"][Z])}), f"the leaf {Z} has NaN or infinite entries"),
     "negative": (lambda a, f: a["model"].update({LEAF: -a["model"][LEAF]}), f"the leaf {LEAF} is not positive"),
     "no-model": (lambda a, f: a.pop("model"), "it has no model"),
     "model-array": (lambda a, f: a.update(model=np.ones(3)), "it has no model"),
     "state-shape": (
-        lambda a, f: a["states"]["0"]["first"].update(Z=np.ones(1)),
-        r"the state 0/first/Z has shape \[1\] where the run has \[4, 2\]",
+        lambda a, f: a["states"]["0"]["first"].update({Z: np.ones(1)}),
+        rf"the state 0/first/{Z} has shape \[1\] where the run has \[4, 2\]",
     ),
     "state-dtype": (
         lambda a, f: a["states"]["0"].update(count=np.asarray(4, dtype="i4")),
         "the state 0/count has dtype int32 where the run has float64",
     ),
     "state-nan": (
-        lambda a, f: a["states"]["0"]["second"].update(Z=np.full((4, 2), np.nan)),
-        "the state 0/second/Z has NaN or infinite entries",
+        lambda a, f: a["states"]["0"]["second"].update({Z: np.full((4, 2), np.nan)}),
+        f"the state 0/second/{Z} has NaN or infinite entries",
     ),
     "state-inf": (
-        lambda a, f: a["states"]["0"]["second"].update(Z=np.full((4, 2), np.inf)),
-        "the state 0/second/Z has NaN or infinite entries",
+        lambda a, f: a["states"]["0"]["second"].update({Z: np.full((4, 2), np.inf)}),
+        f"the state 0/second/{Z} has NaN or infinite entries",
     ),
     "no-states": (lambda a, f: a.pop("states"), "it has no states"),
     "no-trace": (lambda a, f: a.pop("trace"), "it has no trace"),

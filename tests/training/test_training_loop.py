@@ -252,7 +252,9 @@ def test_groups_take_the_first_pattern_that_matches():
 def test_patterns_that_match_nothing_are_refused_with_the_names_there_are(where):
     X, y = data()
     options = {"frozen": ("inducing",)} if where == "frozen" else {"groups": {"inducing": Group(1.0)}}
-    with pytest.raises(ValueError, match=r"no parameter matches 'inducing'; the parameters are kernel\.variance, .*Z"):
+    with pytest.raises(
+        ValueError, match=r"no parameter matches 'inducing'; the parameters are process\.kernel\.variance, .*Z"
+    ):
         train(sparse(X, y), X, y, steps=1, updates=[Adam(**options)])
 
 

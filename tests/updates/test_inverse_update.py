@@ -203,7 +203,7 @@ def test_the_variance_gap_refuses_other_models(options):
     X = rng.normal(size=(20, 2))
     model = SVGP.from_data(X, (X[:, :1] > 0) * 1.0, num_inducing=4, **options)
     InverseUpdate().init(model)
-    with pytest.raises(TypeError, match="Gaussian likelihood and a Relaxed posterior"):
+    with pytest.raises(TypeError, match="Gaussian likelihood and one Relaxed posterior"):
         InverseUpdate(stopping=VarianceGap()).init(model)
 
 

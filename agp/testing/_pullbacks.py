@@ -1,0 +1,252 @@
+"""The check of a closed form: against differences on the host, and against libraries that differentiate themselves.
+
+A stage and random cotangents make one number, sum(bar * output), of which the pullback gives the whole gradient. The
+other judges need the forward alone.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, Backend, get_backend, known_backends
+from agp.kernels import Kernel
+from agp.processes import Process
+from agp.testing._stages import Points, Stage, stages_of
+
+__all__ = ["check_pullback"]
+
+STEP = 3e-4
+"""Of the differences, which are of order four: their errors, by truncation and by rounding, are about 1e-11."""
+SMALL = 1e-6
+"""Errors are relative to the largest entry of a leaf's gradient, or to this share of the largest of all leaves."""
+SPREAD = 0.3
+"""By how much the raw leaves are moved off the given point, where gradients may vanish by symmetry."""
+ROWS, WIDTH = 8, 2
+
+
+class _Mistake(NamedTuple):
+    error: float
+    leaf: str
+    entry: tuple[int, ...]
+    found: float
+    expected: float
+
+
+def check_pullback(
+    part: Any,
+    /,
+    *,
+    X: Array | None = None,
+    y: Array | None = None,
+    kernel: Kernel | None = None,
+    outputs: int = 2,
+    inducing: int = 5,
+    seed: int = 0,
+    differences: bool = True,
+    backends: Iterable[str] | None = None,
+    tolerance: float = 1e-6,
+) -> None:
+    """Compare the pullbacks of a part of a model with differences, and with automatic differentiation.
+
+    On NumPy the closed form stands against central differences; on each array library that differentiates itself
+    (torch, JAX), the closed form there against the library's own gradient of the same forward code, and the values
+    against those of NumPy. All in float64, at parameters near those of the part, with random inputs and cotangents.
+    Gradients are those of raw leaves, which optimisers see: constraints and units of leaves are checked with them.
+
+    Parameters
+    ----------
+    part
+        A kernel, a mean function, a likelihood, an `agp.inducing.Inducing` or an `agp.processes.Process`, whose missing
+        leaves get starting values; or a posterior: a class of q(u), its name, or an object for so many inducing
+        variables and outputs.
+    X
+        Inputs [N, D] to look at; eight random rows of two columns (for a process, of its width) by default.
+    y
+        Targets [N] or [N, K], which a likelihood needs.
+    kernel
+        For inducing variables: the kernel of the process, `RBF` by default.
+    outputs
+        P, for a mean function or a class of q(u).
+    inducing
+        M, for a posterior or inducing variables.
+    seed
+        Of all that is random.
+    differences
+        Whether differences are taken. A forward that holds something constant on purpose, by
+        `Backend.stop_gradient`, has another slope than gradient.
+    backends
+        The libraries whose own gradients are asked; by default all that are installed and can.
+    tolerance
+        The largest error allowed, relative to the largest entry of the gradient of the leaf.
+
+    Raises
+    ------
+    AssertionError
+        If an entry differs, or a cotangent has another shape than its leaf. The message names the leaf, both numbers
+        and the relative error.
+    TypeError
+        If the part is of another kind, or a likelihood comes without targets.
+    agp.errors.BackendError
+        If a library that was asked cannot differentiate.
+    """
+    rng = np.random.default_rng(seed)
+    if X is None:
+        X = rng.standard_normal((ROWS, part.width if isinstance(part, Process) else WIDTH))
+    if tree.is_model(part):
+        part = _on(get_backend("numpy"), part)
+    others = [get_backend(name) for name in (_able() if backends is None else backends)]
+    for stage in stages_of(part, Points(np.asarray(X), y, kernel, outputs, inducing, rng)):
+        problem = _Problem(stage, type(part).__name__ if tree.is_model(part) else _name_of(part), rng)
+        outputs, gradient = problem.closed_form(get_backend("numpy"))
+        if differences:
+            problem.compare("differences give", gradient, problem.differences(), tolerance)
+        for B in others:
+            outputs_there, gradient_there = problem.closed_form(B)
+            problem.compare_values(B, outputs_there, outputs, tolerance)
+            judge = f"automatic differentiation by {B.name} gives"
+            problem.compare(judge, gradient_there, problem.autodiff(B), tolerance)
+
+
+def _name_of(part: Any) -> str:
+    return part.__name__ if isinstance(part, type) else str(part)
+
+
+def _able() -> list[str]:
+    """The libraries here that differentiate."""
+    return [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
+
+
+def _on(B: Backend, part: Any) -> Any:
+    """The part whose arrays are those of a library, in float64; leaves that are no arrays yet stay as they are."""
+    arrays = {name: x for name, x in tree.leaves(part).items() if not isinstance(x, (int, float, list, tuple))}
+    moved = {name: tree.to_backend(x, B.name, dtype="float64") for name, x in arrays.items()}
+    return tree.with_leaves(part, moved)
+
+
+class _Problem:
+    """A stage at a point, with cotangents: one number as a function of raw leaves and inputs."""
+
+    def __init__(self, stage: Stage, label: str, rng: np.random.Generator) -> None:
+        self.stage, self.label = stage, label
+        raw = {name: np.asarray(x) for name, x in tree.unconstrain(stage.part).items()}
+        moved = {name: np.asarray(x + SPREAD * rng.standard_normal(x.shape)) for name, x in raw.items()}
+        self.leaves = moved | {f"input {name}": np.asarray(x) for name, x in stage.inputs.items()}
+        outputs = self._evaluated(stage.part, self.leaves)[1]
+        self.bars = [rng.standard_normal(x.shape) for x in outputs]
+
+    def _evaluated(self, part: Any, leaves: Mapping[str, Array]) -> tuple[Any, tuple[Array, ...], Callable]:
+        raw = {name: x for name, x in leaves.items() if not name.startswith("input ")}
+        inputs = {name.removeprefix("input "): x for name, x in leaves.items() if name not in raw}
+        here = tree.constrain(part, raw)
+        return here, *self.stage.run(here, inputs)
+
+    def _total(self, B: Backend, part: Any, bars: list[Array], leaves: Mapping[str, Array]) -> Array:
+        products = (B.xp.sum(bar * x) for bar, x in zip(bars, self._evaluated(part, leaves)[1], strict=True))
+        return functools.reduce(operator.add, products)
+
+    def _there(self, B: Backend) -> tuple[Any, list[Array], dict[str, Array]]:
+        """Part, cotangents and leaves as arrays of a library."""
+        leaves = {name: B.from_numpy(x, dtype="float64") for name, x in self.leaves.items()}
+        bars = [B.from_numpy(x, dtype="float64") for x in self.bars]
+        return _on(B, self.stage.part), bars, leaves
+
+    def closed_form(self, B: Backend) -> tuple[list[Any], dict[str, Any]]:
+        """The outputs, and the gradient that the pullback gives, by name; zero where it gives None."""
+        part, bars, leaves = self._there(B)
+
+        def evaluated(leaves: dict[str, Array]) -> tuple[tuple[Array, ...], dict[str, Array]]:
+            here, outputs, pullback = self._evaluated(part, leaves)
+            part_bar, input_bars = pullback(*bars)
+            given = tree.leaves(part_bar) if part_bar is not None else {}
+            given |= {f"input {name}": bar for name, bar in input_bars.items() if bar is not None}
+            self._check_shapes(given, tree.leaves(here) | leaves)
+            inputs = {name: x for name, x in leaves.items() if name.startswith("input ")}
+            found = {name: given.get(name, B.xp.zeros_like(x)) for name, x in inputs.items()}
+            return outputs, tree.pull_raw(here, part_bar) | found
+
+        outputs, gradient = B.compile(evaluated)(leaves)
+        return [B.to_numpy(x) for x in outputs], {name: B.to_numpy(x) for name, x in gradient.items()}
+
+    def _check_shapes(self, bars: Mapping[str, Array], values: Mapping[str, Array]) -> None:
+        for name, bar in bars.items():
+            here, there = tuple(bar.shape), tuple(values[name].shape)
+            if here != there:
+                msg = f"{self._of(name)}: the cotangent has shape {here}, but the leaf has {there}."
+                raise AssertionError(msg)
+
+    def differences(self) -> dict[str, Any]:
+        """The slopes by central differences of order four."""
+        B = get_backend("numpy")
+
+        def slope(name: str, entry: tuple[int, ...]) -> float:
+            def at(step: float) -> float:
+                moved = self.leaves[name].copy()
+                moved[entry] += step
+                return float(self._total(B, self.stage.part, self.bars, self.leaves | {name: moved}))
+
+            return (8.0 * (at(STEP) - at(-STEP)) - (at(2.0 * STEP) - at(-2.0 * STEP))) / (12.0 * STEP)
+
+        return {
+            name: np.asarray([slope(name, entry) for entry in np.ndindex(x.shape)]).reshape(x.shape)
+            for name, x in self.leaves.items()
+        }
+
+    def autodiff(self, B: Backend) -> dict[str, Any]:
+        """The gradient that a library gives."""
+        part, bars, leaves = self._there(B)
+
+        def total(leaves: dict[str, Array]) -> Array:
+            # the zero depends on all leaves, so that a library finds each of them in its graph
+            zero = sum(0.0 * B.xp.sum(x) for x in leaves.values())
+            return self._total(B, part, bars, leaves) + zero
+
+        found = B.compile(lambda leaves: B.value_and_grad(total, leaves)[1])(leaves)
+        return {name: B.to_numpy(x) for name, x in found.items()}
+
+    # -- judgement --------------------------------------------------------------------------------------------------
+
+    def _of(self, name: str) -> str:
+        return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
+
+    def compare_values(self, B: Backend, found: list[Any], expected: list[Any], tolerance: float) -> None:
+        """AssertionError if the forward gives other numbers on another library than on NumPy."""
+        for i, values in enumerate(zip(found, expected, strict=True)):
+            mistake = _largest("", *values, floor=0.0)
+            if not mistake.error <= tolerance:
+                msg = (
+                    f"{self.label}, {self.stage.name}, value {i}{_at(mistake.entry)}: {B.name} gives "
+                    f"{mistake.found:.9g}, NumPy gives {mistake.expected:.9g}; relative error {mistake.error:.2g}."
+                )
+                raise AssertionError(msg)
+
+    def compare(self, judge: str, found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
+        """AssertionError for the leaf with the largest error, if that is too large; `judge` ends in its verb."""
+        floor = SMALL * max((_size(x) for x in expected.values()), default=0.0)
+        worst = max((_largest(name, found[name], expected[name], floor) for name in expected), default=None)
+        if worst is not None and not worst.error <= tolerance:
+            msg = (
+                f"{self._of(worst.leaf)}{_at(worst.entry)}: the pullback gives {worst.found:.9g}, {judge} "
+                f"{worst.expected:.9g}; relative error {worst.error:.2g}."
+            )
+            raise AssertionError(msg)
+
+
+def _size(x: Any) -> float:
+    return float(np.max(np.abs(x), initial=0.0))
+
+
+def _largest(leaf: str, found: Any, expected: Any, floor: float) -> _Mistake:
+    """The entry with the largest error, which is infinite where a number is not finite."""
+    apart = np.abs(np.asarray(found) - np.asarray(expected)) / max(_size(expected), floor, 1e-300)
+    apart = np.where(np.isfinite(apart), apart, np.inf)
+    entry = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.ndim else ()
+    entry = tuple(int(i) for i in entry)
+    return _Mistake(float(apart[entry]), leaf, entry, float(found[entry]), float(expected[entry]))
+
+
+def _at(entry: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, entry))}]" if entry else ""

@@ -1,0 +1,293 @@
+"""What is differentiable about each kind of part, as functions of a part and of named inputs with their pullbacks."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, placed
+from agp.draws import Draws
+from agp.inducing import Inducing
+from agp.kernels import RBF, Kernel
+from agp.leaves import placed as numbers_placed
+from agp.likelihoods import Likelihood
+from agp.means import Mean
+from agp.posteriors import Posterior, start_of
+from agp.processes import Process, Sparse
+
+__all__ = ["Points", "Stage", "stages_of"]
+
+NOISE = 0.1
+"""Added to the prior variance of inducing variables that stand for nothing, so that no variance is at its floor."""
+
+JITTER = 1e-3
+"""Of the prior variance, for a process that leaves its jitter open."""
+
+Inputs = Mapping[str, Array]
+
+
+class Stage(NamedTuple):
+    """One differentiable function of a part."""
+
+    name: str
+    part: Any
+    """On the host, no leaf missing."""
+    inputs: dict[str, Any]
+    """Host arrays that it is differentiated by, too."""
+    run: Callable[[Any, Inputs], tuple[tuple[Array, ...], Pullback]]
+    """``(part, inputs) -> (outputs, pullback)`` with the pullback ``bars -> (part_bar, {input: bar})``."""
+
+
+class Points(NamedTuple):
+    """Where a part is looked at."""
+
+    X: Any
+    """Inputs [N, D]."""
+    y: Any
+    """Targets [N, K] of a likelihood, or None."""
+    kernel: Kernel | None
+    outputs: int
+    inducing: int
+    rng: np.random.Generator
+
+
+@singledispatch
+def stages_of(part: Any, points: Points, /) -> list[Stage]:
+    """The stages of a part, its missing leaves filled. TypeError if it is of no known kind."""
+    if isinstance(part, type) and not issubclass(part, Posterior):
+        msg = (
+            f"check_pullback takes an object, not the class {part.__name__}; only of posteriors it takes classes, too."
+        )
+        raise TypeError(msg)
+    if isinstance(part, (type, str)) or callable(part):
+        start = start_of(part)
+        joint = _joint_covariance(points)
+        Kuu = joint[: points.inducing, : points.inducing]
+        return stages_of(start(Kuu, points.outputs), points)
+    msg = (
+        f"{type(part).__name__} has no pullback to check; give a kernel, a likelihood, a mean function, a posterior, "
+        "inducing variables or a process."
+    )
+    raise TypeError(msg)
+
+
+def _started(part: Any, X: Any) -> Any:
+    return numbers_placed(part, X)
+
+
+# -- kernels and mean functions ---------------------------------------------------------------------------------------
+
+
+@stages_of.register
+def _(kernel: Kernel, points: Points, /) -> list[Stage]:
+    X = points.X
+    kernel = _started(kernel.from_data(X, 1.0), X)
+    kernel.check(X.shape[1])
+    half = X.shape[0] // 2
+
+    def cross(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:
+        K, pull = kernel(inputs["X"], inputs["Z"])
+
+        def pullback(K_bar):
+            kernel_bar, X_bar, Z_bar = pull(K_bar)
+            return kernel_bar, {"X": X_bar, "Z": Z_bar}
+
+        return (K,), pullback
+
+    return [
+        Stage("k(X, Z)", kernel, {"X": X[:half], "Z": X[half:]}, cross),
+        Stage("k(X)", kernel, {"X": X}, lambda kernel, inputs: _of_inputs(*kernel(inputs["X"]))),
+        Stage("diag(X)", kernel, {"X": X}, lambda kernel, inputs: _of_inputs(*kernel.diag(inputs["X"]))),
+    ]
+
+
+def _of_inputs(value: Array, pull: Pullback) -> tuple[tuple, Pullback]:
+    def pullback(bar):
+        part_bar, X_bar = pull(bar)
+        return part_bar, {"X": X_bar}
+
+    return (value,), pullback
+
+
+@stages_of.register
+def _(mean: Mean, points: Points, /) -> list[Stage]:
+    X = points.X
+    mean = _started(mean.from_data(X, np.ones(points.outputs), 1.0), X)
+    mean.check(X.shape[1], points.outputs)
+
+    def of_inputs(mean: Mean, inputs: Inputs) -> tuple[tuple, Pullback]:
+        h, pull = mean(inputs["X"])
+        xp = backend_of(h).xp
+        return _of_inputs(xp.broadcast_to(h, (h.shape[0], points.outputs)), pull)
+
+    return [Stage("h(X)", mean, {"X": X}, of_inputs)]
+
+
+# -- likelihoods ------------------------------------------------------------------------------------------------------
+
+
+@stages_of.register
+def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
+    if points.y is None:
+        msg = f"give targets that {type(likelihood).__name__} can have, as y=[N, K]."
+        raise TypeError(msg)
+    y = np.asarray(points.y, dtype=np.float64)
+    y = y[:, None] if y.ndim == 1 else y
+    likelihood = _started(likelihood.from_data(1.0), y)
+    likelihood.check_parameters()
+    likelihood.check_targets(y)
+    rows, latents = y.shape[0], likelihood.latents(y.shape[1])
+    noise = likelihood.draws(points.rng, rows, latents)
+    moments = {
+        "mu": points.rng.standard_normal((rows, latents)),
+        "var": points.rng.uniform(0.1, 1.0, (rows, latents)),
+    }
+
+    def of_moments(likelihood: Likelihood, inputs: Inputs) -> tuple[tuple, Pullback]:
+        mu = inputs["mu"]
+        draws = {name: placed(x, mu) for name, x in noise.items()} or None
+        ell, pull = likelihood.expected_log_density(mu, inputs["var"], placed(y, mu), draws)
+
+        def pullback(bar):
+            likelihood_bar, mu_bar, var_bar = pull(bar)
+            return likelihood_bar, {"mu": mu_bar, "var": var_bar}
+
+        return (ell,), pullback
+
+    return [Stage("expected_log_density", likelihood, moments, of_moments)]
+
+
+# -- posteriors -------------------------------------------------------------------------------------------------------
+
+
+def _joint_covariance(points: Points) -> Any:
+    """The covariance of inducing variables and of f at X, [M + N, M + N]."""
+    M, D = points.inducing, points.X.shape[1]
+    rng = np.random.default_rng(0)  # of the inducing inputs, the same at each call
+    both = np.concat([rng.standard_normal((M, D)), points.X], axis=0)
+    joint = RBF(np.asarray(1.0), np.asarray(1.0))(both)[0]
+    return joint + np.diag(np.concat([np.full(M, NOISE), np.zeros(both.shape[0] - M)]))
+
+
+@stages_of.register
+def _(posterior: Posterior, points: Points, /) -> list[Stage]:
+    joint, M = _joint_covariance(points), points.inducing
+    posterior = _started(posterior, joint)
+    noise = posterior.draws(points.rng)
+    covariances = {"Kuu": joint[:M, :M], "Kuf": joint[:M, M:], "kff": np.diagonal(joint)[M:].copy()}
+
+    def of_covariances(posterior: Posterior, inputs: Inputs) -> tuple[tuple, Pullback]:
+        Kuu, Kuf, kff = (inputs[name] for name in ("Kuu", "Kuf", "kff"))
+        drawn = posterior.drawn({name: placed(x, Kuu) for name, x in noise.items()}) if noise else posterior
+        factor, pull_factor = drawn.factorise(0.5 * (Kuu + Kuu.mT))
+        (mu, var), pull_project = drawn.project(factor, Kuf, kff)
+        kl, pull_kl = drawn.kl_divergence(factor)
+
+        def pullback(mu_bar, var_bar, kl_bar):
+            own, factor_bar, Kuf_bar, kff_bar = pull_project(mu_bar, var_bar)
+            kl_own, kl_factor = pull_kl(kl_bar)
+            factor_own, Kuu_bar = pull_factor(tree.add(factor_bar, kl_factor))
+            if Kuu_bar is not None:
+                Kuu_bar = 0.5 * (Kuu_bar + Kuu_bar.mT)
+            total = tree.add(tree.add(own, kl_own), factor_own)
+            return total, {"Kuu": Kuu_bar, "Kuf": Kuf_bar, "kff": kff_bar}
+
+        return (mu, var, kl), pullback
+
+    return [Stage("factorise, project and kl_divergence", posterior, covariances, of_covariances)]
+
+
+# -- inducing variables and processes ---------------------------------------------------------------------------------
+
+
+@tree.model
+class _Placed:
+    """Inducing variables of a process with a kernel."""
+
+    inducing: Inducing
+    kernel: Kernel
+
+
+@stages_of.register
+def _(inducing: Inducing, points: Points, /) -> list[Stage]:
+    X = points.X
+    kernel = RBF() if points.kernel is None else points.kernel
+    choice: dict[str, Any] = {"num_inducing": points.inducing, "how": "random", "seed": 0}
+    pair = _Placed(*inducing.started(X, kernel, 1.0, **choice))
+
+    def covariance(pair: _Placed, _inputs: Inputs) -> tuple[tuple, Pullback]:
+        Kuu, pull = pair.inducing.covariance(pair.kernel)
+
+        def pullback(bar):
+            inducing_bar, kernel_bar = pull(bar)
+            return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), {}
+
+        return (Kuu,), pullback
+
+    def with_inputs(name: str) -> Stage:
+        def run(pair: _Placed, inputs: Inputs) -> tuple[tuple, Pullback]:
+            methods = {"cross": pair.inducing.cross, "diag": pair.inducing.diag, "full": pair.inducing.full}
+            K, pull = methods[name](pair.kernel, inputs["X"])
+
+            def pullback(bar):
+                inducing_bar, kernel_bar, X_bar = pull(bar)
+                return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), {"X": X_bar}
+
+            return (K,), pullback
+
+        return Stage(name, pair, {"X": X}, run)
+
+    return [Stage("covariance", pair, {}, covariance), *map(with_inputs, ("cross", "diag", "full"))]
+
+
+def _with_fixed_jitter(process: Process) -> Process:
+    # jitter that follows the scale of Kuu counts as a constant, but differences would see it move
+    sparse = {path: node for path, node in tree.nodes(process, Sparse).items() if node.jitter is None}
+    scales = {path: float(np.mean(np.diagonal(node.inducing_covariance()[0]))) for path, node in sparse.items()}
+    fixed = {path: dataclasses.replace(node, jitter=JITTER * scales[path]) for path, node in sparse.items()}
+    return tree.replaced(process, fixed) if fixed else process
+
+
+@stages_of.register
+def _(process: Process, points: Points, /) -> list[Stage]:
+    X, process = points.X, _with_fixed_jitter(process)
+    process.check()
+    found = process.draws(points.rng, X.shape[0])
+    noise = points.rng.standard_normal((1, X.shape[0], process.latents))
+
+    def drawn(process: Process, X: Array) -> tuple[Process, Any, Pullback]:
+        by_row, whole = ({name: placed(x, X) for name, x in part.items()} for part in found)
+        process = process.drawn(Draws({}, whole)) if whole else process
+        factor, pull_factor = process.factorise()
+        return process.drawn(Draws(by_row, {})) if by_row else process, factor, pull_factor
+
+    def marginals(process: Process, inputs: Inputs) -> tuple[tuple, Pullback]:
+        process, factor, pull_factor = drawn(process, inputs["X"])
+        (mu, var), pull_project = process.project(factor, inputs["X"])
+        kl, pull_kl = process.kl_divergence(factor)
+
+        def pullback(mu_bar, var_bar, kl_bar):
+            own, factor_bar, X_bar = pull_project(mu_bar, var_bar)
+            kl_own, kl_factor = pull_kl(kl_bar)
+            rest = pull_factor(tree.add(factor_bar, kl_factor))
+            return tree.add(tree.add(own, kl_own), rest), {"X": X_bar}
+
+        return (mu, var, kl), pullback
+
+    def samples(process: Process, inputs: Inputs) -> tuple[tuple, Pullback]:
+        process, factor, pull_factor = drawn(process, inputs["X"])
+        f, pull = process.sampled(factor, inputs["X"], placed(noise, inputs["X"]))
+
+        def pullback(bar):
+            own, factor_bar, X_bar = pull(bar)
+            return tree.add(own, pull_factor(factor_bar)), {"X": X_bar}
+
+        return (f,), pullback
+
+    stages = [Stage("factorise, project and kl_divergence", process, {"X": X}, marginals)]
+    if not found.by_row:  # one that is sampled itself is no layer
+        stages.append(Stage("sampled", process, {"X": X}, samples))
+    return stages

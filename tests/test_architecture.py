@@ -1,0 +1,183 @@
+"""The house as it is drawn: rooms in their order, abstract or final classes, and what no room does."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import agp
+from agp import tree
+
+ROOT = Path(agp.__file__).parent
+GUIDE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+HOUSE = (
+    ("errors", "host", "ledger"),
+    ("backend",),
+    ("constraints", "tree"),
+    ("repairs",),
+    ("draws", "batch"),
+    ("checks", "leaves", "rows", "units"),
+    ("linalg",),
+    ("priors",),
+    ("kernels", "means"),
+    ("likelihoods",),
+    ("actions",),
+    ("inducing",),
+    ("posteriors",),
+    ("processes",),
+    ("bounds",),
+    ("adjoint", "gradient"),
+    ("models",),
+    ("updates",),
+    ("testing",),
+    ("io", "training"),
+    ("metrics", "data", "plot"),
+    ("cli",),
+)
+"""The rooms from the lowest storey up; within a storey they may use those to their left."""
+ORDER = [room for storey in HOUSE for room in storey]
+
+MATHEMATICS = (
+    *("kernels", "means", "likelihoods", "actions", "posteriors", "processes", "bounds", "updates", "linalg"),
+    *("models", "priors"),
+)
+LIBRARIES = {"numpy", "scipy", "torch", "jax", "cupy", "array_api_strict", "array_api_compat", "dask"}
+AROUND = ("tree", "checks")
+"""Where arrays are looked for in what users wrote."""
+
+
+def _room(file):
+    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def _files(*rooms):
+    return [file for file in sorted(ROOT.rglob("*.py")) if _room(file) in rooms]
+
+
+def _tree(file):
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _imports(file):
+    """The modules of this library that a file imports, as parts of their names."""
+    found = []
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Import):
+            found += [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            module = node.module.split(".")
+            found += [[*module, alias.name] for alias in node.names] if module == ["agp"] else [module]
+    return [parts[1:] for parts in found if parts[0] == "agp" and parts[1:2] not in ([], ["__version__"])]
+
+
+# -- rooms ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_room_has_its_place():
+    rooms = {_room(file) for file in ROOT.rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+def test_the_guide_draws_the_same_house():
+    table = GUIDE.read_text(encoding="utf-8").split("| Room | Job |")[1].split("\n\n")[0]
+    drawn = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    assert [room for rooms in drawn for room in rooms] == ORDER
+
+
+@pytest.mark.parametrize("room", ORDER)
+def test_a_room_imports_from_lower_rooms_only(room):
+    allowed = {*ORDER[: ORDER.index(room)], room}
+    for file in _files(room):
+        upward = {parts[0] for parts in _imports(file)} - allowed
+        assert not upward, f"{file.relative_to(ROOT)} imports {upward}, which lie above {room}"
+
+
+@pytest.mark.parametrize("room", ORDER)
+def test_no_private_module_of_another_room_is_imported(room):
+    for file in _files(room):
+        private = [".".join(parts) for parts in _imports(file) if parts[0] != room and any(p[0] == "_" for p in parts)]
+        assert not private, f"{file.relative_to(ROOT)} imports {private}"
+
+
+# -- what the mathematics does not know -------------------------------------------------------------------------------
+
+
+def _docstrings(module):
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    bodies = [node.body for node in ast.walk(module) if isinstance(node, holders)]
+    return {id(statement.value) for body in bodies for statement in body if isinstance(statement, ast.Expr)}
+
+
+@pytest.mark.parametrize("room", MATHEMATICS)
+def test_the_mathematics_names_no_array_library(room):
+    for file in _files(room):
+        module = _tree(file)
+        docstrings, named = _docstrings(module), set()
+        for node in ast.walk(module):
+            if isinstance(node, ast.Import):
+                named |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                named.add(node.module.split(".")[0])
+            elif isinstance(node, ast.Name):
+                named.add(node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                named.add(node.value)
+        assert not named & LIBRARIES, f"{file.relative_to(ROOT)} names {named & LIBRARIES}"
+
+
+def _calls(file, name):
+    return [
+        node
+        for node in ast.walk(_tree(file))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    ]
+
+
+@pytest.mark.parametrize("room", [room for room in ORDER if room not in (*AROUND, "cli")])
+def test_nothing_is_asked_for_its_attributes(room):
+    for file in _files(room):
+        assert not _calls(file, "hasattr"), f"{file.relative_to(ROOT)} asks hasattr"
+        for call in _calls(file, "getattr"):
+            literal = len(call.args) == 3 or isinstance(call.args[1], ast.Constant)
+            assert not literal, f"{file.relative_to(ROOT)}:{call.lineno} asks getattr by a literal name"
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+def _model_classes():
+    for module in pkgutil.walk_packages(agp.__path__, "agp."):
+        if not module.name.startswith(("agp.cli", "agp.plot")):
+            importlib.import_module(module.name)
+    return [cls for cls in tree._FIELDS if cls.__module__.startswith("agp.")]
+
+
+CLASSES = _model_classes()
+CONCRETE = {cls for cls in CLASSES if not inspect.isabstract(cls)}
+
+
+def test_there_are_classes_to_look_at():
+    assert {agp.RBF, agp.Relaxed, agp.SVGP, agp.Poisson, agp.FixedActions, agp.Deep, agp.ZeroMean} <= CONCRETE
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_class_is_abstract_or_final(cls):
+    inherited = CONCRETE & set(cls.__mro__[1:])
+    assert not inherited, f"{cls.__name__} inherits from {inherited}, which is concrete"
+
+
+@pytest.mark.parametrize("room", ["updates", "training", "bounds"])
+def test_updates_training_and_bounds_know_no_concrete_class(room):
+    names = {cls.__name__ for cls in CONCRETE}
+    for file in _files(room):
+        for call in _calls(file, "isinstance"):
+            asked = {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
+            asked |= {node.attr for node in ast.walk(call.args[1]) if isinstance(node, ast.Attribute)}
+            assert not asked & names, f"{file.relative_to(ROOT)}:{call.lineno} asks for {asked & names}"

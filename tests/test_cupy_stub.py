@@ -1,0 +1,176 @@
+"""The CuPy plug-in over a stand-in for CuPy: NumPy arrays that remember which device was current."""
+
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
+
+import array_api_compat.numpy
+import numpy as np
+import pytest
+import scipy.linalg
+from helpers import assert_close
+
+from agp import tree
+from agp.backend import like, placed, wide
+from agp.models import SVGP
+from agp.posteriors import Whitened
+
+CURRENT = [0]
+CALLS = []
+
+
+class Device:
+    def __init__(self, number=None):
+        self.id = CURRENT[-1] if number is None else number
+
+    def __enter__(self):
+        CURRENT.append(self.id)
+
+    def __exit__(self, *_):
+        CURRENT.pop()
+
+    def synchronize(self):
+        CALLS.append(("synchronize", self.id))
+
+
+class Stub(np.ndarray):
+    """An array on the device that was current when its memory was taken; a view stays where its base is."""
+
+    def __array_finalize__(self, source):
+        base = self.base if isinstance(self.base, Stub) else None
+        self._device = base._device if base is not None else CURRENT[-1]
+
+    @property
+    def device(self):
+        return Device(self._device)
+
+
+def _stub(create):
+    return lambda *args, **keywords: np.array(create(*args, **keywords)).view(Stub)
+
+
+def _solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_b=False, check_finite=False):
+    CALLS.append(("solve_triangular", a.flags.f_contiguous))
+    solved = scipy.linalg.solve_triangular(a, b, trans=trans, lower=lower, check_finite=check_finite)
+    return solved.view(Stub)
+
+
+class Errstate:
+    """Failures of factorisations are told inside, and are silent outside."""
+
+    told = False
+
+    def __init__(self, linalg):
+        assert linalg == "raise"
+
+    def __enter__(self):
+        Errstate.told = True
+
+    def __exit__(self, *_):
+        Errstate.told = False
+
+
+def _cholesky(a):
+    try:
+        return np.linalg.cholesky(np.asarray(a)).view(Stub)
+    except np.linalg.LinAlgError:
+        if Errstate.told:
+            raise
+        return np.zeros(a.shape).view(Stub)
+
+
+def _module(name, **members):
+    module = ModuleType(name)
+    module.__dict__.update(members)
+    return module
+
+
+NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
+
+
+@pytest.fixture
+def B(monkeypatch):
+    """A fresh CuPy plug-in over the stand-in."""
+    cuda = SimpleNamespace(Device=Device, is_available=lambda: True, runtime=SimpleNamespace(getDeviceCount=lambda: 2))
+    cupy = _module(
+        "cupy", ndarray=Stub, cuda=cuda, array=_stub(np.array), asnumpy=lambda x: np.array(np.asarray(x)),
+        stack=lambda xs: np.stack(xs).view(Stub), linalg=SimpleNamespace(cholesky=_cholesky),
+    )  # fmt: skip
+
+    def without_device(create):  # as the wrapper does, which takes the device and ignores it
+        return lambda *args, device=None, **keywords: _stub(create)(*args, **keywords)
+
+    names = (*NEW, *(f"{name}_like" for name in ("empty", "full", "ones", "zeros")))
+    created = {name: without_device(getattr(np, name)) for name in names}
+    compat = _module("array_api_compat.cupy", **vars(array_api_compat.numpy) | created)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "array_api_compat.cupy", compat)
+    monkeypatch.setattr(array_api_compat, "cupy", compat, raising=False)
+    monkeypatch.setitem(sys.modules, "cupyx", _module("cupyx", errstate=Errstate))
+    for name in ("cupyx.scipy", "cupyx.scipy.special"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(
+        sys.modules, "cupyx.scipy.linalg", _module("cupyx.scipy.linalg", solve_triangular=_solve_triangular)
+    )
+    monkeypatch.delitem(sys.modules, "agp_backends._cupy", raising=False)
+    plugin = importlib.import_module("agp_backends._cupy").CupyBackend()
+    monkeypatch.setattr("agp.backend._BY_TYPE", {Stub: plugin})
+    CALLS.clear()
+    yield plugin
+    sys.modules.pop("agp_backends._cupy", None)
+
+
+def test_new_arrays_go_to_the_device_of_the_data(B):
+    x = B.from_numpy(np.ones((3, 2)), device="cuda:1")
+    assert (B.device_name(x), CURRENT) == ("cuda:1", [0])
+    xp = B.xp
+    made = [
+        xp.zeros((2,), **like(x)), xp.ones((2,), **like(x)), xp.eye(3, **like(x)), xp.full((2,), 7.0, **like(x)),
+        xp.empty((2,), **like(x)), xp.linspace(0.0, 1.0, 3, **like(x)), xp.arange(3, **like(x)),
+        xp.asarray([1.0, 2.0], **like(x)), xp.zeros_like(x), xp.ones_like(x), xp.full_like(x, 3.0), xp.empty_like(x),
+        placed([1.0, 2.0], x), placed(np.array([1, 0]), x),
+    ]  # fmt: skip
+    assert [B.device_name(each) for each in made] == ["cuda:1"] * len(made)
+    assert B.device_name(xp.zeros((2,))) == "cuda:0"
+    with Device(1):
+        assert B.device_name(B.from_numpy(np.ones(2))) == "cuda:1"
+
+
+def test_devices_have_names_and_others_are_refused(B):
+    assert B.devices() == ["cuda:0", "cuda:1"]
+    for wrong in ("cpu", "cuda:x", "gpu:0"):
+        with pytest.raises(ValueError, match=f"CuPy has no device '{wrong}'; it has cuda:0, cuda:1"):
+            B.from_numpy(np.ones(2), device=wrong)
+    B.synchronise(B.from_numpy(np.ones(2), device="cuda:1"))
+    assert CALLS == [("synchronize", 1)]
+
+
+def test_a_failed_factorisation_is_told_by_the_library_and_becomes_nan(B):
+    A = np.stack([np.eye(3), np.diag([1.0, 1.0, -1e-12]), 4.0 * np.eye(3)])
+    L = B.to_numpy(B.cholesky(B.from_numpy(A)))
+    np.testing.assert_array_equal(np.isfinite(L).all(axis=(1, 2)), [True, False, True])
+    np.testing.assert_array_equal(L[2], 2.0 * np.eye(3))
+    assert not np.isfinite(B.to_numpy(B.cholesky(B.from_numpy(A[1]))).diagonal()).all()
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_triangular_systems_are_solved_without_a_copy_of_the_factor(transpose, B):
+    rng = np.random.default_rng(0)
+    L, C = np.tril(rng.normal(size=(5, 5))) + 5.0 * np.eye(5), rng.normal(size=(5, 2))
+    found = B.solve_triangular(B.from_numpy(L), B.from_numpy(C), transpose=transpose)
+    np.testing.assert_allclose(B.to_numpy(found), np.linalg.solve(L.T if transpose else L, C), rtol=1e-12)
+    assert CALLS == [("solve_triangular", True)]
+
+
+def test_a_bound_runs_with_every_array_where_the_data_are(B):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))
+    host = SVGP.from_data(X, np.sin(X[:, :1]), posterior=Whitened, Z=X[:4])
+    expected = host.bound(X, np.sin(X[:, :1]))[0]
+    model = tree.with_leaves(host, {k: B.from_numpy(v, device="cuda:1") for k, v in tree.leaves(host).items()})
+    with Device(1):
+        value, pullback = model.bound(*(B.from_numpy(x) for x in (X, np.sin(X[:, :1]))))
+        bar, _ = pullback(1.0)
+    assert_close(np.asarray(value), expected, 1e-12)
+    assert {B.device_name(x) for x in tree.leaves(bar).values()} == {"cuda:1"}
+    assert B.device_name(wide(model.Z)) == "cuda:1"
