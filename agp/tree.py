@@ -138,7 +138,8 @@ def _declare(
     optional: bool = False,
 ) -> Any:
     metadata = {_ROLE: role, _CONSTRAINT: constraint, _UNIT: unit, _IS_UNIT: is_unit, _OPTIONAL: optional}
-    return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=is_unit)
+    kw_only = is_unit or dataclasses.MISSING  # where the class says nothing else
+    return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=kw_only)
 
 
 class _Field(NamedTuple):
