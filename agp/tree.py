@@ -83,7 +83,8 @@ class Leaf(NamedTuple):
         """The cotangent of the raw leaf, from that of the value."""
         if self.unit is None:
             return self.constraint.pull(self.value, bar)
-        return self.constraint.pull(self.value / self.unit, self.unit * bar)
+        # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
+        return self.unit * self.constraint.pull(self.value / self.unit, bar)
 
 
 def param(

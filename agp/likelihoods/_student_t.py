@@ -59,6 +59,10 @@ class StudentT(Likelihood):
     ) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
 
+    @property
+    def infinite_variance(self) -> bool:
+        return self.degrees_of_freedom <= 2.0
+
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         nu = self.degrees_of_freedom
         return Prediction(mu, var + self.scale**2 * (nu / (nu - 2.0) if nu > 2.0 else math.inf))
