@@ -171,9 +171,7 @@ class JaxBackend(Backend):
         return not self.is_concrete(x)
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        @jax.custom_vjp
-        def value_of(arrays: dict[str, Array]) -> Array:
-            return f(arrays)[0]
+        value_of: Any = jax.custom_vjp(lambda arrays: f(arrays)[0])
 
         def forward(primals: dict[str, Any]) -> tuple[Array, Callable]:
             asked = tuple(name for name, x in primals.items() if x.perturbed and xp.isdtype(x.value.dtype, FLOATS))
