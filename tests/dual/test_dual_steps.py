@@ -158,7 +158,7 @@ def test_a_step_to_no_proper_q_is_halved(storage, backend):
     model = _with(Convex(0.1, 0.3), storage, X, y)
     model, update = backend.move(model), SiteStep(1.0)
     batch = model.batch(backend.array(X), backend.array(y))
-    info = {}
+    info, reports = {}, []
     for _ in range(3):
         with collected() as reports:
             model, _, info = update(model, batch, update.init(model))

@@ -321,7 +321,7 @@ def test_a_deep_model_has_no_joint_covariance():
 
 
 def _step(update, model, X, y, times=1):
-    state, batch = update.init(model), model.batch(X, y)
+    state, batch, info = update.init(model), model.batch(X, y), {}
     for _ in range(times):
         model, state, info = update(model, batch, state)
     return model, info
