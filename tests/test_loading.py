@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,11 +160,14 @@ except TypeError as error:
     assert "renamed in version 3" in _run(program, strange)
 
 
+NumpyBackend: Any = type(agp.get_backend("numpy"))
+
+
 class Counted(np.ndarray):
     """Arrays whose factorisations are counted."""
 
 
-class CountedBackend(type(agp.get_backend("numpy"))):
+class CountedBackend(NumpyBackend):
     name = "counted"
     array_types = (Counted,)
 

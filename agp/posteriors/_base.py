@@ -120,7 +120,7 @@ class Posterior(ABC):
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
 
 
-class GroupPosterior(ABC):
+class GroupPosterior(Posterior):
     """A q(u) of inducing variables in consecutive groups, of so many each: `sizes`."""
 
     sizes: tuple[int, ...]
