@@ -41,7 +41,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of
 from agp.inducing import Patches, Points, Together
-from agp.kernels import RBF, Matern32
+from agp.kernels import RBF, Constant, Matern32, Sum, White
 from agp.likelihoods import Gaussian, RobustMax, Softmax
 from agp.means import LinearMean
 from agp.models import SVGP
@@ -132,6 +132,82 @@ def test_every_backend_agrees(name, kind, backend):
     value, found = agp.value_and_gradient(backend.move(host), backend.array(X), backend.array(y), scale=SCALE)
     assert float(backend.numpy(value)) == pytest.approx(float(expected), rel=1e-11)
     _agree({k: backend.numpy(x) for k, x in found.items()}, gradient, 1e-9)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_bound_in_a_torch_program_has_the_closed_form(name, torch_place):
+    host, X, y = case(name, "relaxed")
+    value, pullback = host.bound(X, y)
+    bar, X_bar = pullback(1.0)
+    expected = tree.pull_raw(host, bar)
+    raw = {k: torch_place.array(x).requires_grad_() for k, x in tree.unconstrain(host).items()}
+    inputs = torch_place.array(X).requires_grad_()
+    model = tree.constrain(torch_place.move(host), raw)
+    bound = model.bound(inputs, torch_place.array(y))[0]
+    bound.backward()
+    assert float(bound.detach()) == pytest.approx(float(value), rel=1e-12)
+    _agree({k: torch_place.numpy(x.grad) for k, x in raw.items()}, expected, 1e-10)
+    assert_close(torch_place.numpy(inputs.grad), X_bar, 1e-10)
+
+
+# -- inducing variables -----------------------------------------------------------------------------------------------
+
+
+def _inducing_stage(inducing, kernel, method):
+    """A covariance of inducing variables, as a function of their leaves, those of the kernel, and X."""
+
+    def stage(leaves):
+        B = backend_of(leaves["X"])
+        own, other = (tree.to_backend(x, B.name) for x in (inducing, kernel))
+        own = tree.with_leaves(own, {k.removeprefix("inducing."): x for k, x in leaves.items() if "inducing." in k})
+        other = tree.with_leaves(other, {k.removeprefix("kernel."): x for k, x in leaves.items() if "kernel." in k})
+        value, pull = getattr(own, method)(other, *(() if method == "covariance" else (leaves["X"],)))
+
+        def pullback(bar):
+            own_bar, kernel_bar, *inputs = pull(bar)
+            found = {} if own_bar is None else {f"inducing.{k}": x for k, x in tree.leaves(own_bar).items()}
+            found |= {f"kernel.{k}": x for k, x in tree.leaves(kernel_bar).items()}
+            return found | ({"X": inputs[0]} if inputs else {})
+
+        return (value,), pullback
+
+    return stage
+
+
+@pytest.mark.parametrize("method", ["covariance", "cross", "diag", "full"])
+@pytest.mark.parametrize("noisy", [False, True], ids=["", "white"])
+@pytest.mark.parametrize("name", ["points", "patches", "patches-weighted", "together"])
+def test_covariances_of_inducing_variables_and_their_pullbacks(name, noisy, method, torch_place):
+    process, X = process_case(name), case(name)[1]
+    kernel = process.kernel
+    if noisy and name != "together":
+        kernel = kernel + White(np.asarray(0.3))
+    if noisy and name == "together":
+        kernel = Sum((kernel.parts[0] * Constant(np.asarray(1.2)), kernel.parts[1]))
+    leaves = {f"inducing.{k}": x for k, x in tree.leaves(process.inducing, "parameter").items()}
+    leaves |= {f"kernel.{k}": x for k, x in tree.leaves(kernel, "parameter").items()} | {"X": X}
+    stage = _inducing_stage(process.inducing, kernel, method)
+    assert_closed_form_is_autograd(stage, leaves)
+    assert_closed_form_is_slope(stage, leaves)
+
+
+@pytest.mark.parametrize("name", ["points", "patches-weighted", "together"])
+def test_covariances_fit_each_other(name):
+    process, X = process_case(name), case(name)[1]
+    inducing, kernel = process.inducing, process.kernel
+    if name == "patches-weighted":
+        # every patch has noise of its own: 0.3 |w|^2 / Q^2 for an image, nothing between images or with Z
+        noisy, w = kernel + White(np.asarray(0.3)), inducing.weights
+        added = inducing.full(noisy, X)[0] - inducing.full(kernel, X)[0]
+        assert_close(added, 0.3 * np.sum(w * w) / len(w) ** 2 * np.eye(len(X)), 1e-12)
+        assert_close(inducing.cross(noisy, X)[0], inducing.cross(kernel, X)[0], 1e-14)
+        kernel = noisy
+    Kff = inducing.full(kernel, X)[0]
+    np.testing.assert_array_equal(Kff, Kff.T)
+    assert_close(np.diagonal(Kff), inducing.diag(kernel, X)[0], 1e-12)
+    # (u, f) have a joint covariance
+    Kuu, Kuf = inducing.covariance(kernel)[0], inducing.cross(kernel, X)[0]
+    assert np.linalg.eigvalsh(np.block([[Kuu, Kuf], [Kuf.T, Kff]])).min() > -1e-12
 
 
 # -- samples, and rows in blocks --------------------------------------------------------------------------------------
