@@ -1,10 +1,12 @@
 """What public entrances ask of their arguments: one clear error that names the culprit and the remedy."""
 
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of
+from agp.errors import NonFiniteError
 
 __all__ = [
     "as_columns",
@@ -13,6 +15,7 @@ __all__ = [
     "check_inputs",
     "check_like",
     "check_parameters",
+    "check_results",
     "check_targets",
     "check_whole",
 ]
@@ -54,6 +57,20 @@ def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
         at = f"the first in row {first_row + row}"
         msg = f"{name} has {count} NaN or infinite entries, {at}; remove or impute such rows."
         raise ValueError(msg)
+
+
+def check_results(results: Mapping[str, Array], remedy: str, /) -> None:
+    """NonFiniteError that names the results with NaN or infinite entries, if any; traced ones are not looked at."""
+    known = {name: x for name, x in results.items() if backend_of(x).is_concrete(x)}
+    if not known:
+        return
+    xp = backend_of(next(iter(known.values()))).xp
+    if bool(xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in known.values()]))):  # one transfer
+        return
+    bad = [name for name, x in known.items() if not bool(xp.all(xp.isfinite(x)))]
+    found = f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite in {{dtype}}"
+    msg = f"{found.format(dtype=str(known[bad[0]].dtype).rpartition('.')[2])}; {remedy}."
+    raise NonFiniteError(msg)
 
 
 def check_inputs(name: str, X: Array, *, finite: bool = True) -> None:

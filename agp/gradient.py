@@ -5,8 +5,9 @@ from typing import Any, Literal
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
+from agp.checks import check_results
 from agp.errors import BackendError
-from agp.host import underflow_is_zero
+from agp.host import overflow_is_judged, underflow_is_zero
 from agp.priors import log_prior
 from agp.repairs import counted
 from agp.rows import MEMORY
@@ -29,6 +30,7 @@ def check_mode(x: Array, mode: str) -> None:
 
 @counted
 @underflow_is_zero
+@overflow_is_judged
 def value_and_gradient(
     model: Any,
     X: Array,
@@ -52,9 +54,19 @@ def value_and_gradient(
         As `agp.models.Model.bound`.
     mode
         "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
+
+    Raises
+    ------
+    agp.errors.NonFiniteError
+        If one of them is NaN or infinite; inside a function that is traced they are returned as they are.
     """
     check_mode(X, mode)
-    return gradient_of(model, model.batch(X, y, scale=scale), mode, memory=memory)
+    bound, gradient = gradient_of(model, model.batch(X, y, scale=scale), mode, memory=memory)
+    slopes = {f"the gradient by {name}": x for name, x in gradient.items()}
+    check_results(
+        {"the bound": bound, **slopes}, "try standardised data, other starting values, more jitter or float64"
+    )
+    return bound, gradient
 
 
 def gradient_of(

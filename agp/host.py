@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-__all__ = ["gauss_hermite", "generator", "row_normals", "underflow_is_zero"]
+__all__ = ["gauss_hermite", "generator", "overflow_is_judged", "row_normals", "underflow_is_zero"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +49,22 @@ def underflow_is_zero(f: F) -> F:
     @wraps(f)
     def entered(*args: Any, **kwargs: Any) -> Any:
         with np.errstate(under="ignore"):
+            return f(*args, **kwargs)
+
+    return entered  # type: ignore[return-value]
+
+
+def overflow_is_judged(f: F) -> F:
+    """A public entrance that refuses what is not finite in the end, and so needs no warnings of NumPy on the way there.
+
+    Other libraries give none. Overflow, division by zero and invalid operations stay what a user has made them by
+    ``np.seterr``, if anything but warnings.
+    """
+
+    @wraps(f)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        warned: Any = {kind: "ignore" for kind, how in np.geterr().items() if how == "warn"}
+        with np.errstate(**warned):
             return f(*args, **kwargs)
 
     return entered  # type: ignore[return-value]

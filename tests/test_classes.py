@@ -4,6 +4,8 @@ import importlib
 import inspect
 import pkgutil
 
+import pytest
+
 import agp
 from agp import tree
 
@@ -22,3 +24,9 @@ def test_no_concrete_class_inherits_from_a_concrete_one():
     concrete = {cls for cls in model_classes() if not inspect.isabstract(cls)}
     assert len(concrete) > 40
     assert [(cls.__name__, base.__name__) for cls in concrete for base in cls.__mro__[1:] if base in concrete] == []
+
+
+@pytest.mark.parametrize("model_class", [agp.GPR, agp.CGGP, agp.CaGP])
+def test_constructors_take_keywords_beyond_two_arguments(model_class):
+    parameters = list(inspect.signature(model_class).parameters.values())
+    assert [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY] == ["kernel", "likelihood"]

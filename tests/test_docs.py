@@ -19,7 +19,8 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "methods").glob("*.md"))]
+GUIDE = [page for folder in (DOCS, DOCS / "methods", DOCS / "extending") for page in sorted(folder.glob("*.md"))]
+PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
@@ -49,6 +50,8 @@ def run(page, monkeypatch, folder):
     module = types.ModuleType("documented")
     monkeypatch.setitem(sys.modules, "documented", module)
     monkeypatch.setattr(agp.backend, "_REGISTERED", {})
+    monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
+    monkeypatch.setattr(agp.backend, "_REGISTERED", {})  # what a page registers stays on the page
     monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
     monkeypatch.chdir(folder)
     printed = io.StringIO()
@@ -110,8 +113,7 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
 
 def test_every_page_is_in_a_table_of_contents():
     toctrees = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "index.md", DOCS / "reference" / "index.md"))
-    pages = [*DOCS.glob("*.md"), *(DOCS / "methods").glob("*.md"), *(DOCS / "reference").glob("*.md")]
-    for page in pages:
+    for page in [*GUIDE, *(DOCS / "reference").glob("*.md")]:
         name = str(page.relative_to(DOCS).with_suffix(""))
         listed = {name, name.removeprefix("reference/")} & set(toctrees.splitlines())
         assert listed or name == "index", f"{page} is in no table of contents"

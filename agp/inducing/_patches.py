@@ -43,7 +43,7 @@ class Patches(Inducing):
     patch: tuple[int, int]
     Z: Array = tree.param(default=None, unit="Z_unit")
     weights: Array | None = tree.param(optional=True)
-    Z_unit: Array | None = tree.unit()
+    Z_unit: Array | None = tree.unit(default=None)
 
     locations: ClassVar[tuple[str, ...]] = ("Z",)
 

@@ -40,6 +40,11 @@ class Likelihood(ABC):
         """
         return columns
 
+    @property
+    def infinite_variance(self) -> bool:
+        """Whether observations have no finite variance; usually not."""
+        return False
+
     @abstractmethod
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None

@@ -32,7 +32,7 @@ class StudentT(Likelihood):
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
-    scale_unit: Array | None = tree.unit()
+    scale_unit: Array | None = tree.unit(default=None)
     degrees_of_freedom: float = 3.0
     points: int = 20
 
@@ -58,6 +58,10 @@ class StudentT(Likelihood):
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
     ) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
+
+    @property
+    def infinite_variance(self) -> bool:
+        return self.degrees_of_freedom <= 2.0
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         nu = self.degrees_of_freedom

@@ -260,5 +260,5 @@ def _rescued(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array, Array
     xp = backend_of(L).xp
     size = xp.abs(B)
     rho = xp.sum(size, axis=-1) + xp.sum(xp.tril(size, k=-1), axis=-2)
-    root = xp.where(eigenvalue > RESCUE, 1.0 / xp.sqrt(rho), xp.ones_like(rho))
+    root = 1.0 / xp.sqrt(xp.where(eigenvalue > RESCUE, rho, xp.ones_like(rho)))
     return L * root, B * root * root[:, None], xp.where(eigenvalue > RESCUE, xp.ones_like(eigenvalue), eigenvalue)

@@ -8,13 +8,21 @@ from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, placed
 from agp.batch import Batch
 from agp.bounds import tiled
-from agp.checks import check_finite, check_inputs, check_like, check_parameters, check_targets, check_whole
+from agp.checks import (
+    check_finite,
+    check_inputs,
+    check_like,
+    check_parameters,
+    check_results,
+    check_targets,
+    check_whole,
+)
 from agp.draws import Draws, under
-from agp.host import generator, underflow_is_zero
+from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.priors import Priors
-from agp.repairs import counted
+from agp.repairs import counted, report
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -175,6 +183,7 @@ class Model(ABC):
 
     @counted
     @underflow_is_zero
+    @overflow_is_judged
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
         """Means and variances [N, P] of the latent functions at X [N, D], or of the observations.
 
@@ -191,25 +200,37 @@ class Model(ABC):
         ------
         TypeError, ValueError
             If X has another library, dtype, device or width than the model, or entries that are not finite.
+        agp.errors.NonFiniteError
+            If a prediction is NaN or infinite: no number of the dtype can hold it. (Student-t noise may have an
+            infinite variance, which is predicted as such.)
         """
         self._check_test_inputs(X)
+        unbounded = observed and self.likelihood.infinite_variance
         posterior, parts = self.conditioned(memory=memory), []
         for chunk, moments in self._moments(posterior, X, memory):
+            if unbounded:
+                self._refuse_nonfinite(variance=moments[1])
             moments = self.likelihood.predict(*moments) if observed else moments
             parts.append(_mixture(moments, chunk.shape[0]))
-        return _joined(parts)
+        found = _joined(parts)
+        self._refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
+        return found
 
     @counted
     @underflow_is_zero
+    @overflow_is_judged
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
         posterior = self.conditioned(memory=memory)
         parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
-        return backend_of(X).xp.concat(parts, axis=0)
+        mean = backend_of(X).xp.concat(parts, axis=0)
+        self._refuse_nonfinite(mean=mean)
+        return mean
 
     @counted
     @underflow_is_zero
+    @overflow_is_judged
     def predict_covariance(self, X: Array, /) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
 
@@ -218,7 +239,9 @@ class Model(ABC):
         """
         self._check_test_inputs(X)
         check_finite("X", X)
-        return self._joint_covariance(self.conditioned(), X)
+        covariance = self._joint_covariance(self.conditioned(), X)
+        self._refuse_nonfinite(covariance=covariance)
+        return covariance
 
     def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
         variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
@@ -226,6 +249,7 @@ class Model(ABC):
 
     @counted
     @underflow_is_zero
+    @overflow_is_judged
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
@@ -251,6 +275,7 @@ class Model(ABC):
         check_finite("X", X)
         posterior = self.conditioned()
         covariance, mean = self._joint_covariance(posterior, X), posterior.mean(X)
+        self._refuse_nonfinite(covariance=covariance, mean=mean)
         xp = backend_of(X).xp
         eigenvalues, vectors = xp.linalg.eigh(covariance)
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
@@ -261,6 +286,7 @@ class Model(ABC):
 
     @counted
     @underflow_is_zero
+    @overflow_is_judged
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
@@ -278,7 +304,9 @@ class Model(ABC):
             targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
             parts.append(_log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
             start = stop
-        return backend_of(X).xp.concat(parts, axis=0)
+        density = backend_of(X).xp.concat(parts, axis=0)
+        self._refuse_nonfinite(**{"log density": density})
+        return density
 
     def _check_test_inputs(self, X: Array) -> None:
         name, reference = self._reference()
@@ -286,6 +314,10 @@ class Model(ABC):
         check_like("X", X, name, reference)
         self._check_width(X)
         self._check_parts()
+
+    def _refuse_nonfinite(self, **predicted: Array) -> None:
+        remedy = "look at the kernel's parameters, use standardised data or float64, or predict closer to the data"
+        check_results({f"the predicted {name}": x for name, x in predicted.items()}, remedy)
 
     def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, tuple[Array, Array]]]:
         """The chunks of X, and the marginals there."""
@@ -331,7 +363,8 @@ def _by_sample(x: Array, rows: int) -> Array:
 
 
 def _average(x: Array, rows: int) -> Array:
-    return x if x.shape[0] == rows else backend_of(x).xp.mean(_by_sample(x, rows), axis=0)
+    # shares first: the sum of the largest floats would overflow
+    return x if x.shape[0] == rows else backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
 
 
 def _mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
@@ -339,9 +372,19 @@ def _mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
     mean, variance = moments
     if mean.shape[0] == rows:
         return moments
+    xp, share = backend_of(mean).xp, (mean.shape[0] // rows) ** -0.5
     centre = _average(mean, rows)
-    apart = _by_sample(mean, rows) - centre
-    return centre, _average(variance, rows) + backend_of(mean).xp.mean(apart * apart, axis=0)
+    apart = share * (_by_sample(mean, rows) - centre)
+    total = _average(variance, rows) + xp.sum(apart * apart, axis=0)
+    # moments of observations may be the largest floats, and their sum larger still
+    over = xp.isinf(total) & xp.all(xp.isfinite(_by_sample(variance, rows)), axis=0) & xp.isfinite(centre)
+    count = xp.astype(xp.count_nonzero(over), xp.float32)
+    report(
+        "{0:.0f} predicted variances are too large for their dtype; the largest number stands for each.",
+        count,
+        count=count > 0.0,
+    )
+    return centre, xp.where(over, xp.full_like(total, float(xp.finfo(total.dtype).max)), total)
 
 
 def _log_average(density: Array, rows: int) -> Array:

@@ -26,7 +26,7 @@ from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP, check_groups, check_part
 from agp.models._start import observed, started_model
-from agp.posteriors import Orthogonal, Posterior, posterior_named
+from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse, started_prior
 from agp.rows import MEMORY
@@ -103,11 +103,14 @@ class SOLVEGPR(SparseRegression):
         Raises
         ------
         TypeError, ValueError
-            Also if the likelihood is not Gaussian, or a tight bound is wanted with a free q(v).
+            Also if the likelihood is not Gaussian, a tight bound is wanted with a free q(v), or that keeps sites.
         """
         second = posterior_named(second)
         if second is not None:
             check_part("second", second)
+        if second is not None and issubclass(second, SiteHolder):
+            msg = f"second is {second.__name__}, whose sites {cls.__name__} does not move; use SOLVEGP, or 'whitened'."
+            raise ValueError(msg)
         if tight and second is not None:
             msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
             raise ValueError(msg)

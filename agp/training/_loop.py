@@ -9,7 +9,7 @@ from typing import Any
 from agp.backend import Array
 from agp.checks import check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
-from agp.host import underflow_is_zero
+from agp.host import overflow_is_judged, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
 from agp.repairs import collected
@@ -24,6 +24,7 @@ __all__ = ["train"]
 
 
 @underflow_is_zero
+@overflow_is_judged
 def train(
     model: Any,
     X: Array,

@@ -98,6 +98,9 @@ class Run:
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite are the better explanation
             raise self._failed(self.step + 1, str(error)) from error
+        except NonFiniteError as error:
+            self._look()
+            raise NonFiniteError(str(error), self._last_finite(), self._circumstances()) from error
         # one assignment, so that an interrupt cannot separate them
         pending = [*self.pending, (info, reports)]
         self.model, self.states, self.step, self.pending = model, states, self.step + 1, pending

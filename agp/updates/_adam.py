@@ -157,8 +157,9 @@ class Adam:
             pattern = self._pattern(name)
             assert pattern is not None
             group = groups[pattern]
-            first[name] = _mean(state["first"][name], gradient[name], group.beta1)
-            second[name] = _mean(state["second"][name], gradient[name] * gradient[name], group.beta2)
+            slope = _squarable(gradient[name])
+            first[name] = _mean(state["first"][name], slope, group.beta1)
+            second[name] = _mean(state["second"][name], slope * slope, group.beta2)
             moved[name] = raw[name] + self._step(first[name], second[name], rates[pattern], group, count)
         new = {"count": count + 1.0, "first": first, "second": second}
         if waiting:
@@ -185,6 +186,16 @@ def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Pla
 
 def _zero(x: Array) -> Array:
     return backend_of(x).xp.zeros((), **like(x))
+
+
+def _squarable(x: Array) -> Array:
+    """The finite entries cut where their squares would overflow: the second moment would be infinite ever after, and
+    the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
+    entries stay, for the watch over the training to see.
+    """
+    xp = backend_of(x).xp
+    largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
+    return xp.where(xp.isfinite(x), xp.clip(x, -largest, largest), x)
 
 
 def _mean(old: Array, new: Array, decay: float) -> Array:

@@ -64,7 +64,8 @@ class SiteStep:
 
     def applies(self, model: Any, /) -> bool:
         """Whether the model has sites to move."""
-        return any(holder.has_sites for holder in tree.nodes(model, SiteHolder).values())
+        holders = tree.nodes(model, SiteHolder)
+        return any(path in holders and holders[path].has_sites for path in model.site_paths)
 
     def init(self, model: Any, /) -> State:
         """The count of steps. TypeError if the model has no sites."""
