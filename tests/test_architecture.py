@@ -140,7 +140,7 @@ def _calls(file, name):
     ]
 
 
-@pytest.mark.parametrize("room", [room for room in ORDER if room not in (*AROUND, "cli")])
+@pytest.mark.parametrize("room", [room for room in ORDER if room not in AROUND])
 def test_nothing_is_asked_for_its_attributes(room):
     for file in _files(room):
         assert not _calls(file, "hasattr"), f"{file.relative_to(ROOT)} asks hasattr"
