@@ -41,7 +41,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of
 from agp.inducing import Patches, Points, Together
-from agp.kernels import RBF, Constant, Matern32, Sum, White
+from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, RobustMax, Softmax
 from agp.means import LinearMean
 from agp.models import SVGP
@@ -270,6 +270,22 @@ def test_a_variance_of_rounding_is_sampled_without_a_slope():
     samples, pull = process.sampled(factor, Z, np.ones((1, len(Z), 2)))
     np.testing.assert_allclose(samples, process.project_mean(factor, Z), atol=2e-6)
     assert all(np.isfinite(x).all() for x in tree.leaves(pull(np.ones_like(samples))[0]).values())
+
+
+def test_functions_that_are_known_at_an_input_are_sampled_there(torch_place):
+    # a linear kernel knows f(0) = 0: variance, prior variance and slope vanish, in both modes
+    rng = np.random.default_rng(3)
+    X, y = data(1)
+    X[0] = 0.0
+    first = sparse(Linear(0.7), points(4, COLUMNS, rng), "whitened", 2, rng)
+    samples, pull = first.sampled(first.factorise()[0], X, np.ones((1, len(X), 2)))
+    np.testing.assert_array_equal(samples[0], first.mean_function.value)
+    assert all(np.isfinite(x).all() for x in tree.leaves(pull(np.ones_like(samples))[0]).values())
+    model = SVGP(process=Deep((first, _layer(1, 2)), samples=2), likelihood=as_arrays(Gaussian(0.2)))
+    _, expected = agp.value_and_gradient(model, X, y)
+    for mode in ("closed-form", "autodiff"):
+        here = torch_place.move(model), torch_place.array(X), torch_place.array(y)
+        _agree(agp.value_and_gradient(*here, mode=mode)[1], expected, EXACT)
 
 
 @pytest.mark.parametrize("kind", ["whitened", "relaxed", "dual-natural", "orthogonal"])
