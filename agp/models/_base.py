@@ -21,7 +21,7 @@ from agp.draws import Draws, under
 from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
-from agp.models._mixture import average, mixture
+from agp.models._mixture import average, log_average, mixture
 from agp.priors import Priors
 from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
