@@ -134,6 +134,19 @@ def test_every_backend_agrees(name, kind, backend):
     _agree({k: backend.numpy(x) for k, x in found.items()}, gradient, 1e-9)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch", "strict-device1", "cupy"], indirect=True)
+@pytest.mark.parametrize("name", PROCESSES)
+def test_float32_stays_and_follows_float64(name, backend):
+    host, X, y = case(name)
+    value, gradient = agp.value_and_gradient(host, X, y)
+    model, X, y = backend.move(host, "float32"), backend.array(X, "float32"), backend.array(y, "float32")
+    found, ours = agp.value_and_gradient(model, X, y)
+    assert_close(backend.numpy(found, "float32"), value, 1e-4)
+    _agree({k: backend.numpy(x, "float32") for k, x in ours.items()}, gradient, 1e-4)
+    for moment in model.predict(X):
+        backend.check(moment, "float32")
+
+
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_bound_in_a_torch_program_has_the_closed_form(name, torch_place):
     host, X, y = case(name, "relaxed")
