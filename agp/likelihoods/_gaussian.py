@@ -17,7 +17,10 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def _expected(mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Callable[[Array], tuple]]:
-    """The expected log density [N] for noise variances, 0-d or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P]."""
+    """The expected log density [N] for noise variances, 0-d or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
+
+    That of the noise is a function of no arguments: not all want it, and it is the first to overflow.
+    """
     # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
     xp = backend_of(mu).xp
     residual = y - mu
@@ -26,8 +29,11 @@ def _expected(mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Cal
     def pullback(bar):
         column = bar[:, None]
         mu_bar = column * residual / noise
-        noise_bar = column * (square / noise - 1.0) / (2.0 * noise)
-        return noise_bar, mu_bar, -0.5 / noise * column + xp.zeros_like(var)
+        return (
+            lambda: column * (square / noise - 1.0) / (2.0 * noise),
+            mu_bar,
+            -0.5 / noise * column + xp.zeros_like(var),
+        )
 
     return -0.5 * xp.sum(LOG_2PI + xp.log(noise) + square / noise, axis=-1), pullback
 
@@ -60,7 +66,7 @@ class Gaussian(Likelihood):
 
         def pullback(bar):
             noise_bar, mu_bar, var_bar = pull(bar)
-            return tree.cotangent(self, noise_variance=backend_of(mu).xp.sum(noise_bar)), mu_bar, var_bar
+            return tree.cotangent(self, noise_variance=backend_of(mu).xp.sum(noise_bar())), mu_bar, var_bar
 
         return value, pullback
 
@@ -132,7 +138,7 @@ class HeteroscedasticGaussian(Likelihood):
             noise_bar, mu_bar, var_bar = pull(bar)
             if self.common is None:
                 return tree.cotangent(self), mu_bar, var_bar
-            common_bar = tree.cotangent(self.common, noise_variance=backend_of(mu).xp.sum(noise_bar))
+            common_bar = tree.cotangent(self.common, noise_variance=backend_of(mu).xp.sum(noise_bar()))
             return tree.cotangent(self, common=common_bar), mu_bar, var_bar
 
         return value, pullback

@@ -74,6 +74,8 @@ def main() -> int:
         found.append(one)
         for where, what in one.defects:
             print(f"seed {one.seed} ({one.model}), {where}: {what}", flush=True)
+        if len(found) % 500 == 0:
+            print(f"{len(found)} after {time.perf_counter() - start:.0f} s", flush=True)
     report(found, options.backend, time.perf_counter() - start)
     return int(any(one.defects for one in found))
 
