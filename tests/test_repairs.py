@@ -326,7 +326,7 @@ def test_a_failure_that_was_recorded_is_raised_at_the_entrance():
     with collected() as reports:
         report("no factor for {0:.2f}", np.asarray(0.5), fatal=True)
     with pytest.raises(NotPositiveDefiniteError, match=r"no factor for 0\.50"):
-        Tally(reports).tell(stacklevel=1)
+        Tally(reports).tell()
 
 
 def test_the_sites_of_each_datum_are_repaired_by_themselves():

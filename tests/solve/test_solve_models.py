@@ -39,8 +39,8 @@ def test_an_empty_second_group_is_svgp(posterior, empty, backend):
     model = SOLVEGP.from_data(X, y, posterior=posterior, **groups)
     ordinary = {"Z": groups["Z"]} if "Z" in groups else {"num_inducing": 6}
     expected = SVGP.from_data(X, y, posterior=posterior, **ordinary)
-    steps = {"steps": 4, "updates": [Adam(0.01)], "batch_size": 10}  # the recipe is another for M-SVGP alone
-    model, expected = (train(m, X, y, **steps).model for m in (model, expected))
+    updates = [Adam(0.01)]
+    model, expected = (train(m, X, y, steps=4, batch_size=10, updates=updates).model for m in (model, expected))
     assert backend.numpy(inducing_inputs(model)).shape == (6, 2)
     for mine, theirs in [
         (model.bound(X, y)[0], expected.bound(X, y)[0]),
