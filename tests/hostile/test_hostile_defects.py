@@ -53,7 +53,7 @@ def test_a_gradient_that_is_not_finite_is_not_cut():
 
 
 def test_a_raw_gradient_is_finite_where_the_products_on_the_way_are_not():
-    # d bound / d noise is 2e34 here, and the unit of the noise 1e15: the product overflows, times the slope it is 1e25
+    # d bound / d noise is 2e34 here, the unit of the noise 1e15: their product overflows, and times the slope is 1e25
     X, y = with_outlier()
     model = SVGP.from_data(X, y, posterior="whitened", likelihood=Gaussian(1e-9), num_inducing=4)
     gradient = value_and_gradient(model, X, y)[1]["likelihood.noise_variance"]
