@@ -59,7 +59,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
         raise ValueError(msg)
 
 
-def check_results(results: Mapping[str, Array], remedy: str, /) -> None:
+def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
     """NonFiniteError that names the results with NaN or infinite entries, if any; traced ones are not looked at."""
     known = {name: x for name, x in results.items() if backend_of(x).is_concrete(x)}
     if not known:
@@ -67,9 +67,9 @@ def check_results(results: Mapping[str, Array], remedy: str, /) -> None:
     xp = backend_of(next(iter(known.values()))).xp
     if bool(xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in known.values()]))):  # one transfer
         return
-    bad = [name for name, x in known.items() if not bool(xp.all(xp.isfinite(x)))]
-    found = f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite in {{dtype}}"
-    msg = f"{found.format(dtype=str(known[bad[0]].dtype).rpartition('.')[2])}; {remedy}."
+    bad = {name: x for name, x in known.items() if not bool(xp.all(xp.isfinite(x)))}
+    dtype = str(next(iter(bad.values())).dtype).rpartition(".")[2]
+    msg = f"{what} {', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite in {dtype}; {remedy}."
     raise NonFiniteError(msg)
 
 

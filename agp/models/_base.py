@@ -318,7 +318,7 @@ class Model(ABC):
 
     def _refuse_nonfinite(self, **predicted: Array) -> None:
         remedy = "look at the kernel's parameters, use standardised data or float64, or predict closer to the data"
-        check_results({f"the predicted {name}": x for name, x in predicted.items()}, remedy)
+        check_results("the predicted", predicted, remedy)
 
     def _moments(self, posterior: Conditioned, X: Array, memory: float) -> Iterator[tuple[Array, tuple[Array, Array]]]:
         """The chunks of X, and the marginals there."""

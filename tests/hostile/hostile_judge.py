@@ -32,6 +32,11 @@ class Outcome(NamedTuple):
     """Allowed errors: where, class and first line of the message."""
     defects: list[tuple[str, str]]
     """What must not be: where, and what."""
+    silent: list[tuple[str, str]]
+    """What NumPy would have reported of overflow and the like, had it been asked, where all ended well: to be looked at.
+
+    Some of it is in order: a trial step that is taken back, a cotangent that nobody wants.
+    """
     repairs: int
     """Warnings of repairs."""
 
@@ -42,13 +47,13 @@ class _Judge:
     def __init__(self) -> None:
         self.errors: list[tuple[str, str, str]] = []
         self.defects: list[tuple[str, str]] = []
+        self.silent: list[tuple[str, str]] = []
         self.repairs = 0
 
     def stage(self, name: str, action: Callable[[], Any]) -> Any:
         """What the action returns, or the error that it raised.
 
-        What NumPy reports of overflow and the like belongs before an error, or a warning of a repair; if all seems
-        well, something was silent.
+        What NumPy reports of overflow and the like belongs before an error, or a warning of a repair.
         """
         events: list[str] = []
         said = self.repairs
@@ -64,8 +69,8 @@ class _Judge:
             except Exception as error:
                 self.defects.append((name, _told(error)))
                 return error
-        for event in events if self.repairs == said else ():
-            self._defect(name, event)
+        if self.repairs == said:
+            self.silent += [(name, event) for event in dict.fromkeys(events)]
         return found
 
     @contextmanager
@@ -95,7 +100,7 @@ def _listener(events: list[str]) -> Callable[[str, int], None]:
     def heard(kind: str, _flag: int) -> None:
         if len(events) < 5:
             last = [x for x in traceback.extract_stack() if x.filename.startswith(HOMES)][-1]
-            events.append(f"NumPy reports {kind} in {Path(last.filename).name}:{last.lineno}, and all seems well")
+            events.append(f"NumPy reports {kind} in {Path(last.filename).name}:{last.lineno}, and all ended well")
 
     return heard
 
@@ -134,7 +139,8 @@ def judged(seed: int, library: str = "numpy", device: str | None = None, *, tiny
             if not isinstance(fitted, Exception):
                 judge.need("fit", np.isfinite(fitted.trace["bound"]).all(), "a bound that is not finite")
                 _latent(judge, "fitted: ", fitted.model, elsewhere)
-    return Outcome(seed, problem.model, time.perf_counter() - start, judge.errors, judge.defects, judge.repairs)
+    seconds = time.perf_counter() - start
+    return Outcome(seed, problem.model, seconds, judge.errors, judge.defects, judge.silent, judge.repairs)
 
 
 def _bound(judge: _Judge, name: str, model: Any, X: Any, y: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from agp import leaves
 from agp.actions import ConjugateGradients, DenseActions, KernelEigenvectors, RandomDirections
-from agp.backend import get_backend
+from agp.backend import backend_of, get_backend, placed, to_numpy
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
@@ -290,8 +290,6 @@ def without(options: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def taken(X: Any, rows: Any) -> Any:
     """Rows of an array of any library."""
-    from agp.backend import backend_of
-
     xp = backend_of(X).xp
     return xp.stack([X[int(i), :] for i in rows])
 
@@ -330,8 +328,6 @@ def cagp(draw: Draw) -> Callable[[Any, Any], Any]:
 
 
 def array_like(x: Any, reference: Any) -> Any:
-    from agp.backend import placed
-
     return placed(np.asarray(x, dtype="float64"), reference)
 
 
@@ -370,7 +366,7 @@ def composed(process: Callable[[Draw, Any, int, float], Any], draw: Draw) -> Cal
     def build(X: Any, y: Any) -> Any:
         likelihood = draw.parts["likelihood"]
         observations = likelihood.observations(y)
-        variance = 1.0 if observations is None else float(np.var(np.asarray(observations, dtype="float64")))
+        variance = 1.0 if observations is None else float(np.var(to_numpy(observations).astype("float64")))
         variance = variance if np.isfinite(variance) and variance > 0.0 else 1.0
         outputs = likelihood.latents(y.shape[1])
         started = leaves.usable(likelihood.from_data(variance), X)
