@@ -27,6 +27,7 @@ __all__ = [
     "Array",
     "Backend",
     "BackendStatus",
+    "ClosedForm",
     "Pullback",
     "backend_of",
     "get_backend",

@@ -58,7 +58,7 @@ class ConstantMean(Mean):
     """
 
     value: Array = tree.param(default=None, unit="value_unit")
-    value_unit: Array | None = tree.unit()
+    value_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -89,8 +89,8 @@ class LinearMean(Mean):
 
     weights: Array = tree.param(default=None, unit="weights_unit")
     offset: Array = tree.param(default=None, unit="offset_unit")
-    weights_unit: Array | None = tree.unit()
-    offset_unit: Array | None = tree.unit()
+    weights_unit: Array | None = tree.unit(default=None)
+    offset_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         def pullback(h_bar):

@@ -7,6 +7,7 @@ them.
 """
 
 import functools
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +81,7 @@ def reported(reports: Sequence[Report], /) -> None:
     """
     collector = current()
     if collector is None:
-        Tally(reports).tell(stacklevel=4)
+        Tally(reports).tell()
     else:
         collector.extend(reports)
 
@@ -94,7 +95,7 @@ def counted(entrance: Callable[P, R], /) -> Callable[P, R]:
             return entrance(*args, **kwargs)
         with collected() as reports:
             out = entrance(*args, **kwargs)
-        Tally(reports).tell(stacklevel=3)
+        Tally(reports).tell()
         return out
 
     return told
@@ -181,8 +182,8 @@ class Tally:
         """How often each kind was met, by the message of the first time."""
         return Counter(dict(self._seen.values()))
 
-    def tell(self, *, stacklevel: int) -> None:
-        """Give one warning about all repairs, if any.
+    def tell(self) -> None:
+        """Give one warning about all repairs, if any, at the line that called this library.
 
         Raises
         ------
@@ -192,7 +193,7 @@ class Tally:
         if self.failures:
             raise NotPositiveDefiniteError(self.failures[0])
         if self.total:
-            warnings.warn(str(self), RepairWarning, stacklevel=stacklevel)
+            warnings.warn(str(self), RepairWarning, stacklevel=_outside())
 
     def __str__(self) -> str:
         (first, _), *others = self.messages.items()
@@ -211,3 +212,14 @@ class Tally:
         tally = cls()
         tally._seen = {kind: (first, times) for kind, first, times in rows}
         return tally
+
+
+OWN = ("agp", "agp_backends")
+
+
+def _outside() -> int:
+    """The stack level, counted from the caller, of the first function that is not of this library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
+        frame, level = frame.f_back, level + 1
+    return level

@@ -19,6 +19,7 @@ there is none.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from agp.backend import Array, backend_of, get_backend, to_numpy
@@ -109,12 +110,13 @@ def param(
     return _declare("parameter", constraint, default, unit=unit, optional=optional)
 
 
-def unit() -> Any:
+def unit(default: Any = None) -> Any:
     """Declare the unit of a parameter: a positive constant that broadcasts to its shape; None, the default, is 1.
 
     It is a keyword of the constructor, and `from_data` takes it from the data, in which values of order 1 are usual.
+    (Checkers of types see the default only where it is written: ``unit(default=None)``.)
     """
-    return _declare("constant", POSITIVE, None, is_unit=True, optional=True)
+    return _declare("constant", POSITIVE, default, is_unit=True, optional=True)
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
@@ -137,7 +139,8 @@ def _declare(
     optional: bool = False,
 ) -> Any:
     metadata = {_ROLE: role, _CONSTRAINT: constraint, _UNIT: unit, _IS_UNIT: is_unit, _OPTIONAL: optional}
-    return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=is_unit)
+    kw_only = is_unit or dataclasses.MISSING  # where the class says nothing else
+    return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=kw_only)
 
 
 class _Field(NamedTuple):
@@ -214,33 +217,43 @@ def _fields(x: Any) -> tuple[_Field, ...]:
     return _FIELDS[type(x)]
 
 
+_PLAIN = frozenset({NoneType, bool, int, float, str})
+"""The types of most settings: what need not be looked at further."""
+
+
 def _is_branch(x: Any) -> bool:
     """Whether x is a model or a tuple with models (and Nones, in a gradient)."""
+    kind = type(x)
+    if kind in _FIELDS or kind in _PLAIN:
+        return kind in _FIELDS
     if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
         msg = f"models stand in a {type(x).__name__}, where their leaves would be lost; use a tuple."
         raise TypeError(msg)
     return is_model(x) or (isinstance(x, tuple) and any(map(is_model, x)))
 
 
-def _walk(x: Any, prefix: str = "") -> Iterator[Leaf]:
+def _walk(x: Any, prefix: str, out: list[Leaf]) -> list[Leaf]:
+    # a list, not a generator: models are walked several times in each step, and nested generators are slow
     if isinstance(x, tuple):
         for i, part in enumerate(x):
             if part is not None:
-                yield from _walk(part, f"{prefix}{i}.")
-        return
+                _walk(part, f"{prefix}{i}.", out)
+        return out
+    values = vars(x)
     for field in _fields(x):
-        value = getattr(x, field.name)
+        value = values[field.name]
         if field.role is not None:
             if value is not None:
-                unit = None if field.unit is None else getattr(x, field.unit)
-                yield Leaf(prefix + field.name, field.role, field.constraint, value, unit)
+                unit = None if field.unit is None else values[field.unit]
+                out.append(Leaf(prefix + field.name, field.role, field.constraint, value, unit))
         elif _is_branch(value):
-            yield from _walk(value, f"{prefix}{field.name}.")
+            _walk(value, f"{prefix}{field.name}.", out)
+    return out
 
 
 def describe(model: Any) -> list[Leaf]:
-    """Every leaf of a model, in the order of declaration: name, role, constraint and value."""
-    return list(_walk(model))
+    """Every leaf of a model, in the order of declaration: name, role, constraint, value and unit."""
+    return _walk(model, "", [])
 
 
 def missing(model: Any) -> list[str]:
@@ -260,7 +273,7 @@ def missing(model: Any) -> list[str]:
 
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
     """The leaves by name: all, or those of one role."""
-    return {leaf.name: leaf.value for leaf in _walk(model) if role is None or leaf.role == role}
+    return {leaf.name: leaf.value for leaf in describe(model) if role is None or leaf.role == role}
 
 
 def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
@@ -338,22 +351,21 @@ def _rebuild(x: Any, new: Mapping[str, Array], prefix: str, seen: set[str]) -> A
     if isinstance(x, tuple):
         parts = ((f"{prefix}{i}.", part) for i, part in enumerate(x))
         return tuple(None if part is None else _rebuild(part, new, path, seen) for path, part in parts)
-    values = {}
+    values = dict(vars(x))
     for field in _fields(x):
-        value, path = getattr(x, field.name), prefix + field.name
+        path = prefix + field.name
         if field.role is None:
-            value = _rebuild(value, new, path + ".", seen) if _is_branch(value) else value
+            if _is_branch(values[field.name]):
+                values[field.name] = _rebuild(values[field.name], new, path + ".", seen)
         elif path in new:
             seen.add(path)
-            value = new[path]
-        values[field.name] = value
+            values[field.name] = new[path]
     return _make(type(x), values)
 
 
 def _make(cls: type[T], values: Mapping[str, Any]) -> T:
     out = object.__new__(cls)
-    for name, value in values.items():
-        object.__setattr__(out, name, value)
+    vars(out).update(values)  # frozen: no attribute can be set
     return out
 
 
@@ -383,14 +395,15 @@ def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
 
 def cotangent(model: T, **bars: Any) -> T:
     """A gradient of the model's class: the named fields, None (no gradient) in all others; settings are kept."""
-    values = {}
+    values = dict(vars(model))
     for field in _fields(model):
-        value = getattr(model, field.name)
-        values[field.name] = None if field.role is not None or _is_branch(value) else value
-    if unknown := bars.keys() - values.keys():
-        msg = f"{type(model).__name__} has no field {', '.join(sorted(unknown))}."
+        if field.role is not None or _is_branch(values[field.name]):
+            values[field.name] = None
+    if not bars.keys() <= values.keys():
+        msg = f"{type(model).__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
         raise TypeError(msg)
-    return _make(type(model), values | bars)
+    values.update(bars)
+    return _make(type(model), values)
 
 
 def add(a: Any, b: Any) -> Any:
@@ -398,8 +411,11 @@ def add(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
     if is_model(a):
-        pairs = ((f, getattr(a, f.name), getattr(b, f.name)) for f in _fields(a))
-        sums = {f.name: add(x, y) if f.role is not None or _is_gradient(x) else x for f, x, y in pairs}
+        sums, others = dict(vars(a)), vars(b)
+        for f in _fields(a):
+            x, y = sums[f.name], others[f.name]
+            if y is not None and (f.role is not None or _is_gradient(x)):
+                sums[f.name] = y if x is None else add(x, y)
         return _make(type(a), sums)
     if isinstance(a, tuple):
         parts = [add(x, y) for x, y in zip(a, b, strict=True)]
@@ -416,12 +432,12 @@ def _is_gradient(x: Any) -> bool:
 
 def unconstrain(model: Any) -> dict[str, Array]:
     """The raw leaves of the parameters, by name."""
-    return {leaf.name: leaf.raw for leaf in _walk(model) if leaf.role == "parameter"}
+    return {leaf.name: leaf.raw for leaf in describe(model) if leaf.role == "parameter"}
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
     """The model whose named parameters have these raw leaves."""
-    found = {leaf.name: leaf for leaf in _walk(model)}
+    found = {leaf.name: leaf for leaf in describe(model)}
     return with_leaves(model, {name: found[name].constrained(x) for name, x in raw.items()})
 
 
@@ -429,7 +445,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     """The gradient with respect to the raw leaves, from a gradient in the model's structure; None becomes zero."""
     bars = leaves(bar) if bar is not None else {}
     out = {}
-    for leaf in _walk(model):
+    for leaf in describe(model):
         if leaf.role == "parameter":
             known = bars.get(leaf.name)
             out[leaf.name] = leaf.pull(backend_of(leaf.value).xp.zeros_like(leaf.value) if known is None else known)

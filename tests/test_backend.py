@@ -48,7 +48,7 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
     monkeypatch.setattr("agp.backend._entry_points", lambda: {"torch": Broken()})
     agp.backend._loaded.cache_clear()
     try:
-        with pytest.raises(BackendError, match=r"installed but cannot be used: libtorch\.so"):
+        with pytest.raises(BackendError, match=r"installed but cannot be used: OSError: libtorch\.so"):
             get_backend("torch")
     finally:
         _restore()

@@ -4,7 +4,8 @@ import importlib
 import sys
 from types import ModuleType, SimpleNamespace
 
-import array_api_compat.numpy
+import array_api_compat
+import array_api_compat.numpy as standard
 import numpy as np
 import pytest
 import scipy.linalg
@@ -41,7 +42,7 @@ class Stub(np.ndarray):
         self._device = base._device if base is not None else CURRENT[-1]
 
     @property
-    def device(self):
+    def device(self):  # type: ignore[override]
         return Device(self._device)
 
 
@@ -102,7 +103,7 @@ def B(monkeypatch):
 
     names = (*NEW, *(f"{name}_like" for name in ("empty", "full", "ones", "zeros")))
     created = {name: without_device(getattr(np, name)) for name in names}
-    compat = _module("array_api_compat.cupy", **vars(array_api_compat.numpy) | created)
+    compat = _module("array_api_compat.cupy", **vars(standard) | created)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "array_api_compat.cupy", compat)
     monkeypatch.setattr(array_api_compat, "cupy", compat, raising=False)

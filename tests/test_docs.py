@@ -19,7 +19,8 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "methods").glob("*.md"))]
+GUIDE = [page for folder in (DOCS, DOCS / "methods", DOCS / "extending") for page in sorted(folder.glob("*.md"))]
+PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
@@ -50,6 +51,8 @@ def run(page, monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "documented", module)
     monkeypatch.setattr(agp.backend, "_REGISTERED", {})
     monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
+    monkeypatch.setattr(agp.backend, "_REGISTERED", {})  # what a page registers stays on the page
+    monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
     monkeypatch.chdir(folder)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -64,7 +67,7 @@ def test_the_python_blocks_of_a_page_run(page, monkeypatch, tmp_path):
 
 def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
     page = DOCS / "quickstart.md"
-    listing = re.search(r"^```text\n(kernel\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    listing = re.search(r"^```text\n(process\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert listing is not None
     assert listing[1] in run(page, monkeypatch, tmp_path)
 
@@ -110,11 +113,28 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
 
 def test_every_page_is_in_a_table_of_contents():
     toctrees = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "index.md", DOCS / "reference" / "index.md"))
-    pages = [*DOCS.glob("*.md"), *(DOCS / "methods").glob("*.md"), *(DOCS / "reference").glob("*.md")]
-    for page in pages:
+    for page in [*GUIDE, *(DOCS / "reference").glob("*.md")]:
         name = str(page.relative_to(DOCS).with_suffix(""))
         listed = {name, name.removeprefix("reference/")} & set(toctrees.splitlines())
         assert listed or name == "index", f"{page} is in no table of contents"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_files_that_a_page_names_exist(page):
+    for name in re.findall(r"`((?:agp|tests|backends|docs)/[\w/]*\w+\.py)`", page.read_text(encoding="utf-8")):
+        assert name.endswith("/_name.py") or (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+ROOMS_OF_METHODS = ("models", "posteriors", "processes", "inducing")
+
+
+def test_the_readme_and_the_index_list_the_same_methods():
+    methods = [name for name in agp.__all__ if any(name in getattr(agp, room).__all__ for room in ROOMS_OF_METHODS)]
+    assert {"SVGP", "Relaxed", "Deep", "Patches"} <= set(methods)
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        text = page.read_text(encoding="utf-8")
+        missing = [name for name in methods if not re.search(rf"\b{name}\b", text)]
+        assert not missing, f"{page.name} does not mention {missing}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -178,7 +178,7 @@ def test_predictions_of_likelihoods_compile(likelihood):
 def test_what_is_known_is_still_checked_while_compiling():
     jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
     X, y = values()
-    model, Xj = (tree.to_backend(x, "jax") for x in (GPR.from_data(X, y), X))
+    model, Xj = tree.to_backend(GPR.from_data(X, y), "jax"), tree.to_backend(X, "jax")
     with pytest.raises(ValueError, match="X has 1 columns"):
         jax.jit(model.predict)(Xj[:, :1])
     with pytest.raises(TypeError, match="X has dtype float32"):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,11 +160,14 @@ except TypeError as error:
     assert "renamed in version 3" in _run(program, strange)
 
 
+NumpyBackend: Any = type(agp.get_backend("numpy"))
+
+
 class Counted(np.ndarray):
     """Arrays whose factorisations are counted."""
 
 
-class CountedBackend(type(agp.get_backend("numpy"))):
+class CountedBackend(NumpyBackend):
     name = "counted"
     array_types = (Counted,)
 
@@ -196,7 +200,7 @@ def test_a_variant_of_a_backend_is_registered_without_an_entry_point(registry):
     assert_close(np.asarray(model.bound(X_here, y_here)[0]), host.bound(X, y)[0], 1e-12)
     assert plugin.factorisations == 1
     assert "counted" in [status.name for status in agp.known_backends()]
-    with pytest.raises(TypeError, match="X is an array of numpy"):
+    with pytest.raises(TypeError, match="X is a numpy array, Z a counted array"):
         model.bound(X, y)
 
 

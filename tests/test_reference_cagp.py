@@ -23,9 +23,9 @@ def _model(case, actions):
     kernel = kernel_of(case)
     X, y = case.array("X"), case.array("Y")
     if not case.given("mean_constant"):
-        return CaGP(kernel, likelihood_of(case), actions, X, y)
+        return CaGP(kernel, likelihood_of(case), actions=actions, X=X, y=y)
     mean = ConstantMean(case.place.array(np.atleast_1d(case.host("mean_constant"))))
-    return CaGP(kernel, likelihood_of(case), actions, X, y, mean_function=mean)
+    return CaGP(kernel, likelihood_of(case), actions=actions, X=X, y=y, mean_function=mean)
 
 
 def _values_and_gradients(case, model):

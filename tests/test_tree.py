@@ -201,8 +201,8 @@ class Measured:
     level: Any = tree.param(unit="level_unit")
     sizes: Any = tree.param(POSITIVE, unit="sizes_unit")
     triangle: Any = tree.param(LOWER, unit="level_unit")
-    level_unit: Any = tree.unit()
-    sizes_unit: Any = tree.unit()
+    level_unit: Any = tree.unit(default=None)
+    sizes_unit: Any = tree.unit(default=None)
 
 
 def measured(**units):

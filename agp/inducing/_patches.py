@@ -42,8 +42,8 @@ class Patches(Inducing):
     image: tuple[int, int]
     patch: tuple[int, int]
     Z: Array = tree.param(default=None, unit="Z_unit")
-    weights: Array | None = tree.param(optional=True)
-    Z_unit: Array | None = tree.unit()
+    weights: Array | None = tree.param(default=None, optional=True)
+    Z_unit: Array | None = tree.unit(default=None)
 
     locations: ClassVar[tuple[str, ...]] = ("Z",)
 

@@ -28,7 +28,7 @@ class Points(Inducing):
     """
 
     Z: Array = tree.param(default=None, unit="Z_unit")
-    Z_unit: Array | None = tree.unit()
+    Z_unit: Array | None = tree.unit(default=None)
 
     locations: ClassVar[tuple[str, ...]] = ("Z",)
 

@@ -44,7 +44,7 @@ class Constant(_WithoutInputs):
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit()
+    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -73,7 +73,7 @@ class White(_WithoutInputs):
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit()
+    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp

@@ -24,7 +24,7 @@ class Linear(Kernel):
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit()
+    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp

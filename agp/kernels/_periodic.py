@@ -35,8 +35,8 @@ class Periodic(Kernel):
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None)
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
-    variance_unit: Array | None = tree.unit()
-    period_unit: Array | None = tree.unit()
+    variance_unit: Array | None = tree.unit(default=None)
+    period_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)

@@ -26,8 +26,8 @@ class Stationary(Kernel):
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
-    variance_unit: Array | None = tree.unit()
-    lengthscale_unit: Array | None = tree.unit()
+    variance_unit: Array | None = tree.unit(default=None)
+    lengthscale_unit: Array | None = tree.unit(default=None)
     differences = False
     """Whether distances and their pullback must be formed from differences: where the slope is singular at 0."""
 

@@ -4,7 +4,7 @@ from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli
 from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
 from agp.likelihoods._poisson import Poisson
-from agp.likelihoods._quadrature import expectation, log_expectation
+from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
 from agp.likelihoods._robustmax import RobustMax
 from agp.likelihoods._softmax import Softmax
 from agp.likelihoods._student_t import StudentT
@@ -21,4 +21,5 @@ __all__ = [
     "StudentT",
     "expectation",
     "log_expectation",
+    "nodes_and_weights",
 ]

@@ -55,7 +55,7 @@ class Gaussian(Likelihood):
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
-    noise_variance_unit: Array | None = tree.unit()
+    noise_variance_unit: Array | None = tree.unit(default=None)
 
     bounded_curvature: ClassVar[bool] = True
 

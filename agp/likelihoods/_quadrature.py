@@ -34,15 +34,17 @@ def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = 
 def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Pullback]:
     """E[g(f_np)] summed over p [N], for g = log_density(f, y), and its pullback.
 
-    `log_density(f, y)` takes arrays [N, P, I] and returns values with the pullback ``bar -> (likelihood_bar, f_bar)``.
-    The derivative is that of the sum itself (reparameterised), so it agrees with automatic differentiation.
+    `log_density(f, y)` takes latent values [N, P, I] for I nodes and targets [N, P, 1]; it returns values [N, P, I]
+    with the pullback ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P] the pullback here
+    is ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as `Likelihood.expected_log_density` has it. The derivative is
+    that of the sum itself (reparameterised), so it agrees with automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)
     g, pull = log_density(f, y[..., None])
 
     def pullback(bar):
-        likelihood_bar, f_bar = pull(bar[:, None, None] * weights)
+        likelihood_bar, f_bar = pull(xp.broadcast_to(bar[:, None, None] * weights, g.shape))
         return likelihood_bar, xp.sum(f_bar, axis=-1), xp.sum(f_bar * slope, axis=-1)
 
     return xp.sum(g * weights, axis=(-2, -1)), pullback

@@ -32,7 +32,7 @@ class StudentT(Likelihood):
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
-    scale_unit: Array | None = tree.unit()
+    scale_unit: Array | None = tree.unit(default=None)
     degrees_of_freedom: float = 3.0
     points: int = 20
 

@@ -21,8 +21,9 @@ from agp.draws import Draws, under
 from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
+from agp.models._mixture import average, log_average, mixture
 from agp.priors import Priors
-from agp.repairs import counted, report
+from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
@@ -211,7 +212,7 @@ class Model(ABC):
             if unbounded:
                 self._refuse_nonfinite(variance=moments[1])
             moments = self.likelihood.predict(*moments) if observed else moments
-            parts.append(_mixture(moments, chunk.shape[0]))
+            parts.append(mixture(moments, chunk.shape[0]))
         found = _joined(parts)
         self._refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
         return found
@@ -223,7 +224,7 @@ class Model(ABC):
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
         posterior = self.conditioned(memory=memory)
-        parts = [_average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
+        parts = [average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
         mean = backend_of(X).xp.concat(parts, axis=0)
         self._refuse_nonfinite(mean=mean)
         return mean
@@ -302,7 +303,7 @@ class Model(ABC):
         for chunk, (mu, var) in self._moments(posterior, X, memory):
             stop = start + chunk.shape[0]
             targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
-            parts.append(_log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
+            parts.append(log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
             start = stop
         density = backend_of(X).xp.concat(parts, axis=0)
         self._refuse_nonfinite(**{"log density": density})
@@ -353,45 +354,3 @@ def _joined(parts: list[tuple[Array, Array]]) -> Prediction:
     mean, variance = (list(column) for column in zip(*parts, strict=True))
     xp = backend_of(mean[0]).xp
     return Prediction(xp.concat(mean, axis=0), xp.concat(variance, axis=0))
-
-
-# -- mixtures of Gaussians, whose S parts [S N, P] stand sample after sample ------------------------------------------
-
-
-def _by_sample(x: Array, rows: int) -> Array:
-    return backend_of(x).xp.reshape(x, (-1, rows, *x.shape[1:]))
-
-
-def _average(x: Array, rows: int) -> Array:
-    # shares first: the sum of the largest floats would overflow
-    return x if x.shape[0] == rows else backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
-
-
-def _mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
-    """Mean and variance [N, P] of the mixture."""
-    mean, variance = moments
-    if mean.shape[0] == rows:
-        return moments
-    xp, share = backend_of(mean).xp, (mean.shape[0] // rows) ** -0.5
-    centre = _average(mean, rows)
-    apart = share * (_by_sample(mean, rows) - centre)
-    total = _average(variance, rows) + xp.sum(apart * apart, axis=0)
-    # moments of observations may be the largest floats, and their sum larger still
-    over = xp.isinf(total) & xp.all(xp.isfinite(_by_sample(variance, rows)), axis=0) & xp.isfinite(centre)
-    count = xp.astype(xp.count_nonzero(over), xp.float32)
-    report(
-        "{0:.0f} predicted variances are too large for their dtype; the largest number stands for each.",
-        count,
-        count=count > 0.0,
-    )
-    return centre, xp.where(over, xp.full_like(total, float(xp.finfo(total.dtype).max)), total)
-
-
-def _log_average(density: Array, rows: int) -> Array:
-    """The log of the mean of densities whose logs are given [S N]: [N]."""
-    if density.shape[0] == rows:
-        return density
-    xp = backend_of(density).xp
-    by_sample = _by_sample(density, rows)
-    largest = xp.max(by_sample, axis=0)
-    return largest + xp.log(xp.mean(xp.exp(by_sample - largest), axis=0))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Any, Self
 
 from agp import tree
@@ -78,6 +79,7 @@ class CGGP(Regression):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
+    _: KW_ONLY
     X: Array = tree.constant()
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
@@ -130,16 +132,16 @@ class CGGP(Regression):
         model = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]
-            copied(X),
-            copied(y),
-            mean_function,
-            as_priors(priors),
-            min(RANK, X.shape[0]) if rank is None else rank,
-            probes,
-            tolerance,
-            prediction_tolerance,
-            max_iterations,
-            lanczos_steps,
+            X=copied(X),
+            y=copied(y),
+            mean_function=mean_function,
+            priors=as_priors(priors),
+            rank=min(RANK, X.shape[0]) if rank is None else rank,
+            probes=probes,
+            tolerance=tolerance,
+            prediction_tolerance=prediction_tolerance,
+            max_iterations=max_iterations,
+            lanczos_steps=lanczos_steps,
         )
         model.check_settings()
         return started_model(model)

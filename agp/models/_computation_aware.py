@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import NamedTuple, Self, get_args
 
 from agp import tree
@@ -84,6 +85,7 @@ class CaGP(Model, InverseOwner):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
+    _: KW_ONLY
     actions: Actions
     X: Array = tree.constant()
     y: Array = tree.constant()
@@ -158,15 +160,25 @@ class CaGP(Model, InverseOwner):
         if support is not None or (actions is None and policy is None):
             X, y = taken(X, y, random_rows(N, support, seed))
         if policy is not None:
-            actions = policy(cls(kernel, likelihood, None, X, y, mean_function=mean_function))  # type: ignore[arg-type]
+            blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
+            actions = policy(blank)
         if actions is None:
             count = checked_count(num_actions, X.shape[0])
             if layout == "tree":
                 X, y = taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
         check_actions(actions, X.shape[0], policy)
-        settings = {"mean_function": mean_function, "priors": as_priors(priors), "loss": loss}
-        start = cls(kernel, likelihood, actions, copied(X), copied(y), **settings, capped=X.shape[0] < N)  # type: ignore[arg-type]
+        start = cls(
+            kernel,
+            likelihood,  # type: ignore[arg-type]
+            actions=actions,
+            X=copied(X),
+            y=copied(y),
+            mean_function=mean_function,
+            priors=as_priors(priors),
+            loss=loss,
+            capped=X.shape[0] < N,
+        )
         if inverse_free:
             posterior = ProjectedInverseFree.for_covariance(start.projected_covariance())
             start = dataclasses.replace(start, posterior=posterior)
@@ -293,7 +305,7 @@ class CaGP(Model, InverseOwner):
             raise ValueError(msg)
         combined = self.predict(X).variance
         assert combined is not None
-        exact = GPR(self.kernel, self.likelihood, known, xp.zeros_like(known[:, :1])).predict(X).variance
+        exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1])).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
         return Uncertainty(combined, exact, nonnegative(combined - exact)[0])
 

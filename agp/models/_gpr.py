@@ -1,6 +1,7 @@
 """Exact GP regression."""
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from typing import Self
 
 from agp import tree
@@ -37,6 +38,7 @@ class GPR(Regression):
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
+    _: KW_ONLY
     X: Array = tree.constant()
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
@@ -62,7 +64,8 @@ class GPR(Regression):
             Also if the likelihood is not Gaussian.
         """
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
-        return started_model(cls(kernel, likelihood, copied(X), copied(y), mean_function, as_priors(priors)))  # type: ignore[arg-type]
+        held = {"X": copied(X), "y": copied(y), "mean_function": mean_function, "priors": as_priors(priors)}
+        return started_model(cls(kernel, likelihood, **held))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget

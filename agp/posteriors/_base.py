@@ -120,7 +120,7 @@ class Posterior(ABC):
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
 
 
-class GroupPosterior(ABC):
+class GroupPosterior(Posterior):
     """A q(u) of inducing variables in consecutive groups, of so many each: `sizes`."""
 
     sizes: tuple[int, ...]
@@ -141,6 +141,7 @@ class FollowsInverse(ABC):
         """The matrix whose inverse the named factor (by default the first) gives, for the model's matrix [M, M]."""
 
     def inverted_matrix(self, Kuu: Array, /) -> Array:
+        """The first target, for Kuu [M, M]."""
         return self.inverse_target(Kuu)
 
     def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:

@@ -36,8 +36,8 @@ class Deep(Process):
     """
 
     layers: tuple[Process, ...]
-    samples: int = 1
-    noise: Array | None = tree.constant(optional=True)
+    samples: int = 1  # type: ignore[override]
+    noise: Array | None = tree.constant(default=None, optional=True)
 
     def __post_init__(self) -> None:
         check_processes("layers of a Deep", self.layers)

@@ -162,11 +162,12 @@ class Sparse(Process, SparsePrior, InverseOwner):
         floor = B.stop_gradient(FLOOR * kff)[:, None]
         above = var > floor
         deviation = xp.sqrt(xp.where(above, var, floor))
+        zero = xp.zeros_like(var)  # of a function that is known there, the prior's variance and the floor vanish, too
 
         def pullback(bar):
             bars = xp.reshape(bar, noise.shape)
-            var_bar = xp.where(above, 0.5 * xp.sum(bars * noise, axis=0) / deviation, xp.zeros_like(var))
-            return pull(xp.sum(bars, axis=0), var_bar)
+            slope = xp.where(above, 0.5 / xp.where(above, deviation, 1.0 + zero), zero)
+            return pull(xp.sum(bars, axis=0), slope * xp.sum(bars * noise, axis=0))
 
         samples = mu[None, :, :] + deviation[None, :, :] * noise
         return xp.reshape(samples, (-1, self.outputs)), pullback

@@ -101,12 +101,12 @@ def check_pullback(
     others = [get_backend(name) for name in (_able() if backends is None else backends)]
     for stage in stages_of(part, Points(np.asarray(X), y, kernel, outputs, inducing, rng)):
         problem = _Problem(stage, type(part).__name__ if tree.is_model(part) else _name_of(part), rng)
-        outputs, gradient = problem.closed_form(get_backend("numpy"))
+        values, gradient = problem.closed_form(get_backend("numpy"))
         if differences:
             problem.compare("differences give", gradient, problem.differences(), tolerance)
         for B in others:
-            outputs_there, gradient_there = problem.closed_form(B)
-            problem.compare_values(B, outputs_there, outputs, tolerance)
+            values_there, gradient_there = problem.closed_form(B)
+            problem.compare_values(B, values_there, values, tolerance)
             judge = f"automatic differentiation by {B.name} gives"
             problem.compare(judge, gradient_there, problem.autodiff(B), tolerance)
 

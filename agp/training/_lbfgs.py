@@ -140,7 +140,7 @@ def fit_lbfgs(
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
     result = search.result()
-    objective.repairs.tell(stacklevel=4)
+    objective.repairs.tell()
     return result
 
 

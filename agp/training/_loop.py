@@ -98,7 +98,7 @@ def train(
             run.advance_to(steps, list(callbacks), bar, checkpoint_every)
             run.save()
         result = run.result()
-        run.repairs.tell(stacklevel=4)
+        run.repairs.tell()
         return result
     except KeyboardInterrupt as interrupt:
         so_far, trouble = run.rescue()

@@ -1,6 +1,6 @@
 """Computation-aware GPs: loss and gradient with full and capped support, and how they grow with the data."""
 
-from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip
+from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip, finished
 
 ACTIONS, SUPPORT = 128, 1024
 
@@ -36,7 +36,7 @@ class Loss:
     def time_gradient(self, posterior, backend, gradient, dtype):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, gradient)[1]["actions.values"])
+        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
 
 
 class Growth:
@@ -53,7 +53,7 @@ class Growth:
     def time_gradient(self, support, backend, rows):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, "closed-form")[1]["actions.values"])
+        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
 
     def peakmem_gradient(self, support, backend, rows):
         self.time_gradient(support, backend, rows)
@@ -77,7 +77,7 @@ class Large:
     def time_gradient(self, backend, batch_rows):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, "closed-form")[1]["actions.values"])
+        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
 
     def peakmem_gradient(self, backend, batch_rows):
         self.time_gradient(backend, batch_rows)

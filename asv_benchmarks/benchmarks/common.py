@@ -41,6 +41,20 @@ def problem(B, device, rows=ROWS, dtype="float64"):
     return B.from_numpy(X, dtype=dtype, device=device), B.from_numpy(y, dtype=dtype, device=device)
 
 
+def finished(B, leaves):
+    """Wait until every one of some named arrays has been computed."""
+    for x in leaves.values():
+        B.synchronise(x)
+
+
+def beside(B, model, X):
+    """A part of a model whose leaves, given as numbers or arrays, are arrays like X."""
+    from agp import tree
+    from agp.backend import like
+
+    return tree.with_leaves(model, {name: B.xp.asarray(x, **like(X)) for name, x in tree.leaves(model).items()})
+
+
 def sparse_model(method, X, y, num_inducing):
     """An SVGP with random rows as inducing inputs: cheap to set up."""
     from agp import posteriors

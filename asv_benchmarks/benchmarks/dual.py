@@ -3,7 +3,7 @@
 Beside them the step of natural gradients in the whitened coordinates, which does the same to q(u).
 """
 
-from .common import BACKENDS, BATCH, ROWS, backend_or_skip, problem
+from .common import BACKENDS, BATCH, ROWS, backend_or_skip, finished, problem
 
 STORAGES = ["datum", "natural", "kernel", "white", "inverse-free", "q-svgp"]
 """How the sites are kept; and q(u) itself, without sites."""
@@ -49,8 +49,7 @@ def settled(B, model):
     """Wait until all of a model has been computed."""
     from agp import tree
 
-    for x in tree.leaves(model).values():
-        B.synchronise(x)
+    finished(B, tree.leaves(model))
 
 
 class SitesOrNatural:
@@ -68,7 +67,7 @@ class SitesOrNatural:
     def time_bound_and_gradient(self, storage, backend, likelihood):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, "closed-form")[1]["Z"])
+        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
 
     def peakmem_bound_and_gradient(self, storage, backend, likelihood):
         self.time_bound_and_gradient(storage, backend, likelihood)
@@ -112,4 +111,4 @@ class WithoutInducing:
     def time_bound_and_gradient(self, backend):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, "closed-form")[1]["kernel.lengthscale"])
+        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])

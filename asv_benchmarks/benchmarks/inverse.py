@@ -7,13 +7,12 @@ def target(backend, size):
     """The backend, and an RBF covariance [size, size] of random inputs with a site of 1e-2 on its diagonal."""
     from agp import RBF
     from agp.linalg import identity
-    from agp.models import placed
 
-    from .common import problem
+    from .common import beside, problem
 
     B, device = backend_or_skip(backend)
     X, _ = problem(B, device)
-    K = placed(RBF(1.0, 2.0), X)(X[:size, :])[0]
+    K = beside(B, RBF(1.0, 2.0), X)(X[:size, :])[0]
     return B, K + 1e-2 * identity(K)
 
 
@@ -99,7 +98,7 @@ class Traces:
         q = dataclasses.replace(Relaxed.from_prior(self.Kuu, 1), probes=probes)
         draws = q.draws(np.random.default_rng(0))
         device = self.B.device_name(self.Kuu)
-        self.q = q.drawn({name: self.B.from_numpy(x, device=device) for name, x in draws.items()})[0]
+        self.q = q.drawn({name: self.B.from_numpy(x, device=device) for name, x in draws.items()})
 
     def time_kl_and_gradient(self, backend, num_inducing, probes):
         factor, pull_factor = self.q.factorise(self.Kuu)

@@ -1,6 +1,6 @@
 """Covariance matrices with their pullbacks, over kernel x backend x precision."""
 
-from .common import BACKENDS, DTYPES, backend_or_skip, problem
+from .common import BACKENDS, DTYPES, backend_or_skip, beside, problem
 
 KERNELS = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic", "Linear", "RBF+Linear"]
 
@@ -13,13 +13,12 @@ class Covariance:
 
     def setup(self, kernel, backend, dtype):
         from agp import kernels
-        from agp.models import placed
 
         self.B, device = backend_or_skip(backend)
         self.X, _ = problem(self.B, device, rows=1024, dtype=dtype)
         self.Z = self.X[:512, :]
         first, *rest = (getattr(kernels, name)() for name in kernel.split("+"))
-        self.kernel = placed(sum(rest, first).from_data(self.X, 1.0), self.X)
+        self.kernel = beside(self.B, sum(rest, first).from_data(self.X, 1.0), self.X)
         self.inputs = {"square": (self.Z,), "cross": (self.Z, self.X)}
         self.pull = {name: self.kernel(*inputs) for name, inputs in self.inputs.items()}
 

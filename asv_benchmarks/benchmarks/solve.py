@@ -1,6 +1,6 @@
 """Steps of SOLVE-GP and ODVGP beside those of sparse GPs with one group and with all, and its collapsed bounds."""
 
-from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, backend_or_skip, problem
+from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, backend_or_skip, finished, problem
 
 METHODS = ["svgp", "svgp-all", "solve", "solve-marginal", "odvgp", "solve-relaxed", "solve-union"]
 BOUNDS = ["optimal", "free", "tight"]
@@ -48,7 +48,7 @@ class Step:
     def time_gradient(self, method, backend, gradient, dtype):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, gradient)[1]["Z"])
+        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
 
     def time_step(self, method, backend, gradient, dtype):
         info = {}
@@ -83,7 +83,7 @@ class Collapsed:
     def time_gradient(self, bound, backend, gradient, dtype):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, gradient)[1]["kernel.lengthscale"])
+        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
 
     def peakmem_gradient(self, bound, backend, gradient, dtype):
         self.time_gradient(bound, backend, gradient, dtype)

@@ -9,6 +9,7 @@ from .common import (
     METHODS,
     ROWS,
     backend_or_skip,
+    finished,
     full_model,
     problem,
     sparse_model,
@@ -54,7 +55,7 @@ class Step:
     def time_gradient(self, method, backend, gradient, dtype):
         from agp.gradient import gradient_of
 
-        self.B.synchronise(gradient_of(self.model, self.batch, gradient)[1]["Z"])
+        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
 
     def time_step(self, method, backend, gradient, dtype):
         self.step()
@@ -94,8 +95,7 @@ class FullBatch:
     def time_gradient(self, method, backend, gradient, dtype):
         from agp.gradient import gradient_of
 
-        bars = gradient_of(self.model, self.batch, gradient)[1]
-        self.B.synchronise(bars["kernel.lengthscale"])
+        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
 
     def peakmem_gradient(self, method, backend, gradient, dtype):
         self.time_gradient(method, backend, gradient, dtype)

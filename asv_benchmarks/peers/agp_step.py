@@ -18,13 +18,13 @@ class Steps:
     def __init__(self, problem: Problem) -> None:
         p = problem
         M = len(p.Z)
-        self.model = agp.SVGP(
+        process = agp.Sparse(
             kernel=agp.RBF(np.asarray(p.variance), p.lengthscale.copy()),
-            likelihood=agp.Gaussian(np.asarray(p.noise)),
+            inducing=agp.Points(p.Z.copy()),
             posterior=agp.Whitened(np.zeros((M, 1)), np.eye(M)[None]),
-            Z=p.Z.copy(),
             jitter=p.jitter,
         )
+        self.model = agp.SVGP(process, agp.Gaussian(np.asarray(p.noise)))
         self.batch = Batch(p.X, p.y[:, None], p.rows / len(p.X))
         self.adam = Adam(p.rate)
         self.state = self.adam.init(self.model)

@@ -26,7 +26,7 @@ def main() -> None:
         model, t.X, t.y, steps=steps, batch_size=size, seed=t.seed, updates=recipe(model, steps, rate=t.rate)
     )
     prediction = result.model.predict(t.X_test, observed=True)
-    kernel, likelihood = result.model.kernel, result.model.likelihood
+    kernel, likelihood = result.model.process.kernel, result.model.likelihood
     facts = {
         "library": f"agp {agp.__version__}",
         **scores(prediction.mean[:, 0], prediction.variance[:, 0], t.y_test, binary=t.binary),

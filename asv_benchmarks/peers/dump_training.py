@@ -1,6 +1,7 @@
 """Write the training run that both sides of `learning.py` share, as `agp compare` would start it."""
 
 import argparse
+from typing import Any
 
 import numpy as np
 from training import Training
@@ -33,13 +34,14 @@ def training_of(a: argparse.Namespace) -> Training:
     batches = Batches(X, y, size, a.seed)
     adam = recipe(model, a.iterations, rate=a.rate)[0]
     assert isinstance(adam, Adam)
-    group = adam.groups["Z"]
+    process: Any = model.process
+    group = adam.groups["process.inducing.Z"]
     assert isinstance(group.rate, delayed)
     rows = np.arange(size)[None] if size == len(X) else np.stack([batches.indices(t) for t in range(a.iterations)])
     return Training(
-        X, y[:, 0], data.X_test, data.y_test[:, 0], model.Z, model.kernel.lengthscale, float(model.kernel.variance),
-        noise, data.binary, rows.astype(np.int32), a.rate, group.rate.start, group.rate.rate,
-        group.beta1, adam.epsilon, a.seed,
+        X, y[:, 0], data.X_test, data.y_test[:, 0], process.inducing.Z, process.kernel.lengthscale,
+        float(process.kernel.variance), noise, data.binary, rows.astype(np.int32), a.rate, group.rate.start,
+        group.rate.rate, group.beta1, adam.epsilon, a.seed,
     )  # fmt: skip
 
 

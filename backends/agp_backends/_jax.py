@@ -4,7 +4,7 @@ JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arra
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any
 
 import jax
@@ -157,12 +157,13 @@ class JaxBackend(Backend):
         return _reporting(jax.checkpoint(_recorded(f)))
 
     def compile(self, f: Callable, /) -> Callable:
-        def step(*args: Any) -> tuple[Any, list[Report]]:
+        @wraps(f)  # the name is that in JAX's logs and profiles
+        def recorded(*args: Any) -> tuple[Any, list[Report]]:
             value, reports = _recorded(f)(*args)
             return value, packed(reports)
 
         # what a compiled step returns is bound to its device; had its arguments not been, the next would compile anew
-        compiled = _reporting(jax.jit(step))
+        compiled = _reporting(jax.jit(recorded))
         return lambda *args: compiled(*jax.tree.map(_bound, args))
 
     # -- gradients --------------------------------------------------------------------------------------------------
@@ -171,9 +172,7 @@ class JaxBackend(Backend):
         return not self.is_concrete(x)
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        @jax.custom_vjp
-        def value_of(arrays: dict[str, Array]) -> Array:
-            return f(arrays)[0]
+        value_of: Any = jax.custom_vjp(lambda arrays: f(arrays)[0])
 
         def forward(primals: dict[str, Any]) -> tuple[Array, Callable]:
             asked = tuple(name for name, x in primals.items() if x.perturbed and xp.isdtype(x.value.dtype, FLOATS))

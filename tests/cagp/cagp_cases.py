@@ -1,5 +1,6 @@
 """Random computation-aware models far from any optimum, and their formulas in plain NumPy."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from agp.batch import Batch
 from agp.kernels import RBF, Matern32
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.posteriors import ProjectedCholesky, ProjectedInverseFree
+from agp.posteriors import ProjectedInverseFree
 
 KINDS = ("full", "capped", "dense", "fixed", "capped-dense")
 LOG_2PI = np.log(2.0 * np.pi)
@@ -59,12 +60,12 @@ class Problem:
     def model(self, kind="full", loss: Any = "elbo", inverse_free=False, distance=0.1, actions: Any = None):
         actions = self.actions(kind) if actions is None else actions
         m = actions.support
-        parts: Any = (self.kernel, self.likelihood, actions, self.X[:m], self.y[:m])
-        model = CaGP(*parts, ProjectedCholesky(), self.mean_function, loss=loss, capped=m < self.rows)
+        held: Any = {"actions": actions, "X": self.X[:m], "y": self.y[:m], "mean_function": self.mean_function}
+        model = CaGP(self.kernel, self.likelihood, **held, loss=loss, capped=m < self.rows)
         if not inverse_free:
             return model
         factor = self.factor(model.projected_covariance(), distance)
-        return CaGP(*parts, ProjectedInverseFree(factor), self.mean_function, loss=loss, capped=m < self.rows)
+        return dataclasses.replace(model, posterior=ProjectedInverseFree(factor))
 
     def factor(self, G, distance):
         """A lower L with L L^T about G^-1, off by about `distance`."""

@@ -1,5 +1,7 @@
 """Facts about computation-aware GPs that hold for every problem, against explicit matrices in plain NumPy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from cagp_cases import LOG_2PI, Problem, columns, elbo_by_formula, problems
@@ -12,7 +14,7 @@ from agp import BlockActions, CaGP, DenseActions, FixedActions, tree, value_and_
 from agp.actions import ConjugateGradients, KernelColumns, KernelEigenvectors, UnitVectors
 from agp.kernels import Linear
 from agp.likelihoods import Gaussian
-from agp.posteriors import ProjectedInverseFree
+from agp.posteriors import ProjectedCholesky, ProjectedInverseFree
 
 few = settings(deterministic, max_examples=25)
 sparse_or_dense = st.sampled_from(["full", "dense"])
@@ -90,13 +92,9 @@ def test_the_covariance_is_never_below_the_exact_one(p, kind, inverse_free):
     excess = model.predict_covariance(Xs)[0] - p.exact().predict_covariance(Xs)[0]
     assert np.linalg.eigvalsh(excess).min() >= -1e-9
     if inverse_free:
-        exact_inverse = CaGP(*_parts(model), mean_function=p.mean_function, capped=model.capped)
+        exact_inverse = dataclasses.replace(model, posterior=ProjectedCholesky())
         more = model.predict_covariance(Xs)[0] - exact_inverse.predict_covariance(Xs)[0]
         assert np.linalg.eigvalsh(more).min() >= -1e-9
-
-
-def _parts(model):
-    return model.kernel, model.likelihood, model.actions, model.X, model.y
 
 
 @few
@@ -257,9 +255,9 @@ def test_eigenvectors_tell_the_most(p):
 @given(problems)
 def test_kernel_columns_of_a_kernel_of_low_rank_give_the_exact_gp(p):
     base = (Linear(np.asarray([0.7, 0.4])), Gaussian(np.asarray(p.noise)))
-    blank = CaGP(*base, DenseActions(np.ones((p.rows, 1))), p.X, p.y, mean_function=p.mean_function)
-    S = KernelColumns(Z=p.X[:2])(blank)
-    model = CaGP(*base, S, p.X, p.y, mean_function=p.mean_function)
+    held = {"X": p.X, "y": p.y, "mean_function": p.mean_function}
+    blank = CaGP(*base, actions=DenseActions(np.ones((p.rows, 1))), **held)
+    model = dataclasses.replace(blank, actions=KernelColumns(Z=p.X[:2])(blank))
     exact = gpr(*base, p.X, p.y, p.mean_function)
     assert_close(p.bound(model), float(exact.bound(p.X, p.y)[0]), 1e-8)
     Xs = grid(p)
@@ -308,7 +306,7 @@ def test_full_support_has_no_minibatches():
 
 
 def with_factor(model, L):
-    return CaGP(*_parts(model), ProjectedInverseFree(L), model.mean_function, capped=model.capped)
+    return dataclasses.replace(model, posterior=ProjectedInverseFree(L), loss="elbo", priors=())
 
 
 @few

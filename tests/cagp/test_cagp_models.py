@@ -8,7 +8,7 @@ from test_conformance import Forbidden, no_solvers  # noqa: F401 - a fixture
 import agp
 from agp import BlockActions, CaGP, DenseActions, FixedActions, tree
 from agp.actions import KernelColumns, RandomDirections, UnitVectors
-from agp.posteriors import ProjectedCholesky, ProjectedInverseFree
+from agp.posteriors import ProjectedInverseFree
 from agp.updates import Adam, InverseUpdate, Normalise
 
 
@@ -182,8 +182,8 @@ def test_inverse_free_predictions_are_those_of_the_cholesky_form_once_trained():
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, **STARTS["inverse-free"])
     model = agp.train(model, X, y, steps=20).model
-    parts = model.kernel, model.likelihood, model.actions, model.X, model.y
-    exact = CaGP(*parts, ProjectedCholesky(), model.mean_function)
+    parts = model.kernel, model.likelihood
+    exact = CaGP(*parts, actions=model.actions, X=model.X, y=model.y, mean_function=model.mean_function)
     for ours, theirs in zip(model.predict(X), exact.predict(X), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
     assert (model.predict(X).variance >= exact.predict(X).variance - 1e-12).all()
@@ -209,7 +209,8 @@ def test_tiles_in_single_precision(setting, known):
     X = np.sort(rng.uniform(-3.0, 3.0, 600))[:, None]
     y = np.sin(2.0 * X) + noise**0.5 * rng.normal(size=X.shape)
     parts = agp.Matern32(np.asarray(1.0), np.asarray(lengthscale)), agp.Gaussian(np.asarray(noise))
-    single = tree.to_backend(CaGP(*parts, BlockActions(np.ones(600), 64).normalised(), X, y), "numpy", dtype="float32")
+    model = CaGP(*parts, actions=BlockActions(np.ones(600), 64).normalised(), X=X, y=y)
+    single = tree.to_backend(model, "numpy", dtype="float32")
     double = tree.to_backend(single, "numpy", dtype="float64")
     error = abs(float(single.bound(single.X, single.y)[0]) - float(double.bound(double.X, double.y)[0])) / 600
     # the result itself is rounded to float32: 1e-7 per datum
@@ -401,7 +402,7 @@ def test_coverage_under_the_prior_is_the_nominal_one():
     both = np.concatenate([X, Xs])
     root = np.linalg.cholesky(parts[0](both)[0] + 1e-10 * np.eye(100))
     draws = root @ rng.normal(size=(100, 200)) + 0.1**0.5 * rng.normal(size=(100, 200))
-    model = CaGP(*parts, BlockActions(np.ones(60), 8).normalised(), X, draws[:60])
+    model = CaGP(*parts, actions=BlockActions(np.ones(60), 8).normalised(), X=X, y=draws[:60])
     mean, variance = model.predict(Xs, observed=True)
     covered = np.mean(np.abs(draws[60:] - mean) <= 1.959964 * np.sqrt(variance))
     assert abs(covered - 0.95) < 0.01

@@ -4,10 +4,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import NUMPY, as_arrays, assert_close
+from helpers import NUMPY, as_arrays, assert_close, value_and_gradient
 from kernel_cases import CASES, inputs, kernel_case
 
-from agp import GPR, SVGP, Relaxed, tree, value_and_gradient
+from agp import GPR, SVGP, Relaxed, tree
 from agp.kernels import (
     RBF,
     ActiveDims,

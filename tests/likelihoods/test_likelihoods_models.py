@@ -8,6 +8,7 @@ from likelihood_cases import KINDS
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
+from agp.draws import NO_DRAWS
 from agp.gradient import gradient_of
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.models import SVGP
@@ -107,8 +108,7 @@ def test_known_noise_stays_with_its_row():
 @pytest.mark.parametrize("name", ["known-and-common-noise", "robustmax", "softmax"])
 def test_blocks_are_the_whole(name, with_draws, backend):
     model, X, y = away(*start(name, backend))
-    host = model.draws(np.random.default_rng(3), 45)
-    draws = {key: backend.array(x) for key, x in host.items()} if with_draws else None
+    draws = backend.draws(model.draws(np.random.default_rng(3), 45)) if with_draws else NO_DRAWS
     batch = Batch(X, y, 1.0, None, draws)
     whole, pull_whole = model.objective(batch)
     memory = 7.5 * model._floats_per_row * 8 / 2**20
@@ -170,7 +170,7 @@ def test_three_classes_are_learnt(name):
 @pytest.mark.parametrize("name", STARTS)
 def test_both_gradient_modes_agree(name, torch_place):
     model, X, y = away(*start(name, TORCH))
-    draws = {key: TORCH.array(x) for key, x in model.draws(np.random.default_rng(3), 45).items()}
+    draws = TORCH.draws(model.draws(np.random.default_rng(3), 45))
     batch = Batch(X, y, 2.0, None, draws)
     (value, closed), (again, autodiff) = (gradient_of(model, batch, mode) for mode in ("closed-form", "autodiff"))
     assert_close(TORCH.numpy(value), TORCH.numpy(again), 1e-13)

@@ -204,7 +204,7 @@ def case(name: str, kind: str = "whitened", likelihood: str = "gaussian") -> tup
 # -- the same by dense formulas, in plain NumPy -----------------------------------------------------------------------
 
 
-def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[Any, Any, Any]:
     """Kuu without jitter, Kuf and Kff, image by image and patch by patch."""
     if isinstance(inducing, Together):
         terms = [_dense_response(*pair, X) for pair in zip(inducing.parts, kernel.parts, strict=True)]

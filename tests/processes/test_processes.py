@@ -41,7 +41,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of
 from agp.inducing import Patches, Points, Together
-from agp.kernels import RBF, Matern32
+from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, RobustMax, Softmax
 from agp.means import LinearMean
 from agp.models import SVGP
@@ -134,6 +134,95 @@ def test_every_backend_agrees(name, kind, backend):
     _agree({k: backend.numpy(x) for k, x in found.items()}, gradient, 1e-9)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch", "strict-device1", "cupy"], indirect=True)
+@pytest.mark.parametrize("name", PROCESSES)
+def test_float32_stays_and_follows_float64(name, backend):
+    host, X, y = case(name)
+    value, gradient = agp.value_and_gradient(host, X, y)
+    model, X, y = backend.move(host, "float32"), backend.array(X, "float32"), backend.array(y, "float32")
+    found, ours = agp.value_and_gradient(model, X, y)
+    assert_close(backend.numpy(found, "float32"), value, 1e-4)
+    _agree({k: backend.numpy(x, "float32") for k, x in ours.items()}, gradient, 1e-4)
+    for moment in model.predict(X):
+        backend.check(moment, "float32")
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_bound_in_a_torch_program_has_the_closed_form(name, torch_place):
+    host, X, y = case(name, "relaxed")
+    value, pullback = host.bound(X, y)
+    bar, X_bar = pullback(1.0)
+    expected = tree.pull_raw(host, bar)
+    raw = {k: torch_place.array(x).requires_grad_() for k, x in tree.unconstrain(host).items()}
+    inputs = torch_place.array(X).requires_grad_()
+    model = tree.constrain(torch_place.move(host), raw)
+    bound = model.bound(inputs, torch_place.array(y))[0]
+    bound.backward()
+    assert float(bound.detach()) == pytest.approx(float(value), rel=1e-12)
+    _agree({k: torch_place.numpy(x.grad) for k, x in raw.items()}, expected, 1e-10)
+    assert_close(torch_place.numpy(inputs.grad), X_bar, 1e-10)
+
+
+# -- inducing variables -----------------------------------------------------------------------------------------------
+
+
+def _inducing_stage(inducing, kernel, method):
+    """A covariance of inducing variables, as a function of their leaves, those of the kernel, and X."""
+
+    def stage(leaves):
+        B = backend_of(leaves["X"])
+        own, other = (tree.to_backend(x, B.name) for x in (inducing, kernel))
+        own = tree.with_leaves(own, {k.removeprefix("inducing."): x for k, x in leaves.items() if "inducing." in k})
+        other = tree.with_leaves(other, {k.removeprefix("kernel."): x for k, x in leaves.items() if "kernel." in k})
+        value, pull = getattr(own, method)(other, *(() if method == "covariance" else (leaves["X"],)))
+
+        def pullback(bar):
+            own_bar, kernel_bar, *inputs = pull(bar)
+            found = {} if own_bar is None else {f"inducing.{k}": x for k, x in tree.leaves(own_bar).items()}
+            found |= {f"kernel.{k}": x for k, x in tree.leaves(kernel_bar).items()}
+            return found | ({"X": inputs[0]} if inputs else {})
+
+        return (value,), pullback
+
+    return stage
+
+
+@pytest.mark.parametrize("method", ["covariance", "cross", "diag", "full"])
+@pytest.mark.parametrize("noisy", [False, True], ids=["", "white"])
+@pytest.mark.parametrize("name", ["points", "patches", "patches-weighted", "together"])
+def test_covariances_of_inducing_variables_and_their_pullbacks(name, noisy, method, torch_place):
+    process, X = process_case(name), case(name)[1]
+    kernel = process.kernel
+    if noisy and name != "together":
+        kernel = kernel + White(np.asarray(0.3))
+    if noisy and name == "together":
+        kernel = Sum((kernel.parts[0] * Constant(np.asarray(1.2)), kernel.parts[1]))
+    leaves = {f"inducing.{k}": x for k, x in tree.leaves(process.inducing, "parameter").items()}
+    leaves |= {f"kernel.{k}": x for k, x in tree.leaves(kernel, "parameter").items()} | {"X": X}
+    stage = _inducing_stage(process.inducing, kernel, method)
+    assert_closed_form_is_autograd(stage, leaves)
+    assert_closed_form_is_slope(stage, leaves)
+
+
+@pytest.mark.parametrize("name", ["points", "patches-weighted", "together"])
+def test_covariances_fit_each_other(name):
+    process, X = process_case(name), case(name)[1]
+    inducing, kernel = process.inducing, process.kernel
+    if name == "patches-weighted":
+        # every patch has noise of its own: 0.3 |w|^2 / Q^2 for an image, nothing between images or with Z
+        noisy, w = kernel + White(np.asarray(0.3)), inducing.weights
+        added = inducing.full(noisy, X)[0] - inducing.full(kernel, X)[0]
+        assert_close(added, 0.3 * np.sum(w * w) / len(w) ** 2 * np.eye(len(X)), 1e-12)
+        assert_close(inducing.cross(noisy, X)[0], inducing.cross(kernel, X)[0], 1e-14)
+        kernel = noisy
+    Kff = inducing.full(kernel, X)[0]
+    np.testing.assert_array_equal(Kff, Kff.T)
+    assert_close(np.diagonal(Kff), inducing.diag(kernel, X)[0], 1e-12)
+    # (u, f) have a joint covariance
+    Kuu, Kuf = inducing.covariance(kernel)[0], inducing.cross(kernel, X)[0]
+    assert np.linalg.eigvalsh(np.block([[Kuu, Kuf], [Kuf.T, Kff]])).min() > -1e-12
+
+
 # -- samples, and rows in blocks --------------------------------------------------------------------------------------
 
 SAMPLED = [name for name in PROCESSES if not name.startswith("deep")]
@@ -194,6 +283,22 @@ def test_a_variance_of_rounding_is_sampled_without_a_slope():
     samples, pull = process.sampled(factor, Z, np.ones((1, len(Z), 2)))
     np.testing.assert_allclose(samples, process.project_mean(factor, Z), atol=2e-6)
     assert all(np.isfinite(x).all() for x in tree.leaves(pull(np.ones_like(samples))[0]).values())
+
+
+def test_functions_that_are_known_at_an_input_are_sampled_there(torch_place):
+    # a linear kernel knows f(0) = 0: variance, prior variance and slope vanish, in both modes
+    rng = np.random.default_rng(3)
+    X, y = data(1)
+    X[0] = 0.0
+    first = sparse(Linear(0.7), points(4, COLUMNS, rng), "whitened", 2, rng)
+    samples, pull = first.sampled(first.factorise()[0], X, np.ones((1, len(X), 2)))
+    np.testing.assert_array_equal(samples[0], first.mean_function.value)
+    assert all(np.isfinite(x).all() for x in tree.leaves(pull(np.ones_like(samples))[0]).values())
+    model = SVGP(process=Deep((first, _layer(1, 2)), samples=2), likelihood=as_arrays(Gaussian(0.2)))
+    _, expected = agp.value_and_gradient(model, X, y)
+    for mode in ("closed-form", "autodiff"):
+        here = torch_place.move(model), torch_place.array(X), torch_place.array(y)
+        _agree(agp.value_and_gradient(*here, mode=mode)[1], expected, EXACT)
 
 
 @pytest.mark.parametrize("kind", ["whitened", "relaxed", "dual-natural", "orthogonal"])
@@ -321,7 +426,7 @@ def test_a_deep_model_has_no_joint_covariance():
 
 
 def _step(update, model, X, y, times=1):
-    state, batch = update.init(model), model.batch(X, y)
+    state, batch, info = update.init(model), model.batch(X, y), {}
     for _ in range(times):
         model, state, info = update(model, batch, state)
     return model, info
