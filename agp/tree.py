@@ -19,6 +19,7 @@ there is none.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
@@ -323,6 +324,7 @@ def _replaced(x: Any, new: Mapping[str, Any], path: str) -> Any:
     return _make(type(x), values | changed)
 
 
+@lru_cache(maxsize=4096)  # asked for every leaf in every step
 def matches(name: str, pattern: str, /) -> bool:
     """Whether a leaf's name matches a pattern, in whole or from one of its parts on.
 
