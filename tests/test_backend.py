@@ -21,6 +21,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 def test_a_missing_library_is_one_clear_error(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     agp.backend._loaded.cache_clear()
     try:

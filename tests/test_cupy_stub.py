@@ -174,4 +174,4 @@ def test_a_bound_runs_with_every_array_where_the_data_are(B):
         bar, _ = pullback(1.0)
     assert_close(np.asarray(value), expected, 1e-12)
     assert {B.device_name(x) for x in tree.leaves(bar).values()} == {"cuda:1"}
-    assert B.device_name(wide(model.Z)) == "cuda:1"
+    assert B.device_name(wide(model.process.inducing.Z)) == "cuda:1"

@@ -6,6 +6,7 @@ from helpers import Case, inducing_inputs, kernel_of, likelihood_of, named, proc
 
 from agp import tree
 from agp.batch import Batch
+from agp.errors import RepairWarning
 from agp.models import SVGP
 from agp.posteriors import Marginal, Whitened
 from agp.updates import NaturalGradient
@@ -101,11 +102,13 @@ def test_a_step_to_no_precision_is_halved():
     Convex = tree.model(Convex)
     odd = svgp(process(model).kernel, Convex(np.asarray(0.1)), process(model).posterior, inducing_inputs(model))
     update = NaturalGradient(1.0)
-    moved, _, info = update(odd, odd.batch(X, X), update.init(odd))
+    with pytest.warns(RepairWarning, match="no positive definite precision"):
+        moved, _, info = update(odd, odd.batch(X, X), update.init(odd))
     assert float(info["halvings"]) == 1.0
     assert np.isfinite(process(moved).posterior.scale).all()
     hard = NaturalGradient(1.0)
     worse = svgp(process(model).kernel, Convex(np.asarray(1e-3)), process(model).posterior, inducing_inputs(model))
-    moved, _, info = hard(worse, worse.batch(X, X), hard.init(worse))
+    with pytest.warns(RepairWarning, match="no positive definite precision"):
+        moved, _, info = hard(worse, worse.batch(X, X), hard.init(worse))
     assert float(info["halvings"]) > 0.0
     assert np.isfinite(process(moved).posterior.scale).all()

@@ -201,7 +201,8 @@ def _iterate(case: Case, start: str):
     A, L = case.array("A"), case.array(f"B0_{start}")
     desired, residuals = case.out(f"B_iters_{start}"), case.out(f"frobenius_{start}")
     excess = case.out(f"predictive_variance_{start}")
-    gap = VarianceGap(per_datum=True).gap(*_moving_target(case, f"B0_{start}"))
+    model, batch = _moving_target(case, f"B0_{start}")
+    gap = VarianceGap(per_datum=True).gap(model, process(model), batch)
     gammas = case.out("gammas")
     assert len(desired) == len(residuals) == len(excess) == len(gammas) + 1
     for i, gamma in enumerate(gammas):

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.special
-from helpers import POSTERIORS, problem
+from helpers import POSTERIORS, problem, process, replaced, with_leaves
 from likelihood_cases import KINDS
 
 from agp import tree
@@ -48,8 +48,8 @@ def test_predictions_are_finite_and_variances_positive(name, dtype, backend):
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_counts_beyond_the_largest_float_are_that_float_with_one_warning(posterior):
     model, X, _ = problem("rbf-ard", posterior)
-    model = tree.with_leaves(model, {"posterior.mean": model.posterior.mean + 1e5})
-    model = type(model)(model.kernel, Poisson(), model.posterior, model.Z, model.jitter)
+    model = with_leaves(model, {"posterior.mean": process(model).posterior.mean + 1e5})
+    model = replaced(model, likelihood=Poisson())
     with collected():  # of inverse factors, whose repairs are another matter
         model = model.refreshed()
     mu, var = model.predict(X)
