@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
+from agp import tree
 from agp.backend import Array, Pullback
 from agp.kernels import Kernel
 
-__all__ = ["Inducing"]
+__all__ = ["AtInputs", "Inducing"]
 
 
 class Inducing(ABC):
@@ -80,3 +81,28 @@ class Inducing(ABC):
         TypeError, ValueError
             If given leaves do not fit the data, or M is out of range.
         """
+
+
+class AtInputs(Inducing):
+    """Inducing variables that are values of the kernel's own process: u = g(Z) for inducing inputs `Z` [M, .]."""
+
+    Z: Array
+
+    locations: ClassVar[tuple[str, ...]] = ("Z",)
+
+    @property
+    def count(self) -> int:
+        return self.Z.shape[0]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "Z", self.Z
+
+    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
+        Kuu, pull = kernel(self.Z)
+
+        def pullback(bar):
+            kernel_bar, Z_bar = pull(bar)
+            return tree.cotangent(self, Z=Z_bar), kernel_bar
+
+        return Kuu, pullback

@@ -1,12 +1,12 @@
 """Inducing patches: values of the response to small images, for convolutional processes on large ones."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_inputs
 from agp.host import generator
-from agp.inducing._base import Inducing
+from agp.inducing._base import AtInputs
 from agp.inducing._points import chosen_rows
 from agp.kernels import Kernel
 from agp.leaves import usable
@@ -19,7 +19,7 @@ IMAGES = 500
 
 
 @tree.model
-class Patches(Inducing):
+class Patches(AtInputs):
     """A convolutional process: f(x) = 1/Q sum_q w_q g(patch_q(x)), with u = g(Z) for the patch response g ~ GP(0, k).
 
         Kuu = k(Z, Z),  Kuf[m, n] = 1/Q sum_q w_q k(z_m, patch_q(x_n)),  kff[n] = 1/Q^2 w^T k(patches, patches) w
@@ -45,12 +45,6 @@ class Patches(Inducing):
     weights: Array | None = tree.param(default=None, optional=True)
     Z_unit: Array | None = tree.unit(default=None)
 
-    locations: ClassVar[tuple[str, ...]] = ("Z",)
-
-    @property
-    def count(self) -> int:
-        return self.Z.shape[0]
-
     @property
     def width(self) -> int:
         return self.image[0] * self.image[1]
@@ -61,20 +55,7 @@ class Patches(Inducing):
         (H, W), (h, w) = self.image, self.patch
         return (H - h + 1) * (W - w + 1)
 
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "Z", self.Z
-
     # -- covariances ------------------------------------------------------------------------------------------------
-
-    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
-        Kuu, pull = kernel(self.Z)
-
-        def pullback(bar):
-            kernel_bar, Z_bar = pull(bar)
-            return tree.cotangent(self, Z=Z_bar), kernel_bar
-
-        return Kuu, pullback
 
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp

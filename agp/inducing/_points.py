@@ -1,11 +1,11 @@
 """Inducing variables that are values of the process: u = f(Z)."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_inputs, check_like, check_whole
-from agp.inducing._base import Inducing
+from agp.inducing._base import AtInputs, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, usable
@@ -18,7 +18,7 @@ NUM_INDUCING = 128
 
 
 @tree.model
-class Points(Inducing):
+class Points(AtInputs):
     """Inducing inputs: u = f(Z) - h(Z).
 
     Parameters
@@ -30,28 +30,9 @@ class Points(Inducing):
     Z: Array = tree.param(default=None, unit="Z_unit")
     Z_unit: Array | None = tree.unit(default=None)
 
-    locations: ClassVar[tuple[str, ...]] = ("Z",)
-
-    @property
-    def count(self) -> int:
-        return self.Z.shape[0]
-
     @property
     def width(self) -> int:
         return self.Z.shape[1]
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "Z", self.Z
-
-    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
-        Kuu, pull = kernel(self.Z)
-
-        def pullback(bar):
-            kernel_bar, Z_bar = pull(bar)
-            return tree.cotangent(self, Z=Z_bar), kernel_bar
-
-        return Kuu, pullback
 
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         Kuf, pull = kernel(self.Z, X)
