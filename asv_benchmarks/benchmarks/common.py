@@ -12,7 +12,7 @@ BACKENDS = ["numpy", "torch", "torch:cuda", "jax", "cupy"]
 METHODS = ["msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp"]
 DTYPES = ["float64", "float32"]
 GRADIENTS = ["closed-form", "autodiff"]
-INDUCING = [128, 512]
+INDUCING = [32, 128, 512]
 ROWS, BATCH, COLUMNS = 4096, 256, 8
 
 
