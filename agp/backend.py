@@ -474,6 +474,9 @@ def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
     The last block has what is left. The first array says what N is.
     """
     N = _first_array(rows).shape[0]
+    if block_rows >= N:
+        yield rows
+        return
     for start in range(0, N, block_rows):
         yield _cut(rows, start, min(start + block_rows, N))
 

@@ -25,6 +25,8 @@ def under(path: str, draws: Draws, /) -> Draws:
 
 def below(path: str, draws: Draws, /) -> Draws:
     """Those of the draws that belong to the node at a path: the inverse of `under`."""
+    if not any(draws):
+        return NO_DRAWS
     start = f"{path}."
     return Draws(*({name[len(start) :]: x for name, x in part.items() if name.startswith(start)} for part in draws))
 

@@ -17,7 +17,7 @@ there is none.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from types import NoneType
@@ -283,20 +283,25 @@ def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     The kind is a class, usually an abstract one that says what a node can do. What stands within a found node is
     looked at, too.
     """
-    return dict(_nodes(model, kind, ""))
+    return _nodes(model, kind, "", {})
 
 
-def _nodes(x: Any, kind: type, path: str) -> Iterator[tuple[str, Any]]:
+def _nodes(x: Any, kind: type, path: str, found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(x, tuple):
         for i, part in enumerate(x):
-            yield from _nodes(part, kind, f"{path}.{i}")
-    elif x is not None:
-        if isinstance(x, kind):
-            yield path, x
-        for field in _fields(x):
-            value = getattr(x, field.name)
-            if field.role is None and _is_branch(value):
-                yield from _nodes(value, kind, joined(path, field.name))
+            if part is not None:
+                _nodes(part, kind, f"{path}.{i}", found)
+        return found
+    if _is_kind(type(x), kind):
+        found[path] = x
+    values = vars(x)
+    for field in _fields(x):
+        if field.role is None and _is_branch(value := values[field.name]):
+            _nodes(value, kind, joined(path, field.name), found)
+    return found
+
+
+_is_kind = lru_cache(maxsize=4096)(issubclass)  # asked for every node in every step; abstract classes answer slowly
 
 
 def joined(*parts: str) -> str:
@@ -314,14 +319,16 @@ def replaced(model: T, new: Mapping[str, Any], /) -> T:
 def _replaced(x: Any, new: Mapping[str, Any], path: str) -> Any:
     if path in new:
         return new[path]
-    if not any(name.startswith(f"{path}." if path else "") for name in new):
+    inside = f"{path}." if path else ""
+    if not any(name.startswith(inside) for name in new):
         return x
     if isinstance(x, tuple):
         return tuple(_replaced(part, new, f"{path}.{i}") for i, part in enumerate(x))
-    values = {field.name: getattr(x, field.name) for field in _fields(x)}
-    branches = {name: value for name, value in values.items() if _is_branch(value)}
-    changed = {name: _replaced(value, new, joined(path, name)) for name, value in branches.items()}
-    return _make(type(x), values | changed)
+    values = dict(vars(x))
+    for field in _fields(x):
+        if field.role is None and _is_branch(values[field.name]):
+            values[field.name] = _replaced(values[field.name], new, inside + field.name)
+    return _make(type(x), values)
 
 
 @lru_cache(maxsize=4096)  # asked for every leaf in every step

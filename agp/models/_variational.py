@@ -63,7 +63,7 @@ class Variational(Model):
         draws = batch.draws
         if not draws.by_row:
             fixed = self.process.row_draws(SEED, 0, batch.X.shape[0])
-            draws = Draws(_placed(under("process", fixed), batch.X).by_row, draws.whole)
+            draws = Draws(_placed(under("process", fixed), batch.X).by_row, draws.whole) if fixed.by_row else draws
         process = self.process.drawn(Draws({}, below("process", draws).whole))
         return (self if process is self.process else tree.replaced(self, {"process": process})), draws
 

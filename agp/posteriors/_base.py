@@ -9,7 +9,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
 
-__all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior"]
+__all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior", "PreconditionedMean"]
 
 STALE = 0.1
 """The residual of an inverse factor above which predictions bring it up to date first."""
@@ -118,6 +118,21 @@ class Posterior(ABC):
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
+
+
+class PreconditionedMean(Posterior):
+    """A posterior whose mean of u is Kuu mh, with mh = Kt^-1 m (preconditioned) or mh = m, for the leaf m [M, P]."""
+
+    mean: Array
+    preconditioned: bool
+
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
+    @property
+    def unit_powers(self) -> Mapping[str, int]:
+        return {"mean": 1 if self.preconditioned else -1}
 
 
 class GroupPosterior(Posterior):

@@ -4,14 +4,13 @@ It is the posterior that pseudo-observations of u with noise variances s would g
 its inverse factor has converged.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, nonnegative
-from agp.posteriors._base import Posterior
+from agp.posteriors._base import PreconditionedMean
 from agp.posteriors._relaxed_form import initial_site
 
 __all__ = ["LikelihoodFactor", "LikelihoodForm"]
@@ -25,7 +24,7 @@ class LikelihoodFactor(NamedTuple):
 
 
 @tree.model
-class LikelihoodForm(Posterior):
+class LikelihoodForm(PreconditionedMean):
     """The likelihood parameterisation, with a Cholesky factorisation of Kuu + diag(s).
 
     Parameters
@@ -43,14 +42,6 @@ class LikelihoodForm(Posterior):
     mean: Array = tree.param()
     site: Array = tree.param(POSITIVE)
     preconditioned: bool = True
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {"mean": 1 if self.preconditioned else -1}
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
         xp = backend_of(Kuu).xp

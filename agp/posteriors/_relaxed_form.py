@@ -1,12 +1,11 @@
 """What R-SVGP is with exact and with estimated traces: its leaves, and what does not depend on the traces."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import Gap, diagonal, identity, lower_times, lower_transposed_times
-from agp.posteriors._base import InverseFactored
+from agp.posteriors._base import InverseFactored, PreconditionedMean
 
 __all__ = ["RelaxedForm", "initial_site"]
 
@@ -14,23 +13,13 @@ INITIAL_SITE = 1e-4
 """The starting value of s, relative to the mean diagonal of Kuu."""
 
 
-class RelaxedForm(InverseFactored):
+class RelaxedForm(PreconditionedMean, InverseFactored):
     """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), with PR one Newton-Schulz step from L L^T towards (Kuu + diag s)^-1."""
 
-    mean: Array
     site: Array
     inverse_factor: Array
-    preconditioned: bool
 
     bounds_variance_gap: ClassVar[bool] = True
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {"mean": 1 if self.preconditioned else -1}
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """The matrix [M, M] whose inverse L L^T approximates: Kuu + diag(s)."""

@@ -10,14 +10,13 @@ M + M2 inducing variables, which does all the rest: a lower bound for every valu
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
-from agp.posteriors._base import GroupPosterior, InverseFactored
+from agp.posteriors._base import GroupPosterior, InverseFactored, PreconditionedMean
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._relaxed_form import initial_site
 
@@ -32,25 +31,15 @@ class RelaxedGroupsFactor(NamedTuple):
     factor: RelaxedFactor
 
 
-class RelaxedGroups(InverseFactored, GroupPosterior):
+class RelaxedGroups(PreconditionedMean, InverseFactored, GroupPosterior):
     """What the two forms share: a `Relaxed` on other inducing variables, and the way to them and back."""
 
-    mean: Array
     site: Array
     sizes: tuple[int, int]
-    preconditioned: bool
 
     @abstractmethod
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
         """Covariances [M + M2, N] of the other inducing variables with f, and ``bar -> (J_bar, Kuf_bar)``."""
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {"mean": 1 if self.preconditioned else -1}
 
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         features, pull_features = self._features(factor.J, Kuf)

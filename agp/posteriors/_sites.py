@@ -60,10 +60,15 @@ def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
 
 def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
     """The sums with and without negative beta; arguments as `sums_of`."""
-    xp = backend_of(beta).xp
-    clipped = xp.maximum(beta, xp.zeros_like(beta))
+    B = backend_of(beta)
+    xp = B.xp
     negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
-    return GuardedSums(sums_of(F, alpha, beta, mu), sums_of(F, alpha, clipped, mu), negative)
+    raw = sums_of(F, alpha, beta, mu)
+
+    def clipped() -> Sums:
+        return sums_of(F, alpha, xp.maximum(beta, xp.zeros_like(beta)), mu)
+
+    return GuardedSums(raw, B.cond(xp.any(negative > 0.0), clipped, lambda: raw), negative)
 
 
 class NaturalSteps(ABC):

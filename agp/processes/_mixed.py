@@ -125,6 +125,7 @@ class Mixed(Process):
         return self if process is self.process else type(self)(process, self.weights)
 
     def check(self) -> None:
+        backend_of(self.weights)  # refuses what is no array
         if self.weights.ndim != 2 or self.weights.shape[1] != self.process.outputs:
             msg = (
                 f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "

@@ -195,7 +195,7 @@ def _squarable(x: Array) -> Array:
     """
     xp = backend_of(x).xp
     largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
-    return xp.where(xp.isfinite(x), xp.clip(x, -largest, largest), x)
+    return xp.where(xp.isfinite(x), xp.minimum(xp.maximum(x, -largest), largest), x)
 
 
 def _mean(old: Array, new: Array, decay: float) -> Array:

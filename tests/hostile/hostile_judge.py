@@ -32,11 +32,6 @@ class Outcome(NamedTuple):
     """Allowed errors: where, class and first line of the message."""
     defects: list[tuple[str, str]]
     """What must not be: where, and what."""
-    silent: list[tuple[str, str]]
-    """What NumPy would have reported of overflow and the like, where all ended well: to be looked at.
-
-    Some of it is in order: a trial step that is taken back, a cotangent that nobody wants.
-    """
     repairs: int
     """Warnings of repairs."""
 
@@ -47,17 +42,11 @@ class _Judge:
     def __init__(self) -> None:
         self.errors: list[tuple[str, str, str]] = []
         self.defects: list[tuple[str, str]] = []
-        self.silent: list[tuple[str, str]] = []
         self.repairs = 0
 
     def stage(self, name: str, action: Callable[[], Any]) -> Any:
-        """What the action returns, or the error that it raised.
-
-        What NumPy reports of overflow and the like belongs before an error, or a warning of a repair.
-        """
-        events: list[str] = []
-        said = self.repairs
-        with self._heard(name), np.errstate(over="call", divide="call", invalid="call", call=_listener(events)):
+        """What the action returns, or the error that it raised; a warning other than that of a repair is a defect."""
+        with self._heard(name), np.errstate(over="warn", divide="warn", invalid="warn", under="ignore"):
             try:
                 found = action()
             except ALLOWED as error:
@@ -69,8 +58,6 @@ class _Judge:
             except Exception as error:
                 self.defects.append((name, _told(error)))
                 return error
-        if self.repairs == said:
-            self.silent += [(name, event) for event in dict.fromkeys(events)]
         return found
 
     @contextmanager
@@ -92,17 +79,6 @@ class _Judge:
     def _defect(self, name: str, message: str) -> None:
         if (name, message) not in self.defects:
             self.defects.append((name, message))
-
-
-def _listener(events: list[str]) -> Callable[[str, int], None]:
-    """What NumPy calls for each event; the first few are kept, with their place."""
-
-    def heard(kind: str, _flag: int) -> None:
-        if len(events) < 5:
-            last = [x for x in traceback.extract_stack() if x.filename.startswith(HOMES)][-1]
-            events.append(f"NumPy reports {kind} in {Path(last.filename).name}:{last.lineno}, and all ended well")
-
-    return heard
 
 
 def _told(error: BaseException) -> str:
@@ -140,7 +116,7 @@ def judged(seed: int, library: str = "numpy", device: str | None = None, *, tiny
                 judge.need("fit", np.isfinite(fitted.trace["bound"]).all(), "a bound that is not finite")
                 _latent(judge, "fitted: ", fitted.model, elsewhere)
     seconds = time.perf_counter() - start
-    return Outcome(seed, problem.model, seconds, judge.errors, judge.defects, judge.silent, judge.repairs)
+    return Outcome(seed, problem.model, seconds, judge.errors, judge.defects, judge.repairs)
 
 
 def _bound(judge: _Judge, name: str, model: Any, X: Any, y: Any) -> None:

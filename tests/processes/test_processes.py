@@ -703,6 +703,11 @@ def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
             entrance()
 
 
+def test_weights_that_are_no_array_are_refused():
+    with pytest.raises(TypeError, match=r"list is not an array of a known library"):
+        Mixed(_layer(2), [[1.0, 0.0], [0.5, 1.0]]).check()
+
+
 @pytest.mark.parametrize("likelihood", [Softmax(2, fixed_samples=5), RobustMax(2)], ids=["softmax", "robust-max"])
 def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
     # behind W = [1, -1]^T the two functions are each other's negative, which their marginals do not tell
