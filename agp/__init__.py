@@ -26,6 +26,7 @@ from agp.backend import backend_of, get_backend, known_backends, register_backen
 from agp.errors import (
     BackendError,
     CheckpointError,
+    ConvergenceWarning,
     Interrupted,
     NonFiniteError,
     NotPositiveDefiniteError,
@@ -36,7 +37,7 @@ from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
+from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, summary
 from agp.posteriors import (
     Dual,
     DualInverseFree,
@@ -51,7 +52,7 @@ from agp.posteriors import (
     Whitened,
 )
 from agp.processes import Deep, Mixed, Sparse, Stack
-from agp.training import fit_lbfgs, recipe, train
+from agp.training import fit, fit_lbfgs, recipe, train
 from agp.tree import to_backend
 
 __version__ = "0.1.0"
@@ -73,6 +74,7 @@ __all__ = [
     "CheckpointError",
     "Constant",
     "ConstantMean",
+    "ConvergenceWarning",
     "Deep",
     "DenseActions",
     "Dual",
@@ -115,6 +117,7 @@ __all__ = [
     "actions",
     "backend_of",
     "bounds",
+    "fit",
     "fit_lbfgs",
     "get_backend",
     "inducing",
@@ -130,6 +133,7 @@ __all__ = [
     "processes",
     "recipe",
     "register_backend",
+    "summary",
     "to_backend",
     "to_numpy",
     "train",

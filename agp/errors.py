@@ -5,6 +5,7 @@ from typing import Any
 __all__ = [
     "BackendError",
     "CheckpointError",
+    "ConvergenceWarning",
     "Interrupted",
     "NonFiniteError",
     "NotPositiveDefiniteError",
@@ -48,6 +49,10 @@ class Interrupted(KeyboardInterrupt):
 
     def __reduce__(self) -> tuple[Any, ...]:  # the default would hand the message to the constructor
         return type(self), (self.result,), self.__dict__
+
+
+class ConvergenceWarning(UserWarning):
+    """A budget ended a training before it had converged; the message says which."""
 
 
 class RepairWarning(RuntimeWarning):

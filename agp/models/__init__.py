@@ -9,6 +9,7 @@ from agp.models._sites import SiteModel
 from agp.models._solve import SOLVEGP
 from agp.models._solve_regression import SOLVEGPR
 from agp.models._start import valid_data
+from agp.models._summary import summary
 from agp.models._svgp import SVGP
 from agp.models._tsvgp import TSVGP
 from agp.models._tvgp import TVGP
@@ -29,5 +30,6 @@ __all__ = [
     "SiteModel",
     "Uncertainty",
     "Variational",
+    "summary",
     "valid_data",
 ]

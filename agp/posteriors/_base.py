@@ -1,7 +1,7 @@
 """What every parameterisation of q(u) offers, in three steps, each with its pullback."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -97,6 +97,13 @@ class Posterior(ABC):
         For Kuf [M, N] and alpha, beta and mu [N, P] as in `agp.posteriors.SiteGradients`.
         """
         return None
+
+    def project_to_sites(
+        self, factor: Any, Kuf: Array, kff: Array, /
+    ) -> tuple[tuple[Array, Array], Callable[[Array, Array], Any]]:
+        """The marginals (mu, var) of `project` for the same arguments, and ``(alpha, beta) -> site_sums``."""
+        mu, var = self.project(factor, Kuf, kff)[0]
+        return (mu, var), lambda alpha, beta: self.site_sums(factor, Kuf, alpha, beta, mu)
 
     bounds_variance_gap: ClassVar[bool] = False
     """Whether it is known what inexact inverses can add to the variances (`variance_gap`)."""

@@ -102,13 +102,9 @@ class Dual(WhitePosterior, SiteHolder):
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
-        return self.white_site_sums(factor.Lu, A, alpha, beta, mu)
-
-    def white_site_sums(self, Lu: Array, A: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-        """The sums in the coordinates of the storage, from the features A = Lu^-1 Kuf [M, N]."""
-        return guarded_sums(self.site_features(Lu, A), alpha, beta, mu)
+    def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
+        """The sums in the coordinates of the storage."""
+        return guarded_sums(self.site_features(factor.Lu, A), alpha, beta, mu)
 
     def site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None

@@ -5,6 +5,7 @@ here, once; a state knows nothing but the whitened features A = Lu^-1 Kuf [M, N]
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agp import tree
@@ -81,22 +82,32 @@ class WhitePosterior(Posterior):
         return WhiteFactor(Lu, state), pullback
 
     def project(self, factor: WhiteFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        # f | v has mean A^T v and variance kff - colsum(A^2), A = Lu^-1 Kuf
         B = backend_of(Kuf)
-        xp = B.xp
         A = B.solve_triangular(factor.Lu, Kuf)
-        (mu, spread), pull = factor.state.white_moments(A)
-        residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
+        marginals, pull = _white_marginals(factor.state, A, kff)
 
         def pullback(mu_bar, var_bar):
-            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
-            state_bar, A_bar = pull(mu_bar, var_bar)
-            A_bar = A_bar - A * (2.0 * kff_bar)
+            state_bar, A_bar, kff_bar = pull(mu_bar, var_bar)
             # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
             factor_bar = WhiteFactor(-lower_of(A_bar, A.mT), state_bar)
             return None, factor_bar, B.solve_triangular(factor.Lu, A_bar, transpose=True), kff_bar
 
-        return (mu, residual[:, None] + spread), pullback
+        return marginals, pullback
+
+    def project_to_sites(
+        self, factor: WhiteFactor, Kuf: Array, kff: Array, /
+    ) -> tuple[tuple[Array, Array], Callable[[Array, Array], Any]]:
+        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
+        mu, var = _white_marginals(factor.state, A, kff)[0]
+        return (mu, var), lambda alpha, beta: self.white_site_sums(factor, A, alpha, beta, mu)
+
+    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
+        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
+        return self.white_site_sums(factor, A, alpha, beta, mu)
+
+    def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
+        """`site_sums` from the features A = Lu^-1 Kuf [M, N]; None for a q(u) without such steps."""
+        return None
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
         kl, pull = factor.state.white_kl()
@@ -108,3 +119,17 @@ class WhitePosterior(Posterior):
     def project_covariance(self, factor: WhiteFactor, Kuf: Array, Kff: Array, /) -> Array:
         A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
         return Kff - A.mT @ A + factor.state.white_covariance(A)
+
+
+def _white_marginals(state: WhiteState, A: Array, kff: Array) -> tuple[tuple[Array, Array], Pullback]:
+    """Means and variances [N, P] at features A = Lu^-1 Kuf [M, N], and ``bars -> (state_bar, A_bar, kff_bar)``."""
+    # f | v has mean A^T v and variance kff - colsum(A^2)
+    (mu, spread), pull = state.white_moments(A)
+    residual, pull_residual = nonnegative(kff - backend_of(A).xp.sum(A * A, axis=0))
+
+    def pullback(mu_bar, var_bar):
+        kff_bar = pull_residual(backend_of(A).xp.sum(var_bar, axis=1))
+        state_bar, A_bar = pull(mu_bar, var_bar)
+        return state_bar, A_bar - A * (2.0 * kff_bar), kff_bar
+
+    return (mu, residual[:, None] + spread), pullback

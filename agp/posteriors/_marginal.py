@@ -57,10 +57,9 @@ class Marginal(WhitePosterior, NaturalSteps):
 
         return Whitened(n, B.xp.tril(E)), pullback
 
-    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
+    def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
         # F = Kuu^-1 Kuf
-        solve = backend_of(Kuf).solve_triangular
-        return sums_of(solve(factor.Lu, solve(factor.Lu, Kuf), transpose=True), alpha, beta, mu)
+        return sums_of(backend_of(A).solve_triangular(factor.Lu, A, transpose=True), alpha, beta, mu)
 
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
         root = backend_of(self.mean).solve_triangular(found.factor.Lu, identity(found.factor.Lu))

@@ -165,16 +165,15 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
         return [group for group in found if wanted is None or group[0] in wanted]
 
-    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
+    def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """The sums of each group with sites, which moves by its own part of the mean; None where no group has any."""
         if not self.has_sites:
             return None
-        A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
         sums = []
         for i, rows, dual in self._dual():
             part = A[rows, :]
             mean = part.mT @ factor.state.parts[i].white_mean
-            sums.append(dual.white_site_sums(factor.Lu[rows, rows], part, alpha, beta, mean))
+            sums.append(dual.white_site_sums(WhiteFactor(factor.Lu[rows, rows], None), part, alpha, beta, mean))
         return tuple(sums)
 
     def site_step(

@@ -79,8 +79,8 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps):
 
         return kl, pullback
 
-    def site_sums(self, factor: WhiteFactor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
-        return sums_of(backend_of(Kuf).solve_triangular(factor.Lu, Kuf), alpha, beta, mu)
+    def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
+        return sums_of(A, alpha, beta, mu)
 
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
         prior = identity(found.factor.Lu)

@@ -6,7 +6,7 @@ raw leaf: the mode that training finds does not depend on how a parameter is con
 
 from agp.priors._base import Prior
 from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
-from agp.priors._model import Priors, as_priors, check_priors, log_prior
+from agp.priors._model import Priors, as_priors, assigned, check_priors, log_prior
 
 __all__ = [
     "Gamma",
@@ -18,6 +18,7 @@ __all__ = [
     "Prior",
     "Priors",
     "as_priors",
+    "assigned",
     "check_priors",
     "log_prior",
 ]

@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.priors._base import Prior
 
-__all__ = ["Priors", "as_priors", "check_priors", "log_prior"]
+__all__ = ["Priors", "as_priors", "assigned", "check_priors", "log_prior"]
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
 """Pairs of a pattern of leaf names and a prior: the field `priors` of a model."""
@@ -39,7 +39,7 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
 
 def check_priors(model: Any, /) -> None:
     """Raise unless the `priors` of a model fit its parameters; errors as `log_prior`."""
-    _assigned(model)
+    assigned(model)
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
@@ -58,7 +58,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
         parameter that may be negative, or if a pattern matches a part of q(u), which is no parameter of the prior model
         but of the approximation.
     """
-    parts = [(leaf, prior.log_density(leaf.value)) for leaf, prior in _assigned(model)]
+    parts = [(leaf, prior.log_density(leaf.value)) for leaf, prior in assigned(model)]
     if parts:
         total = sum((value for _, (value, _) in parts[1:]), parts[0][1][0])
     else:
@@ -72,8 +72,8 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     return total, pullback
 
 
-def _assigned(model: Any) -> list[tuple[tree.Leaf, Prior]]:
-    """The parameters that have a prior, each with its own."""
+def assigned(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
+    """The parameters that have a prior, each with its own; errors as `log_prior`."""
     pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
     for pattern, prior in pairs:
@@ -82,13 +82,13 @@ def _assigned(model: Any) -> list[tuple[tree.Leaf, Prior]]:
             names = ", ".join(leaf.name for leaf in parameters)
             msg = f"no parameter matches {pattern!r}, which has the prior {prior}; the parameters are {names}."
             raise ValueError(msg)
-    assigned = []
+    found_priors = []
     for leaf in parameters:
         found = next(((pattern, prior) for pattern, prior in pairs if tree.matches(leaf.name, pattern)), None)
         if found is not None:
             _check_fit(leaf, *found)
-            assigned.append((leaf, found[1]))
-    return assigned
+            found_priors.append((leaf, found[1]))
+    return found_priors
 
 
 def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:

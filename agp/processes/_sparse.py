@@ -196,10 +196,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         (Kuf, kff, h), _ = self.features(X)
-        residual, var = self.posterior.project(factor, Kuf, kff)[0]
+        (residual, var), to_sums = self.posterior.project_to_sites(factor, Kuf, kff)
 
         def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
-            sums = self.posterior.site_sums(factor, Kuf, mu_bar, -2.0 * var_bar, residual)
+            sums = to_sums(mu_bar, -2.0 * var_bar)
             return {} if sums is None else {"posterior": sums}
 
         return (h + residual, var), to_sites

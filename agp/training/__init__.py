@@ -1,9 +1,21 @@
-"""The training loop: minibatches, callbacks, progress, checkpoints; and L-BFGS on all data."""
+"""Training until it converges; the loop: minibatches, callbacks, progress, checkpoints; L-BFGS on all data."""
 
 from agp.training._batches import Batches
+from agp.training._fit import FitResult, fit
 from agp.training._lbfgs import LBFGSResult, fit_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import SITE_RATE, recipe
 from agp.training._result import Progress, Result
 
-__all__ = ["SITE_RATE", "Batches", "LBFGSResult", "Progress", "Result", "fit_lbfgs", "recipe", "train"]
+__all__ = [
+    "SITE_RATE",
+    "Batches",
+    "FitResult",
+    "LBFGSResult",
+    "Progress",
+    "Result",
+    "fit",
+    "fit_lbfgs",
+    "recipe",
+    "train",
+]

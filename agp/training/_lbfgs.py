@@ -28,7 +28,7 @@ from agp.training._result import Progress, Result
 from agp.training._run import Callback
 from agp.updates import Adam
 
-__all__ = ["LBFGSResult", "fit_lbfgs"]
+__all__ = ["LBFGSResult", "fit_lbfgs", "why_not_lbfgs"]
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """What a restart draws anew; inducing inputs and q(u) begin where the model has them."""
@@ -126,7 +126,8 @@ def fit_lbfgs(
     X, y = valid_data(X, y)
     model.check(X, y)
     model = detached(model)
-    _check_deterministic(model, X.shape[0])
+    if why := why_not_lbfgs(model, X.shape[0]):
+        raise TypeError(why)
     limits = _Limits(check_whole("max_iterations", max_iterations, least=0), _not_negative("tolerance", tolerance))
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
@@ -156,14 +157,14 @@ def _not_negative(name: str, value: float) -> float:
     return float(value)
 
 
-def _check_deterministic(model: Any, rows: int) -> None:
+def why_not_lbfgs(model: Any, rows: int, /) -> str:
+    """Why L-BFGS does not serve a model on so many rows; empty where it does."""
     draws = model.draws(generator(0), rows)
     if noise := [*draws.by_row, *draws.whole]:
-        msg = f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
-        raise TypeError(msg)
+        return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
     if auxiliary := tree.leaves(model, "auxiliary"):
-        msg = f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
-        raise TypeError(msg)
+        return f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
+    return ""
 
 
 def _moving(model: Any, frozen: Sequence[str], gradient: GradientMode) -> list[str]:

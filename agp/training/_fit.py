@@ -1,0 +1,199 @@
+"""Training until nothing more is gained: L-BFGS where it applies, the recipe elsewhere."""
+
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agp.backend import Array, backend_of, to_numpy
+from agp.checks import check_whole
+from agp.errors import ConvergenceWarning
+from agp.gradient import GradientMode
+from agp.models import valid_data
+from agp.rows import MEMORY
+from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
+from agp.training._loop import train
+from agp.training._recipe import recipe
+from agp.training._result import Progress, Result
+from agp.training._run import Callback
+
+__all__ = ["FitResult", "fit"]
+
+BATCH_ROWS = 1024
+"""Rows in a minibatch where the user does not say."""
+ITERATIONS = 1000
+"""L-BFGS's limit where the user does not say."""
+STEPS, EPOCHS = 5_000, 20
+"""The recipe's limit where the user does not say: the larger of so many steps and so many passes over the data."""
+WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
+"""Over how many steps, or passes, whichever is more, the slope of the bound is estimated."""
+SHORTEST_EPOCH = 100
+"""Where an epoch has fewer steps, the tolerance applies to so many."""
+
+
+@dataclass
+class FitResult(Result):
+    """What `fit` leaves behind."""
+
+    converged: bool = False
+    """Whether the tolerance was met, rather than a limit or a callback."""
+    message: str = ""
+    """Why the training ended."""
+
+
+def fit(
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    tolerance: float = 1e-3,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    batch_size: int | None = None,
+    gradient: GradientMode = "closed-form",
+    memory: float = MEMORY,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+) -> FitResult:
+    """Train a model until its bound gains no more, or a budget is spent.
+
+    A model that takes all rows at once, and whose bound has neither noise nor auxiliary arrays, is fitted by
+    `fit_lbfgs`; every other one by the steps of `recipe`, with minibatches. How the training ended is in the result,
+    and one that did not converge warns.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`; it is not changed, `FitResult.model` is the trained one.
+    X, y
+        Inputs [N, D] and targets [N] or [N, P].
+    tolerance
+        Steps of the recipe end when an epoch gains less than this, in nats per datum: the slope of the bound over the
+        last 5 epochs or 500 steps, whichever is more. Where an epoch has fewer than 100 steps, 100 steps are meant.
+        L-BFGS ends when no entry of the gradient by the dimensionless raw leaves exceeds a thousandth of it.
+    max_steps
+        Steps, or iterations of L-BFGS; by default 5,000 steps or 20 epochs, whichever is more, or 1,000 iterations.
+    max_seconds
+        Time at most; unlimited by default.
+    batch_size
+        Rows in a minibatch; by default 1,024, or all where the model needs them.
+    gradient, memory
+        As `agp.updates.Adam`.
+    seed
+        Of the minibatches.
+    callbacks
+        Called with a `Progress` after each step; one that returns True ends the training.
+    progress
+        Show a progress bar (needs the extra ``cli``).
+    checkpoint
+        As `train`; L-BFGS takes none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `train` and `fit_lbfgs`, and for a tolerance or a budget that is not a positive number.
+
+    Warns
+    -----
+    agp.errors.ConvergenceWarning
+        If a budget ended the training.
+    """
+    tolerance = _positive("tolerance", tolerance)
+    budget = None if max_seconds is None else _positive("max_seconds", max_seconds)
+    X, y = valid_data(X, y)
+    model.check(X, y)
+    clock = _Clock(budget)
+    settings: dict[str, Any] = {"callbacks": [*callbacks, clock], "progress": progress, "seed": seed}
+    if not model.stochastic and not why_not_lbfgs(model, X.shape[0]):
+        _refuse(checkpoint, batch_size)
+        limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
+        settings |= {"gradient": gradient, "memory": memory, "max_iterations": limit, "tolerance": 1e-3 * tolerance}
+        found = fit_lbfgs(model, X, y, **settings)
+        return _said(found, found.converged, clock, found.message)
+    size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
+    epoch = max(1, X.shape[0] // (size or X.shape[0]))
+    steps = max(STEPS, EPOCHS * epoch) if max_steps is None else check_whole("max_steps", max_steps)
+    slope = _Slope(X.shape[0], epoch, tolerance)
+    settings["callbacks"] += [slope]
+    updates = recipe(model, steps, gradient=gradient, memory=memory)
+    found = train(model, X, y, steps=steps, updates=updates, batch_size=size, checkpoint=checkpoint, **settings)
+    ending = slope.message if slope.converged else f"the limit of {steps} steps was reached"
+    if found.steps < steps and not slope.converged:
+        ending = "a callback ended it"
+    return _said(found, slope.converged, clock, ending)
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0.0 < value < float("inf"):
+        msg = f"{name} is {value!r}, but must be a finite number above zero."
+        raise ValueError(msg)
+    return float(value)
+
+
+def _refuse(checkpoint: Any, batch_size: Any) -> None:
+    given = {"checkpoint": checkpoint, "batch_size": batch_size}
+    if named := [name for name, value in given.items() if value is not None]:
+        msg = (
+            f"this model is fitted by L-BFGS on all rows, without {' or '.join(named)}; leave it out, or use agp.train."
+        )
+        raise ValueError(msg)
+
+
+def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult:
+    if clock.ended and not converged:
+        message = f"the limit of {clock.budget:g} s was reached"
+    if not converged:
+        text = (
+            f"the training has not converged: {message} after {found.steps} steps. Give it more, or a larger tolerance."
+        )
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
+    return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, converged, message)
+
+
+class _Clock:
+    """A callback that ends the training when a budget of seconds is spent."""
+
+    def __init__(self, budget: float | None) -> None:
+        self.budget, self.ended = budget, False
+        self.start = time.perf_counter()
+
+    def __call__(self, _seen: Progress) -> bool:
+        self.ended = self.budget is not None and time.perf_counter() - self.start >= self.budget
+        return self.ended
+
+
+class _Slope:
+    """A callback that ends the training when the bound rises by less than a tolerance.
+
+    The slope of a straight line through the bounds of the last steps; the noise of minibatches averages out in it.
+    """
+
+    def __init__(self, rows: int, epoch: int, tolerance: float) -> None:
+        self.window = max(WINDOW_STEPS, WINDOW_EPOCHS * epoch)
+        self.epoch, self.rows, self.tolerance = max(epoch, SHORTEST_EPOCH), rows, tolerance
+        self.read: list[float] = []
+        self.waiting: list[Array] = []
+        self.converged, self.message = False, ""
+
+    def __call__(self, seen: Progress) -> bool:
+        self.waiting.append(seen.info["bound"])
+        if len(self.waiting) == self.window // 5:  # read in one transfer
+            xp = backend_of(self.waiting[0]).xp
+            self.read = [*self.read, *to_numpy(xp.stack(self.waiting)).tolist()][-self.window :]
+            self.waiting = []
+            if len(self.read) == self.window:
+                self._judge()
+        return self.converged
+
+    def _judge(self) -> None:
+        times = np.arange(self.window) - 0.5 * (self.window - 1)
+        gained = float(times @ np.asarray(self.read)) / float(times @ times) * self.epoch / self.rows
+        self.converged = gained < self.tolerance
+        self.message = f"{self.epoch} steps gain {gained:.1e} nats per datum, less than {self.tolerance:g}"

@@ -1,0 +1,101 @@
+"""`agp.fit`: training that knows when to stop."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import agp
+from agp.errors import ConvergenceWarning
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, size=(200, 1))
+Y = np.sin(3.0 * X) + 0.1 * RNG.normal(size=X.shape)
+
+
+@pytest.mark.parametrize("build", [agp.GPR.from_data, lambda X, y: agp.SGPR.from_data(X, y, num_inducing=15)])
+def test_deterministic_bounds_are_fitted_by_lbfgs(build):
+    model = build(X, Y)
+    found = agp.fit(model, X, Y)
+    assert found.converged
+    assert found.message
+    best = agp.fit_lbfgs(model, X, Y, tolerance=1e-8).model.bound(X, Y)[0]
+    assert float(best - found.model.bound(X, Y)[0]) / len(X) < 1e-4
+
+
+@pytest.mark.parametrize("posterior", ["whitened", "relaxed", "dual"])
+def test_steps_end_when_the_bound_rises_no_more(posterior):
+    model = agp.SVGP.from_data(X, Y, num_inducing=15, posterior=posterior)
+    found = agp.fit(model, X, Y, tolerance=5e-3)
+    assert found.converged
+    assert "less than 0.005" in found.message
+    assert found.steps < 5_000
+    last = np.asarray(found.trace["bound"][-500:])
+    slope = np.polynomial.polynomial.polyfit(np.arange(500), last, 1)[1]
+    assert slope * 100 / len(X) < 5e-3  # an epoch has one step here, so that 100 steps are meant
+    # and not before: it was above the tolerance when last looked at
+    before = np.asarray(found.trace["bound"][-600:-100])
+    if len(before) == 500:
+        assert np.polynomial.polynomial.polyfit(np.arange(500), before, 1)[1] * 100 / len(X) >= 5e-3
+
+
+def test_minibatches_are_drawn_and_their_noise_does_not_end_it_at_once():
+    many = RNG.uniform(-2.0, 2.0, size=(3000, 1))
+    targets = np.sin(3.0 * many) + 0.1 * RNG.normal(size=many.shape)
+    model = agp.SVGP.from_data(many, targets, num_inducing=15)
+    found = agp.fit(model, many, targets, batch_size=100, tolerance=1e-2)
+    assert found.converged
+    gained = float(found.model.bound(many, targets)[0] - model.bound(many, targets)[0]) / len(many)
+    assert gained > 1.0
+
+
+def test_a_spent_budget_warns_and_says_which():
+    model = agp.SVGP.from_data(X, Y, num_inducing=5)
+    with pytest.warns(ConvergenceWarning, match="has not converged: the limit of 20 steps was reached after 20 steps"):
+        found = agp.fit(model, X, Y, max_steps=20)
+    assert (found.converged, found.steps) == (False, 20)
+    with pytest.warns(ConvergenceWarning, match="the limit of 1e-09 s was reached after 1 steps"):
+        assert agp.fit(model, X, Y, max_seconds=1e-9).steps == 1
+    with pytest.warns(ConvergenceWarning, match="the limit of 1e-09 s"):
+        assert not agp.fit(agp.GPR.from_data(X, Y), X, Y, max_seconds=1e-9).converged
+    with pytest.warns(ConvergenceWarning, match="after 1 steps"):
+        assert not agp.fit(agp.GPR.from_data(X, Y), X, Y, max_steps=1).converged
+
+
+def test_a_callback_can_end_it():
+    model = agp.SVGP.from_data(X, Y, num_inducing=5)
+    with pytest.warns(ConvergenceWarning, match="a callback ended it after 3 steps"):
+        found = agp.fit(model, X, Y, callbacks=[lambda seen: seen.step == 3])
+    assert found.steps == 3
+
+
+def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
+    model = agp.SVGP.from_data(X, Y, num_inducing=5)
+    path = tmp_path / "run.safetensors"
+    with pytest.warns(ConvergenceWarning):
+        first = agp.fit(model, X, Y, max_steps=20, checkpoint=path)
+    with pytest.warns(ConvergenceWarning):
+        again = agp.fit(model, X, Y, max_steps=20, checkpoint=path)
+    assert again.steps == first.steps
+    for name, x in agp.tree.leaves(first.model).items():
+        np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
+    with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; leave it out"):
+        agp.fit(agp.GPR.from_data(X, Y), X, Y, checkpoint=path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("tolerance", 0.0), ("tolerance", np.nan), ("max_seconds", -1.0)])
+def test_limits_that_mean_nothing_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} is .*, but must be a finite number above zero"):
+        agp.fit(agp.GPR.from_data(X, Y), X, Y, **{name: value})
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_other_libraries_stop_at_the_same_step(library):
+    pytest.importorskip(library, reason=f"{library} is not installed: not executed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        here = agp.fit(agp.SVGP.from_data(X, Y, num_inducing=5), X, Y, max_steps=700, tolerance=0.5)
+        A, b = agp.to_backend(X, library), agp.to_backend(Y, library)
+        there = agp.fit(agp.SVGP.from_data(A, b, num_inducing=5), A, b, max_steps=700, tolerance=0.5)
+    assert (here.converged, here.steps) == (there.converged, there.steps)
+    np.testing.assert_allclose(here.trace["bound"], there.trace["bound"], rtol=1e-8)
