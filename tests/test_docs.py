@@ -129,7 +129,8 @@ ROOMS_OF_METHODS = ("models", "posteriors", "processes", "inducing")
 
 
 def test_the_readme_and_the_index_list_the_same_methods():
-    methods = [name for name in agp.__all__ if any(name in getattr(agp, room).__all__ for room in ROOMS_OF_METHODS)]
+    public = [name for name in agp.__all__ if isinstance(getattr(agp, name), type)]
+    methods = [name for name in public if any(name in getattr(agp, room).__all__ for room in ROOMS_OF_METHODS)]
     assert {"SVGP", "Relaxed", "Deep", "Patches"} <= set(methods)
     for page in (ROOT / "README.md", DOCS / "index.md"):
         text = page.read_text(encoding="utf-8")
