@@ -58,7 +58,7 @@ class Model(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if isinstance(build := vars(cls).get("from_data"), classmethod):  # a public entrance like those below
-            cls.from_data = classmethod(underflow_is_zero(build.__func__))
+            cls.from_data = classmethod(underflow_is_zero(overflow_is_judged(build.__func__)))
 
     @property
     @abstractmethod

@@ -1,5 +1,6 @@
 """Starting values: what the user left open is taken from the data."""
 
+import math
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like
@@ -86,6 +87,9 @@ def _moments(values: Array | None, outputs: int, X: Array) -> tuple[Array, float
     if values is None:
         return xp.zeros((outputs,), **like(X)), 1.0
     variance = float(xp.mean(xp.var(values, axis=0)))
+    if not math.isfinite(variance):
+        msg = f"the variance of y exceeds the largest number of {values.dtype}; divide y by a constant, or use float64."
+        raise ValueError(msg)
     rounding = 10.0 * float(xp.finfo(values.dtype).eps) * float(xp.max(xp.abs(values)))
     return xp.mean(values, axis=0), variance if variance > rounding**2 else 1.0
 

@@ -85,6 +85,14 @@ def test_predictions_beyond_the_largest_float_are_refused(what):
             getattr(model, what)(X)
 
 
+def test_targets_whose_squares_overflow_are_refused_by_name():
+    y = np.asarray([0.0, 1e30, -1e30, 1.0], dtype="float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="the variance of y exceeds the largest number of float32; divide y by"):
+            SVGP.from_data(np.arange(4.0, dtype="float32")[:, None], y, num_inducing=2)
+
+
 def test_training_that_diverges_says_so_once():
     X, y = with_outlier()
     model = SVGP.from_data(X, y, posterior="whitened", likelihood=Gaussian(1e-20), num_inducing=4)
