@@ -36,7 +36,8 @@ HOUSE = (
     ("updates",),
     ("testing",),
     ("io", "training"),
-    ("metrics", "data", "plot"),
+    ("metrics", "data", "methods", "plot"),
+    ("estimators",),
     ("cli",),
 )
 """The rooms from the lowest storey up; within a storey they may use those to their left."""

@@ -16,11 +16,11 @@ from typing import Any
 from agp.backend import get_backend, known_backends
 from agp.cli._fit import check_fit, chosen_actions, chosen_groups, chosen_storage
 from agp.cli._likelihoods import LIKELIHOODS, chosen_likelihood, chosen_task, takes_counts
-from agp.cli._methods import FULL_METHODS, KERNELS, METHODS, STORAGES, kernel_named
 from agp.cli._plan import Settings, Task
 from agp.cli._report import RESULTS, Report
 from agp.cli._tables import console
 from agp.data import BUNDLED, Dataset, load
+from agp.methods import FULL_METHODS, KERNELS, METHODS, STORAGES, kernel_named
 
 __all__ = ["add_parser"]
 

@@ -2,9 +2,9 @@
 
 import os
 
-from agp.cli._methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, METHODS, STORAGES
 from agp.cli._plan import Settings
 from agp.data import Dataset
+from agp.methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, METHODS, STORAGES
 
 __all__ = ["check_fit", "chosen_actions", "chosen_groups", "chosen_storage"]
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from agp import metrics, tree
 from agp.backend import Array, Backend, get_backend
 from agp.cli._likelihoods import likelihood_named
-from agp.cli._methods import build, updates_of
 from agp.cli._plan import Settings, Task
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
+from agp.methods import build, updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train

@@ -8,7 +8,7 @@ import pytest
 import agp
 from agp.actions import BlockActions, FixedActions
 from agp.cli import main
-from agp.cli._methods import build, updates_of
+from agp.methods import build, updates_of
 from agp.models import CGGP, CaGP
 from agp.updates import ActionsUpdate, Adam
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from agp.cli import main
-from agp.cli._methods import kernel_named
 from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
+from agp.methods import kernel_named
 
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")

@@ -10,9 +10,9 @@ from helpers import process
 
 import agp
 from agp.cli import _fit, main
-from agp.cli._methods import STORAGES, build, updates_of
 from agp.cli._plan import Settings
 from agp.data import load
+from agp.methods import STORAGES, build, updates_of
 from agp.models import SOLVEGPR, TSVGP, TVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, PriorSpread, RelaxedOrthogonal, Whitened
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep

@@ -1,4 +1,4 @@
-"""The methods and kernels that the command line knows, by name."""
+"""Methods and kernels by their short names, for interfaces whose users write text."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from agp.backend import Array
 from agp.gradient import GradientMode
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Likelihood
+from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     Dual,
@@ -52,14 +53,14 @@ KERNELS: dict[str, type[Kernel]] = {
 }
 
 
-def _exact(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> GPR:  # noqa: ARG001
+def _exact(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> GPR:  # noqa: ARG001
     """The exact GP, which has no inducing inputs and nothing to draw."""
-    return GPR.from_data(X, y, kernel=kernel, likelihood=likelihood)
+    return GPR.from_data(X, y, **parts)
 
 
-def _conjugate(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> CGGP:  # noqa: ARG001
+def _conjugate(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> CGGP:  # noqa: ARG001
     """The exact GP by conjugate gradients, whose probes are drawn in training."""
-    return CGGP.from_data(X, y, kernel=kernel, likelihood=likelihood)
+    return CGGP.from_data(X, y, **parts)
 
 
 def _computation_aware(X: Array, y: Array, *, num_inducing: int, **parts: Any) -> CaGP:  # noqa: ARG001
@@ -71,9 +72,9 @@ def _by_policy(X: Array, y: Array, *, num_inducing: int, num_actions: int, **par
     return CaGP.from_data(X, y, policy=ConjugateGradients(num_actions), **parts)
 
 
-def _full(X: Array, y: Array, *, kernel: Kernel, likelihood: Likelihood, num_inducing: int, seed: int) -> TVGP:  # noqa: ARG001
+def _full(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> TVGP:  # noqa: ARG001
     """The variational GP without inducing inputs."""
-    return TVGP.from_data(X, y, kernel=kernel, likelihood=likelihood)
+    return TVGP.from_data(X, y, **parts)
 
 
 def _tied(tied: Any) -> Callable[..., Any]:
@@ -158,16 +159,18 @@ def build(
     y: Array,
     *,
     likelihood: Likelihood,
-    kernel: str,
+    kernel: str | Kernel,
     num_inducing: int,
     seed: int,
+    mean_function: Mean | None = None,
     num_orthogonal: int | None = None,
     storage: str = "datum",
     num_actions: int | None = None,
     support: int | None = None,
 ) -> Any:
-    """The model of a method, ready to be trained."""
-    parts: dict[str, Any] = {"kernel": kernel_named(kernel), "likelihood": likelihood}
+    """The model of a method, ready to be trained; the kernel by its name, or itself."""
+    kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
+    parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
     parts |= {"num_inducing": num_inducing, "seed": seed}
     if method in GROUP_METHODS:
         parts["num_orthogonal"] = num_orthogonal

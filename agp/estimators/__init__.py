@@ -1,0 +1,17 @@
+"""Gaussian processes with the conventions of scikit-learn: `GPRegressor` and `GPClassifier`.
+
+They take what people have: lists, arrays of any library, data frames with text and missing cells, text labels. Needs
+the extra ``sklearn``.
+"""
+
+try:
+    import narwhals as _narwhals  # noqa: F401
+    import sklearn as _sklearn  # noqa: F401
+except ImportError as error:
+    _msg = 'agp.estimators needs scikit-learn and narwhals: pip install "array-gp[sklearn]".'
+    raise ImportError(_msg) from error
+
+from agp.estimators._classifier import GPClassifier
+from agp.estimators._regressor import GPRegressor
+
+__all__ = ["GPClassifier", "GPRegressor"]

@@ -1,0 +1,101 @@
+"""Data frames as numbers: categories one by one, missing cells imputed or refused."""
+
+from typing import Any, Literal
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import numpy.typing as npt
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+
+__all__ = ["Columns", "Missing", "as_frame", "check_missing"]
+
+Missing = Literal["refuse", "impute"]
+
+
+def check_missing(missing: Any) -> None:
+    """ValueError unless it says what happens to missing cells."""
+    if missing not in ("refuse", "impute"):
+        msg = f"missing is {missing!r}, but must be 'refuse' or 'impute'."
+        raise ValueError(msg)
+
+
+def as_frame(X: Any) -> Any:
+    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+class Columns:
+    """How the columns of a table become numbers, learned from training rows.
+
+    Numbers and Booleans stay as they are; text, categories and enumerations become a column of 0 and 1 for each of
+    their values, all zero for a value that was not seen. Missing numbers are refused, or replaced by the mean with a
+    further column that says where; a missing category is a category.
+
+    Parameters
+    ----------
+    missing
+        "refuse" or "impute".
+    """
+
+    def __init__(self, missing: Missing) -> None:
+        self.missing = missing
+        self.numbers: list[str] = []
+        self.categories: list[str] = []
+
+    def fit(self, frame: Any) -> "Columns":
+        """Learn kinds, categories and means from a narwhals data frame. Errors name the column."""
+        for name, dtype in frame.schema.items():
+            if dtype.is_numeric() or dtype == nw.Boolean:
+                self.numbers.append(name)
+            elif dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+                self.categories.append(name)
+            else:
+                msg = f"column {name!r} holds {dtype}; make numbers of it, such as days since a date, or leave it out."
+                raise ValueError(msg)
+        self.imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
+        self.encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        numbers = self._numbers(frame)
+        self.imputer.fit(numbers if numbers.shape[1] else np.zeros((len(frame), 1)))
+        if self.categories:
+            self.encoder.fit(self._texts(frame))
+        return self
+
+    def transform(self, frame: Any) -> npt.NDArray[np.float64]:
+        """The numbers [N, D] of a frame with the same columns."""
+        parts = []
+        if self.numbers:
+            numbers = self._numbers(frame)
+            parts.append(self.imputer.transform(numbers) if self.missing == "impute" else numbers)
+        if self.categories:
+            parts.append(self.encoder.transform(self._texts(frame)))
+        return np.concatenate(parts, axis=1)
+
+    def _numbers(self, frame: Any) -> npt.NDArray[np.float64]:
+        columns = [frame.get_column(name).cast(nw.Float64).to_numpy() for name in self.numbers]
+        found = np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(frame), 0))
+        for name, column in zip(self.numbers, found.T, strict=True):
+            self._check(name, column)
+        return found
+
+    def _check(self, name: str, column: npt.NDArray[np.float64]) -> None:
+        if np.isinf(column).any():
+            msg = f"column {name!r} has an infinite number in row {int(np.argmax(np.isinf(column)))}."
+            raise ValueError(msg)
+        if self.missing == "refuse" and np.isnan(column).any():
+            raise ValueError(_missing(name, int(np.argmax(np.isnan(column)))))
+
+    def _texts(self, frame: Any) -> npt.NDArray[np.object_]:
+        columns = []
+        for name in self.categories:
+            values = frame.get_column(name).to_list()
+            empty = [value is None or value != value for value in values]
+            if self.missing == "refuse" and any(empty):
+                raise ValueError(_missing(name, empty.index(True)))
+            columns.append([None if gone else str(value) for value, gone in zip(values, empty, strict=True)])
+        return np.asarray(columns, dtype=object).T
+
+
+def _missing(name: str, row: int) -> str:
+    return f"column {name!r} has a missing cell in row {row}; fill it in, or ask for missing='impute'."
