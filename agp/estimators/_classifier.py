@@ -113,7 +113,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self._encoder = LabelEncoder().fit(labels)
         self.classes_ = self._encoder.classes_
         if len(self.classes_) < 2:
-            msg = f"y has one class, {self.classes_[0]!r}; a classifier needs two or more classes."
+            msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
 
     def _targets(self, labels: Any, X: Array) -> Array:
