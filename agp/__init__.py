@@ -26,6 +26,7 @@ from agp.backend import backend_of, get_backend, known_backends, register_backen
 from agp.errors import (
     BackendError,
     CheckpointError,
+    FileError,
     Interrupted,
     NonFiniteError,
     NotPositiveDefiniteError,
@@ -33,6 +34,7 @@ from agp.errors import (
 )
 from agp.gradient import value_and_gradient
 from agp.inducing import Patches, Points, Together
+from agp.io import load, save
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
@@ -77,6 +79,7 @@ __all__ = [
     "DenseActions",
     "Dual",
     "DualInverseFree",
+    "FileError",
     "FixedActions",
     "Gaussian",
     "HeteroscedasticGaussian",
@@ -122,6 +125,7 @@ __all__ = [
     "known_backends",
     "likelihoods",
     "linalg",
+    "load",
     "means",
     "metrics",
     "models",
@@ -130,6 +134,7 @@ __all__ = [
     "processes",
     "recipe",
     "register_backend",
+    "save",
     "to_backend",
     "to_numpy",
     "train",
