@@ -1,6 +1,5 @@
 """Whether a model is whole: what a file must not hide, and none is written without."""
 
-import contextlib
 from typing import Any
 
 from agp import tree
@@ -47,11 +46,18 @@ def _try(model: Model) -> None:
         raise ValueError(msg)
     check_priors(model)
     small = model.on_first_datum()
-    x = small.example_input()
-    with collected(), contextlib.suppress(NonFiniteError, NotPositiveDefiniteError):  # repairs are told when it is used
-        found = small.predict(x)
-        for name, moment in found._asdict().items():
-            if tuple(moment.shape) != (1, model.outputs):
-                msg = f"its predicted {name} has shape {tuple(moment.shape)}, where it has {model.outputs} outputs"
-                raise ValueError(msg)
-        small.predict(x, observed=True)
+    with collected():  # repairs are told when the model is used
+        try:
+            found = small.predict(small.example_input())
+            small.predict(small.example_input(), observed=True)
+        except (NonFiniteError, NotPositiveDefiniteError):
+            return
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:  # each library has its own errors for shapes that do not fit
+            msg = f"its leaves do not fit each other: {type(error).__name__}: {error}"
+            raise ValueError(msg) from error
+    for name, moment in found._asdict().items():
+        if tuple(moment.shape) != (1, model.outputs):
+            msg = f"its predicted {name} has shape {tuple(moment.shape)}, where it has {model.outputs} outputs"
+            raise ValueError(msg)

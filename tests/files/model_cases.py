@@ -1,11 +1,14 @@
 """Small models of every class that files can name, their leaves far from round numbers."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 
 from agp import (
     CGGP,
@@ -25,6 +28,7 @@ from agp import (
     Sparse,
     Stack,
     Together,
+    to_numpy,
     tree,
 )
 from agp.actions import ConjugateGradients
@@ -175,3 +179,21 @@ def settings_of(x: Any) -> Any:
     leaves = tree.leaf_fields(type(x)) if tree.is_model_class(type(x)) else frozenset()
     fields = ((f.name, getattr(x, f.name)) for f in dataclasses.fields(x))
     return type(x), tuple((name, value is None if name in leaves else settings_of(value)) for name, value in fields)
+
+
+def bits(model: Any) -> dict[str, Any]:
+    """The leaves on the host: types, shapes and bytes."""
+    host = {name: np.asarray(to_numpy(x)) for name, x in tree.leaves(model).items()}
+    return {name: (x.dtype, x.shape, x.tobytes()) for name, x in host.items()}
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Fail unless two models, of any libraries, have the same classes, settings and bits."""
+    assert settings_of(found) == settings_of(expected)
+    assert bits(found) == bits(expected)
+
+
+def structure_of(path: Path) -> Any:
+    """What a file says of its arrays."""
+    with safe_open(path, framework="np") as file:
+        return json.loads(file.metadata()["agp"])

@@ -1,12 +1,21 @@
 """Models in files: what is loaded is what was saved, to the bit, on any library."""
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import JAX, NUMPY, STRICT, TORCH, assert_close
-from model_cases import COVERING, KERNELS, LIKELIHOODS, MODELS, X, Y, model_of, new_inputs, settings_of
+from model_cases import (
+    COVERING,
+    KERNELS,
+    LIKELIHOODS,
+    MODELS,
+    X,
+    Y,
+    assert_same,
+    model_of,
+    new_inputs,
+    settings_of,
+    structure_of,
+)
 from safetensors import safe_open
 
 import agp
@@ -14,31 +23,8 @@ from agp import io, tree
 from agp.backend import get_backend
 from agp.io._classes import _own_classes
 from agp.kernels import RBF, Matern32
-from agp.likelihoods import Gaussian
-from agp.posteriors import Relaxed
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict": STRICT, "jax": JAX}
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.safetensors"
-
-
-def bits(model):
-    """The leaves on the host: types, shapes and bytes."""
-    host = {name: np.asarray(agp.to_numpy(x)) for name, x in tree.leaves(model).items()}
-    return {name: (x.dtype, x.shape, x.tobytes()) for name, x in host.items()}
-
-
-def assert_same(found, expected):
-    assert settings_of(found) == settings_of(expected)
-    assert bits(found) == bits(expected)
-
-
-def structure_of(path):
-    with safe_open(path, framework="np") as file:
-        return json.loads(file.metadata()["agp"])
 
 
 def classes_in(node):
@@ -187,13 +173,6 @@ def test_the_names_in_a_file_are_public_ones(path):
         assert set(file.keys()) == set(tree.leaves(model_of("gpr")))
     for name in classes_in(structure_of(path)["model"]):
         assert vars(getattr(agp, name.split(".")[1]))[name.split(".")[2]] is not None
-
-
-def test_posteriors_that_hold_a_draw_are_saved_without_it(path):
-    model = model_of("svgp-probed")
-    assert isinstance(model.process.posterior, Relaxed)
-    agp.save(replace(model, likelihood=Gaussian(np.asarray(0.3))), path)
-    assert agp.load(path).process.posterior.probes == 3
 
 
 def test_the_device_is_that_of_the_file_or_the_one_asked_for(path):
