@@ -289,11 +289,14 @@ class Mine(agp.kernels.Kernel):
     power: int = 2
     note: tuple = ("a", (1, 2.5, None))
 
+    def _constant(self):
+        return agp.Constant(self.variance**self.power)
+
     def __call__(self, X, Z=None, /):
-        return agp.Constant(self.variance**self.power)(X, *([] if Z is None else [Z]))[0] + 0.0, None
+        return self._constant()(X) if Z is None else self._constant()(X, Z)
 
     def diag(self, X, /):
-        return agp.Constant(self.variance**self.power).diag(X)
+        return self._constant().diag(X)
 
     def from_data(self, X, variance, /):
         return self
