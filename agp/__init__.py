@@ -27,6 +27,7 @@ from agp.errors import (
     BackendError,
     CheckpointError,
     ConvergenceWarning,
+    FileError,
     Interrupted,
     NonFiniteError,
     NotPositiveDefiniteError,
@@ -34,6 +35,7 @@ from agp.errors import (
 )
 from agp.gradient import value_and_gradient
 from agp.inducing import Patches, Points, Together
+from agp.io import load, save
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.means import ConstantMean, LinearMean, ZeroMean
@@ -79,6 +81,7 @@ __all__ = [
     "DenseActions",
     "Dual",
     "DualInverseFree",
+    "FileError",
     "FixedActions",
     "Gaussian",
     "HeteroscedasticGaussian",
@@ -125,6 +128,7 @@ __all__ = [
     "known_backends",
     "likelihoods",
     "linalg",
+    "load",
     "means",
     "metrics",
     "models",
@@ -133,6 +137,7 @@ __all__ = [
     "processes",
     "recipe",
     "register_backend",
+    "save",
     "summary",
     "to_backend",
     "to_numpy",

@@ -6,6 +6,7 @@ __all__ = [
     "BackendError",
     "CheckpointError",
     "ConvergenceWarning",
+    "FileError",
     "Interrupted",
     "NonFiniteError",
     "NotPositiveDefiniteError",
@@ -21,7 +22,11 @@ class NotPositiveDefiniteError(ArithmeticError):
     """A covariance matrix could not be factorised, even with the largest jitter that the rule allows."""
 
 
-class CheckpointError(OSError):
+class FileError(OSError, ValueError):
+    """A file of a model or a checkpoint cannot be written, or is damaged, foreign, or of a newer format."""
+
+
+class CheckpointError(FileError):
     """A checkpoint could not be written; `result` holds everything up to the last finished step."""
 
     def __init__(self, message: str, result: Any = None) -> None:

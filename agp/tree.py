@@ -36,8 +36,10 @@ __all__ = [
     "describe",
     "filled",
     "is_model",
+    "is_model_class",
     "join",
     "joined",
+    "leaf_fields",
     "leaves",
     "matches",
     "missing",
@@ -209,6 +211,16 @@ def is_model(x: Any) -> bool:
         msg = f"{cls.__name__} inherits from a model but is none; decorate it with @agp.tree.model."
         raise TypeError(msg)
     return False
+
+
+def is_model_class(cls: type, /) -> bool:
+    """Whether a class was made by `model`."""
+    return cls in _FIELDS
+
+
+def leaf_fields(cls: type, /) -> frozenset[str]:
+    """The names of the fields of a model class that hold arrays."""
+    return frozenset(field.name for field in _FIELDS[cls] if field.role is not None)
 
 
 def _fields(x: Any) -> tuple[_Field, ...]:

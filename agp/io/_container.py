@@ -21,6 +21,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from agp.errors import FileError
+
 __all__ = ["packed", "refusing", "unpacked"]
 
 STRUCTURE, DIGEST = "agp", "sha256"
@@ -87,9 +89,11 @@ def _digest(text: str, arrays: Mapping[str, Any]) -> str:
 
 @contextmanager
 def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Whatever is wrong with a file becomes one ValueError with its name, the reason and the remedy."""
+    """Whatever is wrong with a file becomes one FileError with its name, the reason and the remedy."""
     try:
         yield
+    except FileError:  # says it all
+        raise
     except (
         ArithmeticError,
         AttributeError,
@@ -101,9 +105,9 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
         TypeError,
         ValueError,
     ) as error:
-        reason = str(error) or type(error).__name__
-        msg = f"{path} is not a {kind} of agp ({reason}); {remedy}"
-        raise ValueError(msg) from error
+        said = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
+        msg = f"{path} is not a {kind} of agp ({said.removesuffix('.') or type(error).__name__}); {remedy}"
+        raise FileError(msg) from error
 
 
 def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp.adjoint import carrying_adjoint
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
 from agp.bounds import tiled
 from agp.checks import (
@@ -161,6 +161,23 @@ class Model(ABC):
         check_parameters(self, name, reference)
         self.batch(X, y)
         self.likelihood.check_targets(y)
+
+    def on_first_datum(self) -> Self:
+        """The model on the first of the data that it holds, to be tried at the cost of one; usually itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If data, sites or actions do not have the shapes that fit each other.
+        """
+        return self
+
+    def example_input(self) -> Array:
+        """An input [1, D] that the model can take: the first of those that it holds, or zeros."""
+        _, reference = self._reference()
+        if reference.ndim == 2 and reference.shape[1] == self.width:
+            return reference[:1, :]
+        return backend_of(reference).xp.zeros((1, self.width), **like(reference))
 
     # -- what a comparison of methods asks --------------------------------------------------------------------------
 

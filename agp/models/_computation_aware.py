@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY
 from typing import NamedTuple, Self, get_args
 
 from agp import tree
-from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, started_blocks
-from agp.backend import Array, Pullback, backend_of, wide
+from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
+from agp.backend import Array, Pullback, backend_of, like, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.host import underflow_is_zero
@@ -17,6 +17,7 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._actions import (
+    check_action_sizes,
     check_actions,
     check_known,
     check_one_choice,
@@ -26,7 +27,7 @@ from agp.models._actions import (
 )
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
-from agp.models._regression import check_without_white, gaussian_only
+from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import started, started_model
 from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.priors import Prior, Priors, as_priors
@@ -204,6 +205,20 @@ class CaGP(Model, InverseOwner):
                 "it on the data that it was built with, or build it with support=."
             )
             raise ValueError(msg)
+
+    def on_first_datum(self) -> Self:
+        first = first_datum(self.X, self.y)
+        m, i = self.X.shape[0], self.actions.count
+        check_action_sizes(self.actions, m)
+        ones = backend_of(self.X).xp.ones((1, m), **like(self.X))
+        factors = {name: getattr(self.posterior, name) for name in self.posterior.inverse_factors}
+        wanted = {"the actions": (self.actions.times(ones)[0], (1, i))}
+        wanted |= {name: (x, (i, i)) for name, x in factors.items()}
+        for name, (x, shape) in wanted.items():
+            if tuple(x.shape) != shape:
+                msg = f"{name} of shape {tuple(x.shape)} stand where {i} actions need {shape}."
+                raise ValueError(msg)
+        return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         rows = self._block_rows(memory)

@@ -1,10 +1,11 @@
 """Regression with Gaussian noise by models that hold their data."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
+from agp.checks import check_inputs, check_targets
 from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
@@ -15,7 +16,14 @@ from agp.processes import SparsePrior
 from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
-__all__ = ["Regression", "SparseRegression", "check_without_white", "exact_posterior", "gaussian_only"]
+__all__ = [
+    "Regression",
+    "SparseRegression",
+    "check_without_white",
+    "exact_posterior",
+    "first_datum",
+    "gaussian_only",
+]
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
@@ -35,6 +43,16 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
         raise ValueError(msg)
+
+
+def first_datum(X: Array, y: Array) -> dict[str, Array]:
+    """The first rows of data that a model holds, as the leaves X [1, D] and y [1, P], all shapes checked."""
+    check_inputs("X", X, finite=False)
+    check_targets(X, y, finite=False)
+    if y.ndim != 2:
+        msg = f"y has shape {tuple(y.shape)}, but a model holds it as [N, P]."
+        raise ValueError(msg)
+    return {"X": X[:1, :], "y": y[:1, :]}
 
 
 class Regression(Model):
@@ -61,6 +79,9 @@ class Regression(Model):
         if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
             msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
             raise ValueError(msg)
+
+    def on_first_datum(self) -> Self:
+        return tree.with_leaves(self, first_datum(self.X, self.y))
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X
