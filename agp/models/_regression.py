@@ -1,21 +1,31 @@
 """Regression with Gaussian noise by models that hold their data."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
 from agp.host import underflow_is_zero
+from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
-from agp.processes import SparsePrior
+from agp.processes import Paths, SparsePrior, conditioned_paths
 from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
-__all__ = ["Regression", "SparseRegression", "check_without_white", "exact_posterior", "gaussian_only"]
+__all__ = [
+    "Regression",
+    "SparseRegression",
+    "check_without_white",
+    "data_paths",
+    "exact_paths",
+    "exact_posterior",
+    "gaussian_only",
+]
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
@@ -91,6 +101,33 @@ def exact_posterior(model: Regression) -> Conditioned:
         return xp.broadcast_to(full, (P, *full.shape))
 
     return Conditioned(mean, moments, covariance, floats_per_row=N * (model.kernel.floats_per_entry + 2))
+
+
+def data_paths(model: Regression, solve: Callable[[Array], Array], rng: Any, /, *, count: int, features: int) -> Paths:
+    """Samples of the exact posterior as functions, with ``solve``: R [N, K] -> (K + sigma^2 I)^-1 R."""
+    xp = backend_of(model.X).xp
+    N, P = model.y.shape
+    residual = (model.y - model.mean_function(model.X)[0]).mT[:, :, None]
+
+    def weights_of(values: Array, noise: Array) -> Array:
+        missing = residual - values - xp.sqrt(model.likelihood.noise_variance) * noise
+        solution = solve(xp.reshape(xp.permute_dims(missing, (1, 0, 2)), (N, P * count)))
+        return xp.permute_dims(xp.reshape(solution, (N, P, count)), (1, 0, 2))
+
+    choice = {"outputs": P, "count": count, "features": features}
+    return conditioned_paths(model, Points(model.X), weights_of, rng, **choice)
+
+
+def exact_paths(model: Regression, rng: Any, /, *, count: int, features: int) -> Paths:
+    """`data_paths` by the Cholesky factor of K + sigma^2 I."""
+    B = backend_of(model.X)
+    K = model.kernel(model.X)[0]
+    L = cholesky(K + model.likelihood.noise_variance * identity(K))
+
+    def solve(R: Array) -> Array:
+        return B.solve_triangular(L, B.solve_triangular(L, R), transpose=True)
+
+    return data_paths(model, solve, rng, count=count, features=features)
 
 
 class SparseRegression(Regression, SparsePrior):
