@@ -336,7 +336,7 @@ class Model(ABC):
         Raises as `predict`, and ValueError for targets outside the likelihood's support.
         """
         self._check_test_inputs(X)
-        y = check_targets(X, y)
+        y = check_targets(X, y, missing=self.likelihood.missing)
         self._check_outputs(y)
         if backend_of(y).is_concrete(y):
             self.likelihood.check_targets(y)

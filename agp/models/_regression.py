@@ -29,12 +29,24 @@ __all__ = [
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """The likelihood. TypeError if it is one, but not Gaussian."""
+    """The likelihood. TypeError if it is one, but not Gaussian; ValueError if its targets may be missing."""
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
         raise TypeError(msg)
+    if isinstance(likelihood, Gaussian):
+        check_all_observed(model_class, likelihood)
     return likelihood
+
+
+def check_all_observed(model_class: type, likelihood: Gaussian) -> None:
+    """ValueError for a likelihood whose targets may be missing, for models that take rows as a whole."""
+    if likelihood.missing:
+        msg = (
+            f"{model_class.__name__} cannot leave out single targets, which Gaussian(missing=True) asks for; use SVGP, "
+            "or drop such rows."
+        )
+        raise ValueError(msg)
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
@@ -71,6 +83,9 @@ class Regression(Model):
         if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
             msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
             raise ValueError(msg)
+
+    def _check_parts(self) -> None:
+        check_all_observed(type(self), self.likelihood)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X
