@@ -131,6 +131,8 @@ def _as_blocks_of(value: Array, bar: Array) -> Array:
 def side_by_side(maps: Sequence[Callable[[Array], tuple[Array, Pullback]]], X: Array, /) -> tuple[Array, Pullback]:
     """The features [N, F] of several maps at X [N, D], one after the other, and ``bar -> X_bar``."""
     found = [one(X) for one in maps]
+    if len(found) == 1:
+        return found[0]
 
     def pullback(bar):
         X_bar, start = None, 0
