@@ -85,21 +85,25 @@ def as_columns(y: Array) -> Array:
     return y[:, None] if y.ndim == 1 else y
 
 
-def check_data(X: Array, y: Array) -> Array:
-    """y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
+def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
+    """`check_targets`, once X [N, D] has passed every check that needs no model."""
     check_inputs("X", X)
-    return check_targets(X, y)
+    return check_targets(X, y, missing=missing)
 
 
-def check_targets(X: Array, y: Array, *, finite: bool = True) -> Array:
-    """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk."""
+def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
+    """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk.
+
+    Targets that are `missing` may be NaN.
+    """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
         msg = f"X has {X.shape[0]} rows, y has {y.shape[0]}; each row of X needs its target."
         raise ValueError(msg)
     if finite:
-        check_finite("y", y)
+        xp = backend_of(y).xp
+        check_finite("y", xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y)
     return as_columns(y)
 
 

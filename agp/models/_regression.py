@@ -1,5 +1,6 @@
 """Regression with Gaussian noise by models that hold their data."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -7,12 +8,13 @@ from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets
 from agp.host import underflow_is_zero
+from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
-from agp.processes import SparsePrior
+from agp.processes import Paths, SparsePrior, conditioned_paths
 from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
@@ -20,6 +22,8 @@ __all__ = [
     "Regression",
     "SparseRegression",
     "check_without_white",
+    "data_paths",
+    "exact_paths",
     "exact_posterior",
     "first_datum",
     "gaussian_only",
@@ -27,12 +31,24 @@ __all__ = [
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """The likelihood. TypeError if it is one, but not Gaussian."""
+    """The likelihood. TypeError if it is one, but not Gaussian; ValueError if its targets may be missing."""
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
         raise TypeError(msg)
+    if isinstance(likelihood, Gaussian):
+        check_all_observed(model_class, likelihood)
     return likelihood
+
+
+def check_all_observed(model_class: type, likelihood: Gaussian) -> None:
+    """ValueError for a likelihood whose targets may be missing, for models that take rows as a whole."""
+    if likelihood.missing:
+        msg = (
+            f"{model_class.__name__} cannot leave out single targets, which Gaussian(missing=True) asks for; use SVGP, "
+            "or drop such rows."
+        )
+        raise ValueError(msg)
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
@@ -83,6 +99,9 @@ class Regression(Model):
     def on_first_datum(self) -> Self:
         return tree.with_leaves(self, first_datum(self.X, self.y))
 
+    def _check_parts(self) -> None:
+        check_all_observed(type(self), self.likelihood)
+
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X
 
@@ -112,6 +131,33 @@ def exact_posterior(model: Regression) -> Conditioned:
         return xp.broadcast_to(full, (P, *full.shape))
 
     return Conditioned(mean, moments, covariance, floats_per_row=N * (model.kernel.floats_per_entry + 2))
+
+
+def data_paths(model: Regression, solve: Callable[[Array], Array], rng: Any, /, *, count: int, features: int) -> Paths:
+    """Samples of the exact posterior as functions, with ``solve``: R [N, K] -> (K + sigma^2 I)^-1 R."""
+    xp = backend_of(model.X).xp
+    N, P = model.y.shape
+    residual = (model.y - model.mean_function(model.X)[0]).mT[:, :, None]
+
+    def weights_of(values: Array, noise: Array) -> Array:
+        missing = residual - values - xp.sqrt(model.likelihood.noise_variance) * noise
+        solution = solve(xp.reshape(xp.permute_dims(missing, (1, 0, 2)), (N, P * count)))
+        return xp.permute_dims(xp.reshape(solution, (N, P, count)), (1, 0, 2))
+
+    choice = {"outputs": P, "count": count, "features": features}
+    return conditioned_paths(model, Points(model.X), weights_of, rng, **choice)
+
+
+def exact_paths(model: Regression, rng: Any, /, *, count: int, features: int) -> Paths:
+    """`data_paths` by the Cholesky factor of K + sigma^2 I."""
+    B = backend_of(model.X)
+    K = model.kernel(model.X)[0]
+    L = cholesky(K + model.likelihood.noise_variance * identity(K))
+
+    def solve(R: Array) -> Array:
+        return B.solve_triangular(L, B.solve_triangular(L, R), transpose=True)
+
+    return data_paths(model, solve, rng, count=count, features=features)
 
 
 class SparseRegression(Regression, SparsePrior):

@@ -157,9 +157,9 @@ class SiteModel(Model, SiteHolder):
             msg = f"only Gaussian noise has sites in closed form, not {type(self.likelihood).__name__}; use SiteStep."
             raise TypeError(msg)
         y = self.batch(self.X, y).y
-        noise = self.likelihood.noise_variance
-        residual = y - self.mean_function(self.X)[0]
-        return self.with_sites(residual / noise, backend_of(y).xp.zeros_like(y) + 1.0 / noise)
+        none = backend_of(y).xp.zeros_like(y)
+        # at f = h, where alpha is (y - h) / sigma^2
+        return self.with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 
 def scattered(old: Array, rows: Array, new: Array) -> Array:

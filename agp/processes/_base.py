@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from agp.backend import Array, Pullback
 from agp.draws import NO_DRAWS, Draws
+from agp.processes._paths import Paths
 
 __all__ = ["Process", "SitePull", "check_process", "check_processes"]
 
@@ -92,6 +93,19 @@ class Process(ABC):
         TypeError
             If the process is no Gaussian one.
         """
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        """So many samples of the process as functions, drawn from a NumPy generator on the host.
+
+        `features` frequencies stand for each stationary kernel.
+
+        Raises
+        ------
+        TypeError
+            If a kernel, a place of inducing variables or a posterior does not offer them.
+        """
+        msg = f"{type(self).__name__} has no samples of functions; define paths, or use sample at given inputs."
+        raise TypeError(msg)
 
     @abstractmethod
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:

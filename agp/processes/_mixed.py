@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import Draws, below, under
 from agp.processes._base import Process, SitePull, check_process
+from agp.processes._paths import MixedPaths, Paths
 
 __all__ = ["Mixed"]
 
@@ -103,6 +104,9 @@ class Mixed(Process):
         L, N, _ = latent.shape
         xp = backend_of(X).xp
         return xp.reshape((self.weights * self.weights) @ xp.reshape(latent, (L, N * N)), (self.outputs, N, N))
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        return MixedPaths(self.process.paths(factor, rng, count, features), self.weights)
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         (mu, var), pull = self.process.project_to_sites(factor, X)

@@ -123,7 +123,7 @@ def fit_lbfgs(
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
-    X, y = valid_data(X, y)
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     model = detached(model)
     if why := why_not_lbfgs(model, X.shape[0]):

@@ -75,7 +75,7 @@ def train(
     agp.errors.CheckpointError
         If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
     """
-    X, y = valid_data(X, y)
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     model = detached(model)
     steps = check_whole("steps", steps, least=0)

@@ -108,7 +108,7 @@ def test_printing_a_model_shows_names_and_shapes_and_no_numbers():
     X, y = data()
     text = repr(SVGP.from_data(X, y, num_inducing=5))
     assert text.startswith("SVGP(process=Sparse(kernel=RBF(variance=[], lengthscale=[2]), inducing=Points(Z=[5, 2])")
-    assert "likelihood=Gaussian(noise_variance=[])" in text
+    assert "likelihood=Gaussian(noise_variance=[], missing=False)" in text
 
 
 def test_models_are_frozen():
