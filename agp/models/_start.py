@@ -99,8 +99,9 @@ def _check_instance(name: str, x: Any, kind: type) -> None:
 
 def valid_data(X: Array, y: Array) -> tuple[Array, Array]:
     """X [N, D] and y [N, K] of y [N] or [N, K], checked, as constants for automatic differentiation."""
+    y = check_data(X, y)
     X, y = constant_data(X, y)
-    return X, check_data(X, y)
+    return X, y
 
 
 def started_model(model: T) -> T:
