@@ -2,7 +2,9 @@
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ import agp
 from agp import metrics
 from agp.backend import BackendError
 from agp.cli import main
-from agp.errors import NotPositiveDefiniteError
+from agp.errors import DISTRIBUTION, NotPositiveDefiniteError
 from agp.kernels import Kernel
 from agp.likelihoods import Bernoulli, Poisson, RobustMax, StudentT
 from agp.updates import Adam, InverseUpdate
@@ -426,3 +428,45 @@ def test_a_progress_bar_names_its_extra(without):
     without("tqdm", "tqdm.auto")
     with pytest.raises(ImportError, match=r"progress=True needs tqdm, .*: pip install \"array-gp\[cli\]\"\."):
         agp.train(built(), X, Y, steps=1, progress=True)
+
+
+# -- the name of the distribution -------------------------------------------------------------------------------------
+
+ROOT = Path(agp.__file__).parents[1]
+OTHERS = re.compile(
+    r"(?<![\w.\-])agp\[[a-z]|pip3? (un)?install (-\w+ )*[\"']?agp(?![-\w])|version\([\"']agp[\"']\)|dependencies = \[.*[\"']agp[\"'\[]"
+)
+"""Texts that take the name of the import for that of the distribution, which is another project's."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"agp[torch]"',
+        "pip install agp",
+        "pip uninstall -y agp",
+        'pip install "agp"',
+        "version('agp')",
+        'dependencies = ["agp", "arrlib"]',
+    ],
+)
+def test_the_wrong_name_would_be_found(text):
+    assert OTHERS.search(text)
+
+
+def test_no_message_and_no_page_names_the_distribution_of_another_project():
+    texts = [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
+    for folder in ("agp", "backends", "docs", "asv_benchmarks"):
+        texts += [path for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".md", ".json", ".toml"}]
+    wrong = [str(path) for path in texts if "_build" not in path.parts and OTHERS.search(path.read_text("utf-8"))]
+    assert not wrong
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (project["name"], project["version"]) == (DISTRIBUTION, agp.__version__)
+
+
+def test_messages_name_extras_that_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "agp").rglob("*.py"))
+    named = set(re.findall(r"""not_installed\([^()]*["'](\w+)["']\)""", code))
+    assert {"cli", "plot", "data"} <= named <= set(extras)
+    assert {"torch", "jax", "cupy", "array_api_strict"} <= set(extras)  # backends name the extra of their own name
