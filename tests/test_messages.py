@@ -434,7 +434,8 @@ def test_a_progress_bar_names_its_extra(without):
 
 ROOT = Path(agp.__file__).parents[1]
 OTHERS = re.compile(
-    r"(?<![\w.\-])agp\[[a-z]|pip3? (un)?install (-\w+ )*[\"']?agp(?![-\w])|version\([\"']agp[\"']\)|dependencies = \[.*[\"']agp[\"'\[]"
+    r"""(?<![\w.\-])agp\[[a-z]|pip3? (un)?install (-\w+ )*["']?agp(?![-\w])|version\(["']agp["']\)"""
+    r"""|dependencies = \[.*["']agp["'\[]"""
 )
 """Texts that take the name of the import for that of the distribution, which is another project's."""
 
