@@ -11,7 +11,16 @@ __all__ = [
     "NonFiniteError",
     "NotPositiveDefiniteError",
     "RepairWarning",
+    "not_installed",
 ]
+
+DISTRIBUTION = "array-gp"
+"""What the package index and installers call the package that is imported as ``agp``."""
+
+
+def not_installed(package: str, extra: str) -> str:
+    """How messages name a package that is missing, with the extra that installs it."""
+    return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
 
 
 class BackendError(RuntimeError):

@@ -14,6 +14,8 @@ __all__ = ["class_named", "is_own", "known_classes", "name_of"]
 
 ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, priors, processes)
 """Where the parts of models are."""
+NO_PARTS = (kernels.Features, kernels.Waves, models.FunctionSamples)
+"""What models make, and files do not hold."""
 
 
 @cache
@@ -26,7 +28,7 @@ def _own_classes() -> dict[str, type]:
 
 def _is_part(room: Any, name: str) -> bool:
     cls = vars(room)[name]
-    if not isinstance(cls, type) or inspect.isabstract(cls):
+    if not isinstance(cls, type) or inspect.isabstract(cls) or cls in NO_PARTS:
         return False
     return tree.is_model_class(cls) or (issubclass(cls, priors.Prior) and dataclasses.is_dataclass(cls))
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from agp.errors import FileError
 
@@ -56,6 +54,8 @@ def packed(arrays: Mapping[str, Any], structure: Any) -> bytes:
     if RESERVED in arrays:
         msg = f"no array can have the name {RESERVED}; choose another."
         raise ValueError(msg)
+    from safetensors.numpy import save
+
     text = json.dumps(structure, allow_nan=False)
     _check_depth(json.loads(text))
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
@@ -90,6 +90,8 @@ def _digest(text: str, arrays: Mapping[str, Any]) -> str:
 @contextmanager
 def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
     """Whatever is wrong with a file becomes one FileError with its name, the reason and the remedy."""
+    from safetensors import SafetensorError
+
     try:
         yield
     except FileError:  # says it all
@@ -112,6 +114,8 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
     """The NumPy arrays and the structure of a file of so many bytes at most, verified; call it inside `refusing`."""
+    from safetensors import safe_open
+
     _check_header(path, most)
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}

@@ -13,6 +13,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._columns import chosen, scattered
 from agp.kernels._features import Features, features_of
+from agp.leaves import at_inputs
 
 __all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
 
@@ -25,6 +26,11 @@ class Kernel(ABC):
     Its leaves may be left None, or given as plain numbers, until `from_data` or a model's constructor turns them into
     arrays like the data.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"__call__", "diag"} & vars(cls).keys():
+            setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -89,8 +95,8 @@ class Kernel(ABC):
         )
         raise TypeError(msg)
 
-    def on(self, columns: Iterable[int], /) -> "ActiveDims":
-        """The same kernel of some columns of the inputs, counted from 0, in that order.
+    def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
+        """The same kernel of one or some columns of the inputs, counted from 0, in that order.
 
         Raises
         ------
@@ -99,7 +105,8 @@ class Kernel(ABC):
         ValueError
             If there is none, one is negative, or one appears twice. Whether the data have them all, `check` tells.
         """
-        kernel = ActiveDims(self, tuple(operator.index(column) for column in columns))
+        several = columns if isinstance(columns, Iterable) else (columns,)
+        kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
         kernel.check_columns()
         return kernel
 

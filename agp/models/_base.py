@@ -59,6 +59,7 @@ class Model(ABC):
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
+    built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -402,9 +403,7 @@ class Model(ABC):
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.width:
-            name, reference = self._reference()
-            what = f"{name} has" if reference.shape[-1] == self.width else "the model takes inputs with"
-            msg = f"X has {X.shape[1]} columns, {what} {self.width}; they must live in one space."
+            msg = f"X has {X.shape[1]} columns, but the model was built for {self.width}."
             raise ValueError(msg)
 
 

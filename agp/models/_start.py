@@ -134,8 +134,9 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
     Targets that are `missing` may be NaN.
     """
+    y = check_data(X, y, missing=missing)
     X, y = constant_data(X, y)
-    return X, check_data(X, y, missing=missing)
+    return X, y
 
 
 def started_model(model: T) -> T:

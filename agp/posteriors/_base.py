@@ -28,6 +28,8 @@ class Posterior(ABC):
     def outputs(self) -> int:
         """The number of outputs P."""
 
+    built_by: ClassVar[str] = "pass the class itself, posterior={name}, and from_data builds it"
+
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The auxiliary leaves that follow inverses (`FollowsInverse`); usually none."""
 

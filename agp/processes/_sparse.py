@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
 from agp.draws import Draws, below, under
+from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.leaves import constant_data, detached
@@ -46,6 +47,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
     jitter: float | None = None
 
     @classmethod
+    @underflow_is_zero
+    @overflow_is_judged
     def from_data(
         cls,
         X: Array,

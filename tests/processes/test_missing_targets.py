@@ -138,7 +138,7 @@ def test_closed_forms_are_automatic_and_the_same_everywhere(name, backend):
     value, gradient = value_and_gradient(model, X, y)
     moved = backend.move(model)
     for mode in ("closed-form", "autodiff") if backend.name in ("torch", "jax") else ("closed-form",):
-        found, bars = value_and_gradient(moved, backend.array(X), backend.array(y), mode=mode)
+        found, bars = value_and_gradient(moved, backend.array(X), backend.array(y), gradient=mode)
         assert relative_error(backend.numpy(found), value) < SAME
         for leaf, x in bars.items():
             assert relative_error(backend.numpy(x), gradient[leaf]) < 1e-9, leaf
