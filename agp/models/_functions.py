@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.checks import check_finite, check_inputs, check_like, check_results
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.processes import Paths
@@ -92,7 +92,8 @@ class FunctionSamples:
 
     def _check(self, X: Array) -> None:
         rows = X
-        if backend_of(X) is not None and X.ndim == 3:
+        check_array_type("X", X)
+        if X.ndim == 3:
             if X.shape[0] != self.count:
                 msg = f"X has shape {tuple(X.shape)}, but there are {self.count} functions; give [N, D] or [S, N, D]."
                 raise ValueError(msg)

@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.draws import Draws, below, under
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._paths import MixedPaths, Paths
@@ -129,7 +129,7 @@ class Mixed(Process):
         return self if process is self.process else type(self)(process, self.weights)
 
     def check(self) -> None:
-        backend_of(self.weights)  # refuses what is no array
+        check_array_type("weights", self.weights)
         if self.weights.ndim != 2 or self.weights.shape[1] != self.process.outputs:
             msg = (
                 f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "

@@ -397,7 +397,7 @@ def test_white_noise_has_no_functions():
         (np.zeros(3), ValueError, "X has shape"),
         (np.full((4, 3), np.nan), ValueError, "X has 12 NaN or infinite entries"),
         (np.zeros((4, 3), dtype=np.float32), TypeError, "X"),
-        ([[0.0, 0.0, 0.0]], TypeError, "list is not an array of a known library"),
+        ([[0.0, 0.0, 0.0]], TypeError, "X is a list, not an array of a known library"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(X, error, message):

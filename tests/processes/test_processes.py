@@ -704,7 +704,7 @@ def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
 
 
 def test_weights_that_are_no_array_are_refused():
-    with pytest.raises(TypeError, match="x is a list, not an array of a known library"):
+    with pytest.raises(TypeError, match="weights is a list, not an array of a known library"):
         Mixed(_layer(2), [[1.0, 0.0], [0.5, 1.0]]).check()
 
 
