@@ -70,9 +70,9 @@ class FunctionSamples:
     @overflow_is_judged
     def gradient(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The gradients [S, N, P, D] of every function at X [N, D] or [S, N, D]; arguments as a call."""
-        xp = backend_of(X).xp
 
         def gradients(chunk: Array) -> Array:
+            xp = backend_of(chunk).xp
             own = xp.asarray(xp.broadcast_to(chunk, (self.count, *chunk.shape[-2:])), copy=True)
             samples, pullback = self.paths.evaluate(own)
             zeros, ones = xp.zeros_like(samples[..., :1]), xp.ones_like(samples[..., :1])
