@@ -2,58 +2,70 @@
 
 The same mathematics runs on NumPy, torch and any other library with a plug-in; gradients come from hand-derived closed
 forms everywhere, or from automatic differentiation where the library has it.
+
+Importing the package loads none of its rooms: each is loaded when it, or a name that it exports, is asked for first.
 """
 
-from agp import (
-    actions,
-    bounds,
-    inducing,
-    kernels,
-    likelihoods,
-    linalg,
-    means,
-    metrics,
-    models,
-    posteriors,
-    priors,
-    processes,
-    training,
-    tree,
-    updates,
-)
-from agp.actions import BlockActions, DenseActions, FixedActions
-from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
-from agp.errors import (
-    BackendError,
-    CheckpointError,
-    ConvergenceWarning,
-    Interrupted,
-    NonFiniteError,
-    NotPositiveDefiniteError,
-    RepairWarning,
-)
-from agp.gradient import value_and_gradient
-from agp.inducing import Patches, Points, Together
-from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
-from agp.means import ConstantMean, LinearMean, ZeroMean
-from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, summary
-from agp.posteriors import (
-    Dual,
-    DualInverseFree,
-    InverseFree,
-    LikelihoodForm,
-    Marginal,
-    Orthogonal,
-    PriorSpread,
-    Relaxed,
-    RelaxedOrthogonal,
-    RelaxedUnion,
-    Whitened,
-)
-from agp.processes import Deep, Mixed, Sparse, Stack
-from agp.training import fit, fit_lbfgs, recipe, train
-from agp.tree import to_backend
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
+    from agp import (
+        actions,
+        bounds,
+        inducing,
+        kernels,
+        likelihoods,
+        linalg,
+        means,
+        metrics,
+        models,
+        posteriors,
+        priors,
+        processes,
+        training,
+        tree,
+        updates,
+    )
+    from agp import data as data
+    from agp import io as io
+    from agp import plot as plot
+    from agp import testing as testing
+    from agp.actions import BlockActions, DenseActions, FixedActions
+    from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
+    from agp.errors import (
+        BackendError,
+        CheckpointError,
+        ConvergenceWarning,
+        FileError,
+        Interrupted,
+        NonFiniteError,
+        NotPositiveDefiniteError,
+        RepairWarning,
+    )
+    from agp.gradient import value_and_gradient
+    from agp.inducing import Patches, Points, Together
+    from agp.io import load, save
+    from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
+    from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+    from agp.means import ConstantMean, LinearMean, ZeroMean
+    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, summary
+    from agp.posteriors import (
+        Dual,
+        DualInverseFree,
+        InverseFree,
+        LikelihoodForm,
+        Marginal,
+        Orthogonal,
+        PriorSpread,
+        Relaxed,
+        RelaxedOrthogonal,
+        RelaxedUnion,
+        Whitened,
+    )
+    from agp.processes import Deep, Mixed, Sparse, Stack
+    from agp.training import fit, fit_lbfgs, recipe, train
+    from agp.tree import to_backend
 
 __version__ = "0.1.0"
 
@@ -79,6 +91,7 @@ __all__ = [
     "DenseActions",
     "Dual",
     "DualInverseFree",
+    "FileError",
     "FixedActions",
     "Gaussian",
     "HeteroscedasticGaussian",
@@ -125,6 +138,7 @@ __all__ = [
     "known_backends",
     "likelihoods",
     "linalg",
+    "load",
     "means",
     "metrics",
     "models",
@@ -133,6 +147,7 @@ __all__ = [
     "processes",
     "recipe",
     "register_backend",
+    "save",
     "summary",
     "to_backend",
     "to_numpy",
@@ -142,3 +157,50 @@ __all__ = [
     "updates",
     "value_and_gradient",
 ]
+
+_HOMES: dict[str, str] = {
+    "actions": "BlockActions DenseActions FixedActions",
+    "backend": "backend_of get_backend known_backends register_backend to_numpy",
+    "errors": (
+        "BackendError CheckpointError ConvergenceWarning FileError Interrupted NonFiniteError NotPositiveDefiniteError "
+        "RepairWarning"
+    ),
+    "gradient": "value_and_gradient",
+    "inducing": "Patches Points Together",
+    "io": "load save",
+    "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
+    "likelihoods": "Bernoulli Gaussian HeteroscedasticGaussian Poisson RobustMax Softmax StudentT",
+    "means": "ConstantMean LinearMean ZeroMean",
+    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP summary",
+    "posteriors": (
+        "Dual DualInverseFree InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed "
+        "RelaxedOrthogonal RelaxedUnion Whitened"
+    ),
+    "processes": "Deep Mixed Sparse Stack",
+    "training": "fit fit_lbfgs recipe train",
+    "tree": "to_backend",
+}
+"""The names of the package by the room that they come from."""
+
+_ROOM_OF = {name: room for room, names in _HOMES.items() for name in names.split()}
+
+
+def _rooms() -> set[str]:
+    from pkgutil import iter_modules
+
+    return {module.name for module in iter_modules(__path__)}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOM_OF:
+        found = vars(importlib.import_module(f"agp.{_ROOM_OF[name]}"))[name]
+        globals()[name] = found  # asked for once
+        return found
+    if name in _rooms():
+        return importlib.import_module(f"agp.{name}")
+    msg = f"module 'agp' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_rooms()} - {"plot"})  # whoever loads all that is listed needs no matplotlib

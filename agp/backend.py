@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from agp.errors import BackendError
+from agp.errors import BackendError, not_installed
 from agp.ledger import collected
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "ClosedForm",
     "Pullback",
     "backend_of",
+    "check_array_type",
     "get_backend",
     "known_backends",
     "like",
@@ -345,8 +346,8 @@ def _loaded(name: str) -> Backend:
     point = _entry_points()[name]
     if not _is_installed(name):
         ours = point.value.startswith("agp_backends.")
-        remedy = f': pip install "agp[{name}]".' if ours else "."
-        msg = f"backend {name!r} needs the package {name}, which is not installed{remedy}"
+        missing = not_installed(name, name) if ours else f"{name}, which is not installed"
+        msg = f"backend {name!r} needs the package {missing}."
         raise BackendError(msg)
     try:
         return point.load()()
@@ -389,19 +390,25 @@ def backend_of(x: Array, /) -> Backend:
     Raises
     ------
     TypeError
-        If x is not an array of a known library.
+        If x is not an array of a known library; the message says how to make one of it.
     """
     try:
         return _BY_TYPE[type(x)]
     except KeyError:
-        return _BY_TYPE.setdefault(type(x), _resolve(x))
+        return _BY_TYPE.setdefault(type(x), _resolve(x, "x"))
 
 
-def _resolve(x: Any) -> Backend:
+def check_array_type(name: str, x: Any, /) -> None:
+    """TypeError, as of `backend_of`, that calls x by this name unless it is an array of a known library."""
+    if type(x) not in _BY_TYPE:
+        _BY_TYPE[type(x)] = _resolve(x, name)
+
+
+def _resolve(x: Any, name: str) -> Backend:
     kind, reasons = type(x), []
-    for name in _candidates(x):
+    for candidate in _candidates(x):
         try:
-            B = get_backend(name)
+            B = get_backend(candidate)
         except BackendError as error:
             reasons.append(str(error))
             continue
@@ -409,11 +416,32 @@ def _resolve(x: Any) -> Backend:
             if not issubclass(kind, B.refused_types):
                 return B
             break
-    msg = (
-        f"{kind.__module__}.{kind.__qualname__} is not an array of a known library ({', '.join(_names())}); convert it "
-        "with agp.to_backend or the library's own asarray."
-    )
-    raise TypeError(" ".join([msg, *reasons]))
+    raise TypeError(" ".join([_no_array(name, kind), *reasons]))
+
+
+CONVERSIONS = {
+    "builtins": "numpy.asarray({0}, dtype=float)",
+    "numpy.matrix": "numpy.asarray({0}, dtype=float)",
+    "numpy.ma": "{0}.data, once its masked entries are dropped or filled",
+    "pandas": "{0}.to_numpy(dtype=float)",
+    "polars": "{0}.to_numpy().astype(float)",
+    "scipy.sparse": "{0}.toarray()",
+}
+"""How an array is made of what users have else, by the module (or the name) of its type."""
+
+
+def _no_array(name: str, kind: type) -> str:
+    """What a type is that no array has, and what to pass instead."""
+    full = f"{kind.__module__}.{kind.__qualname__}"
+    known = f"an array of a known library ({', '.join(_names())})"
+    if kind.__module__ == "builtins" and not issubclass(kind, (bool, int, float, list, tuple)):
+        return f"{name} is {full}, not {known}."
+    for module, conversion in CONVERSIONS.items():
+        if _is_within(full, module):
+            what = " ".join(filter(None, (module.partition(".")[0].replace("builtins", ""), kind.__name__)))
+            article = "an" if what[0] in "aeiou" else "a"
+            return f"{name} is {article} {what}, not {known}; pass {conversion.format(name)}."
+    return f"{name} is {full}, not {known}; convert it with that library's own asarray, or numpy.asarray."
 
 
 def _candidates(x: Any) -> Iterator[str]:

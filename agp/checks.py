@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, check_array_type
 from agp.errors import NonFiniteError
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "check_finite",
     "check_inputs",
     "check_like",
+    "check_model",
     "check_parameters",
     "check_results",
     "check_targets",
@@ -31,9 +32,10 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
-    xp = backend_of(x).xp
-    if x.dtype not in (xp.float32, xp.float64):
-        msg = f"{name} has dtype {x.dtype}; convert it to float64 or float32 first."
+    check_array_type(name, x)
+    B = backend_of(x)
+    if x.dtype not in (B.xp.float32, B.xp.float64):
+        msg = f"{name} has dtype {x.dtype}, but must be of float64 or float32: pass {_converted(name, x)}."
         raise TypeError(msg)
     if x.ndim not in ndim:
         expected = " or ".join(f"{n}-dimensional" for n in ndim)
@@ -42,6 +44,29 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     if 0 in x.shape:
         msg = f"{name} has shape {tuple(x.shape)}: it is empty."
         raise ValueError(msg)
+
+
+def _converted(name: str, x: Any) -> str:
+    """How an array of another dtype becomes one of floats where it is, as code."""
+    B = backend_of(x)
+    if "complex" in str(x.dtype):
+        return "its real part, if that is what is meant"
+    widest, device = str(B.widest_float(x)).rpartition(".")[2], B.device_name(x)
+    place = f', device="{device}"' if device not in ("", "cpu") else ""
+    return f'agp.to_backend({name}, "{B.name}", dtype="{widest}"{place})'
+
+
+def check_model(model: Any) -> None:
+    """TypeError unless there is a model to train, rather than its class, a result that holds one, or a part of one."""
+    if isinstance(model, type):
+        msg = f"model is the class {model.__name__}; build one with {model.__name__}.from_data(X, y)."
+        raise TypeError(msg)
+    if callable(getattr(model, "objective", None)):
+        return
+    inside = getattr(model, "model", None)
+    remedy = "build one, as by SVGP.from_data(X, y)" if inside is None else "pass its `.model`, as in result.model"
+    msg = f"model has the class {type(model).__name__}, which is no model; {remedy}."
+    raise TypeError(msg)
 
 
 def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
@@ -85,26 +110,31 @@ def as_columns(y: Array) -> Array:
     return y[:, None] if y.ndim == 1 else y
 
 
-def check_data(X: Array, y: Array) -> Array:
-    """y as [N, P], once X [N, D] and y [N] or [N, P] have passed every check that needs no model."""
+def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
+    """`check_targets`, once X [N, D] has passed every check that needs no model."""
     check_inputs("X", X)
-    return check_targets(X, y)
+    return check_targets(X, y, missing=missing)
 
 
-def check_targets(X: Array, y: Array, *, finite: bool = True) -> Array:
-    """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk."""
+def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
+    """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk.
+
+    Targets that are `missing` may be NaN.
+    """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
         msg = f"X has {X.shape[0]} rows, y has {y.shape[0]}; each row of X needs its target."
         raise ValueError(msg)
     if finite:
-        check_finite("y", y)
+        xp = backend_of(y).xp
+        check_finite("y", xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y)
     return as_columns(y)
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
     """TypeError or ValueError unless both arrays have one library, one dtype and one device."""
+    check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     if here is not there:
         msg = f"{name} is a {here.name} array, {reference_name} a {there.name} array; move one with agp.to_backend."

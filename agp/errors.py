@@ -6,11 +6,21 @@ __all__ = [
     "BackendError",
     "CheckpointError",
     "ConvergenceWarning",
+    "FileError",
     "Interrupted",
     "NonFiniteError",
     "NotPositiveDefiniteError",
     "RepairWarning",
+    "not_installed",
 ]
+
+DISTRIBUTION = "array-gp"
+"""What the package index and installers call the package that is imported as ``agp``."""
+
+
+def not_installed(package: str, extra: str) -> str:
+    """How messages name a package that is missing, with the extra that installs it."""
+    return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
 
 
 class BackendError(RuntimeError):
@@ -21,7 +31,11 @@ class NotPositiveDefiniteError(ArithmeticError):
     """A covariance matrix could not be factorised, even with the largest jitter that the rule allows."""
 
 
-class CheckpointError(OSError):
+class FileError(OSError, ValueError):
+    """A file of a model or a checkpoint cannot be written, or is damaged, foreign, or of a newer format."""
+
+
+class CheckpointError(FileError):
     """A checkpoint could not be written; `result` holds everything up to the last finished step."""
 
     def __init__(self, message: str, result: Any = None) -> None:

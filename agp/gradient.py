@@ -5,7 +5,7 @@ from typing import Any, Literal
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.checks import check_results
+from agp.checks import check_model, check_results
 from agp.errors import BackendError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.priors import log_prior
@@ -35,10 +35,9 @@ def value_and_gradient(
     model: Any,
     X: Array,
     y: Array,
-    /,
     *,
     scale: float = 1.0,
-    mode: GradientMode = "closed-form",
+    gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
 ) -> tuple[Array, dict[str, Array]]:
     """What training maximises, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
@@ -52,7 +51,7 @@ def value_and_gradient(
         An `agp.models.Model`.
     X, y, scale, memory
         As `agp.models.Model.bound`.
-    mode
+    gradient
         "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
 
     Raises
@@ -60,19 +59,21 @@ def value_and_gradient(
     agp.errors.NonFiniteError
         If one of them is NaN or infinite; inside a function that is traced they are returned as they are.
     """
-    check_mode(X, mode)
-    bound, gradient = gradient_of(model, model.batch(X, y, scale=scale), mode, memory=memory)
+    check_model(model)
+    batch = model.batch(X, y, scale=scale)
+    check_mode(X, gradient)
+    bound, slopes = gradient_of(model, batch, gradient, memory=memory)
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
-    check_results("the gradient by", gradient, remedy)
-    return bound, gradient
+    check_results("the gradient by", slopes, remedy)
+    return bound, slopes
 
 
 def gradient_of(
-    model: Any, batch: Batch, mode: GradientMode, *, memory: float = MEMORY
+    model: Any, batch: Batch, gradient: GradientMode, *, memory: float = MEMORY
 ) -> tuple[Array, dict[str, Array]]:
     """`value_and_gradient` of a batch that is known to fit the model."""
-    if mode == "closed-form":
+    if gradient == "closed-form":
         value, pullback = _maximised(model, batch, memory)
         return value, tree.pull_raw(model, pullback(1.0))
 

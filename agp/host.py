@@ -6,16 +6,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 __all__ = ["gauss_hermite", "generator", "overflow_is_judged", "row_normals", "underflow_is_zero"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MOST_NODES = 370
+"""Nodes of a quadrature: with more, functions that give the weights overflow, and the weights become zero or NaN."""
+
 
 @cache
 def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Nodes t_i and weights w_i with sum_i w_i g(mu + sqrt(2 var) t_i) ~ E[g(f)], f ~ N(mu, var); sum w_i = 1."""
+    """Nodes t_i and weights w_i with sum_i w_i g(mu + sqrt(2 var) t_i) ~ E[g(f)], f ~ N(mu, var); sum w_i = 1.
+
+    Raises
+    ------
+    ValueError
+        For more nodes than float64 has weights for.
+    """
+    if points > MOST_NODES:
+        msg = f"points is {points}, but Gauss-Hermite quadrature has finite weights up to {MOST_NODES}; 20 are usual."
+        raise ValueError(msg)
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     return tuple(map(float, nodes)), tuple(map(float, weights / np.sqrt(np.pi)))
 
@@ -31,6 +42,8 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
     A counter-based generator is set to where the first row begins, and each number takes one draw of it, so that any
     chunking of the rows sees the same numbers.
     """
+    from scipy.special import ndtri
+
     per_row = -(-count // 4)  # the generator counts in blocks of four numbers
     bits = np.random.Philox(key=[seed, 8])
     bits.advance(start * per_row)

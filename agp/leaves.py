@@ -1,13 +1,15 @@
 """Arrays as models hold them: given numbers placed beside the data, copies of their own, no graph hanging on them."""
 
 import numbers
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_parameters
 
-__all__ = ["constant_data", "copied", "detached", "placed", "usable"]
+__all__ = ["at_inputs", "constant_data", "copied", "detached", "placed", "usable"]
 
 T = TypeVar("T", bound=Any)
 
@@ -22,6 +24,39 @@ def placed(model: T, reference: Array) -> T:
     found = {name: given(x) for name, x in tree.leaves(model).items()}
     new = {name: x for name, x in found.items() if isinstance(x, (float, list, tuple))}
     return tree.with_leaves(model, {name: xp.asarray(x, **like(reference)) for name, x in new.items()})
+
+
+def at_inputs(f: Callable, start: str) -> Callable:
+    """A function of a kernel or a mean at inputs X, with its pullback, for parts as users write them, too.
+
+    Leaves that are given as numbers become arrays like X; one that has no value is a TypeError. A pullback that is
+    missing becomes one that says so, so that automatic differentiation, which needs none, can do without. `start` is
+    the call that gives the part its values, for the message.
+    """
+
+    @wraps(f)
+    def evaluated(self: Any, X: Array, *others: Any) -> Any:
+        if not tree.is_placed(self):
+            if missing := tree.missing(self):
+                name = type(self).__name__
+                msg = f"{name} has no {' and no '.join(missing)} yet: give numbers, or {start}."
+                raise TypeError(msg)
+            self = placed(self, X)
+        found = f(self, X, *others)
+        if type(found) is tuple and len(found) == 2 and found[1] is not None:
+            return found
+        value = found[0] if type(found) is tuple and len(found) == 2 else found
+        return value, _no_pullback(type(self).__name__)
+
+    return evaluated
+
+
+def _no_pullback(name: str) -> Callable:
+    def pullback(*_: Any) -> Any:
+        msg = f'{name} returned no pullback beside its value; return one, or train with gradient="autodiff".'
+        raise TypeError(msg)
+
+    return pullback
 
 
 def copied(x: Array) -> Array:

@@ -1,10 +1,11 @@
 """Mean functions h(x): what is expected of the P latent functions before any data. The process models f - h."""
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.leaves import at_inputs
 from agp.units import column_spreads
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "ZeroMean"]
@@ -12,6 +13,11 @@ __all__ = ["ConstantMean", "LinearMean", "Mean", "ZeroMean"]
 
 class Mean(ABC):
     """The prior mean of a process, with its pullback."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__call__" in vars(cls):
+            cls.__call__ = at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)")
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:

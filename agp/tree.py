@@ -17,13 +17,15 @@ there is none.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, wraps
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from agp.backend import Array, backend_of, get_backend, to_numpy
+from agp.backend import Array, backend_of, check_array_type, get_backend, to_numpy
 from agp.constraints import POSITIVE, REAL, Constraint
 
 __all__ = [
@@ -36,15 +38,20 @@ __all__ = [
     "describe",
     "filled",
     "is_model",
+    "is_model_class",
+    "is_placed",
     "join",
     "joined",
+    "leaf_fields",
     "leaves",
     "matches",
     "missing",
     "model",
     "nodes",
     "on_model_class",
+    "outline",
     "param",
+    "patterns",
     "pull_raw",
     "replaced",
     "split",
@@ -162,6 +169,9 @@ _WATCHERS: list[Callable[[type], None]] = []
 def model(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves.
 
+    A class attribute ``built_by`` may say how users come by an instance: with the name of the class for ``{name}``, it
+    ends the error about arguments that the constructor does not take.
+
     Raises
     ------
     TypeError
@@ -169,6 +179,7 @@ def model(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = _repr  # type: ignore[method-assign]
+    cls.__init__ = _explained(cls)  # type: ignore[method-assign]
     fields = tuple(_field(f) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
@@ -179,6 +190,28 @@ def model(cls: type[T]) -> type[T]:
     for watcher in _WATCHERS:
         watcher(cls)
     return cls
+
+
+def _explained(cls: type) -> Callable[..., None]:
+    """The constructor of a class, whose errors about missing or unknown arguments say what to do."""
+    init = cls.__init__
+
+    @wraps(init)
+    def explained(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            signature = inspect.signature(init)
+            try:
+                signature.bind(self, *args, **kwargs)
+            except TypeError as error:
+                fields = ", ".join(list(signature.parameters)[1:])
+                remedy = getattr(cls, "built_by", f"the arguments are {fields}").format(name=cls.__name__)
+                msg = f"{cls.__name__}: {error}; {remedy}."
+                raise TypeError(msg) from None
+            raise
+
+    return explained
 
 
 def _field(f: dataclasses.Field) -> _Field:
@@ -209,6 +242,16 @@ def is_model(x: Any) -> bool:
         msg = f"{cls.__name__} inherits from a model but is none; decorate it with @agp.tree.model."
         raise TypeError(msg)
     return False
+
+
+def is_model_class(cls: type, /) -> bool:
+    """Whether a class was made by `model`."""
+    return cls in _FIELDS
+
+
+def leaf_fields(cls: type, /) -> frozenset[str]:
+    """The names of the fields of a model class that hold arrays."""
+    return frozenset(field.name for field in _FIELDS[cls] if field.role is not None)
 
 
 def _fields(x: Any) -> tuple[_Field, ...]:
@@ -270,6 +313,21 @@ def missing(model: Any) -> list[str]:
                 ".".join(filter(None, (field.name, key, name))) for key, part in parts.items() for name in missing(part)
             ]
     return names
+
+
+@lru_cache(maxsize=1024)
+def _needed(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in _FIELDS.get(cls, ()) if field.role is not None and not field.optional)
+
+
+_NO_ARRAY = frozenset({NoneType, bool, int, float, list, tuple})
+"""What a leaf may be until it is an array."""
+
+
+def is_placed(model: Any) -> bool:
+    """Whether the leaves of a node itself are arrays, rather than None, or numbers and lists as users give them."""
+    values = vars(model)  # asked at each evaluation of a kernel: the types alone are looked at
+    return all(type(values[name]) not in _NO_ARRAY for name in _needed(type(model)))
 
 
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
@@ -338,6 +396,11 @@ def matches(name: str, pattern: str, /) -> bool:
     ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` every leaf of that name, wherever it stands.
     """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
+
+
+def patterns(one_or_more: str | Iterable[str], /) -> tuple[str, ...]:
+    """Patterns of leaf names as users give them, one or several."""
+    return (one_or_more,) if isinstance(one_or_more, str) else tuple(one_or_more)
 
 
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:
@@ -464,7 +527,20 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
 # -- crossing on purpose ----------------------------------------------------------------------------------------------
 
 
-def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None = None) -> T:
+FLOATS = ("float64", "float32")
+"""The types that `to_backend` can be asked for."""
+
+
+def _dtype_name(dtype: Any) -> str | None:
+    """The name of a dtype, given by its name or as an object of any library: numpy.float32, torch.float64, ..."""
+    name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2].rstrip("'>")
+    if dtype is not None and name not in FLOATS:
+        msg = f"dtype is {dtype!r}, but must be {' or '.join(map(repr, FLOATS))}."
+        raise ValueError(msg)
+    return None if dtype is None else name
+
+
+def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None) -> T:
     """Copy an array or a model to another array library, device or floating-point type.
 
     Parameters
@@ -474,30 +550,71 @@ def to_backend(x: T, name: str, *, dtype: str | None = None, device: str | None 
     name
         The backend, as `agp backends` lists it.
     dtype
-        "float64" or "float32"; by default each array keeps its own.
+        "float64" or "float32", or such a dtype of any library; by default each array keeps its own.
     device
         A device of that backend; by default the library's default device.
 
     Raises
     ------
+    TypeError, ValueError
+        If x is nothing of the kind, the dtype is another one, or the backend has no such device (it names those there).
     agp.errors.BackendError
         If the backend is unknown or not installed.
     """
-    B = get_backend(name)
+    B, dtype = get_backend(name), _dtype_name(dtype)
     if is_model(x):
         moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in leaves(x).items()}
         return with_leaves(x, moved)
-    host = get_backend("numpy").from_numpy(x) if isinstance(x, (int, float, list)) else to_numpy(x)
-    return B.from_numpy(host, dtype=dtype, device=device)
+    if isinstance(x, (int, float, list, tuple)):
+        return B.from_numpy(get_backend("numpy").from_numpy(x), dtype=dtype, device=device)
+    check_array_type("x", x)
+    return B.from_numpy(to_numpy(x), dtype=dtype, device=device)
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+SHOWN = 8
+"""Numbers of a leaf that are printed; of a larger one its type and shape."""
+
+
+def outline(model: Any) -> str:
+    """The classes and settings of a model, and the types and shapes of its leaves: all but the numbers."""
+    return _text(model, _shape)
 
 
 def _repr(self: Any) -> str:
+    return _text(self, _numbers)
+
+
+def _text(x: Any, shown: Callable[[Any], str]) -> str:
+    if isinstance(x, tuple):
+        return f"({', '.join(_text(part, shown) for part in x)}{',' if len(x) == 1 else ''})"
+    if x is None or not is_model(x):
+        return repr(x)
     parts = []
-    for field in _fields(self):
-        if field.is_unit:
+    for field in _fields(x):
+        value = getattr(x, field.name)
+        if field.role is None:
+            text = _text(value, shown) if _is_branch(value) else repr(value)
+        elif field.is_unit:
             continue
-        value = getattr(self, field.name)
-        shape = getattr(value, "shape", None)
-        text = repr(value) if shape is None or field.role is None else f"{list(shape)}"
+        else:
+            text = shown(value) if type(value) not in _NO_ARRAY else repr(value)
         parts.append(f"{field.name}={text}")
-    return f"{type(self).__name__}({', '.join(parts)})"
+    return f"{type(x).__name__}({', '.join(parts)})"
+
+
+def _shape(x: Array) -> str:
+    return f"{str(x.dtype).rpartition('.')[2]}{list(x.shape)}"
+
+
+def _numbers(x: Array) -> str:
+    if not backend_of(x).is_concrete(x) or math.prod(x.shape) > SHOWN:
+        return _shape(x)
+    return _rounded(to_numpy(x).tolist())
+
+
+def _rounded(x: Any) -> str:
+    if isinstance(x, list):
+        return f"[{', '.join(map(_rounded, x))}]"
+    return f"{x:.6g}" if isinstance(x, float) else repr(x)

@@ -1,12 +1,13 @@
 """The configuration of the guide: ``sphinx-build -W -b html docs docs/_build``."""
 
 import re
-from importlib.metadata import version as installed_version
+
+from agp import __version__
 
 project = "agp"
 author = "the agp authors"
 copyright = "the agp authors"  # noqa: A001
-release = version = installed_version("agp")
+release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "api"]

@@ -141,7 +141,7 @@ def test_without_leaves_that_ask_nothing_changes(monkeypatch):
     leaf = {"Z": inducing_inputs(model).clone().requires_grad_()}
     with torch.no_grad():
         assert not with_leaves(model, leaf).bound(X, y)[0].requires_grad
-    agp.value_and_gradient(model, X, y, mode="autodiff")
+    agp.value_and_gradient(model, X, y, gradient="autodiff")
 
 
 def test_the_pullback_is_there_as_well():

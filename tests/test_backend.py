@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.special
 from helpers import NUMPY, Place
 
@@ -25,7 +26,7 @@ def test_a_missing_library_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     agp.backend._loaded.cache_clear()
     try:
-        with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"agp\[torch\]\""):
+        with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"array-gp\[torch\]\""):
             get_backend("torch")
         status = {s.name: s for s in known_backends()}["torch"]
         assert not status.usable
@@ -55,9 +56,22 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
         _restore()
 
 
-@pytest.mark.parametrize("thing", [[1.0, 2.0], 1.0, None, "x"], ids=["list", "number", "none", "text"])
-def test_what_is_no_array_is_a_type_error_with_a_remedy(thing):
-    with pytest.raises(TypeError, match=r"not an array of a known library .*agp\.to_backend"):
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        ([1.0, 2.0], r"x is a list, not .*; pass numpy\.asarray\(x, dtype=float\)"),
+        (1.0, r"x is a float, not .*; pass numpy\.asarray\(x, dtype=float\)"),
+        (1, "x is an int, not"),
+        (None, "x is builtins.NoneType, not an array of a known library"),
+        ("x", "x is builtins.str, not an array of a known library"),
+        (np.ma.ones(3), r"x is a numpy MaskedArray, not .*; pass x\.data, once"),
+        (np.matrix([[1.0]]), r"x is a numpy matrix, not .*; pass numpy\.asarray\(x, dtype=float\)"),
+        (scipy.sparse.eye_array(3), r"x is a scipy dia_array, not .*; pass x\.toarray\(\)"),
+    ],
+    ids=["list", "number", "int", "none", "text", "masked", "matrix", "sparse"],
+)
+def test_what_is_no_array_is_a_type_error_with_a_remedy(thing, message):
+    with pytest.raises(TypeError, match=message):
         backend_of(thing)
 
 

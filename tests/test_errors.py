@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from agp import SVGP, CheckpointError, Interrupted, NonFiniteError, train
+from agp import SVGP, CheckpointError, FileError, Interrupted, NonFiniteError, train
 from agp.training import Result
 from agp.tree import leaves
 
@@ -48,5 +48,7 @@ def test_errors_without_a_result_are_pickled_too(kind):
 
 
 def test_a_checkpoint_error_is_an_os_error():
-    assert issubclass(CheckpointError, OSError)
+    assert issubclass(CheckpointError, FileError)
+    assert issubclass(FileError, OSError)
+    assert issubclass(FileError, ValueError)
     assert str(CheckpointError("no space", Result(None, 0, 0.0))) == "no space"

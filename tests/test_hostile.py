@@ -184,7 +184,7 @@ def test_autodiff_is_finite_at_distance_zero(kernel, inducing, name):
     host = as_arrays(STATIONARY[kernel]())
     model = place.move(SVGP.from_data(X, y, posterior=Whitened, kernel=host, Z=X, jitter=1e-2))
     X, y = place.array(X), place.array(y)
-    value, gradient = value_and_gradient(model, X, y, mode="autodiff")
+    value, gradient = value_and_gradient(model, X, y, gradient="autodiff")
     expected, closed = value_and_gradient(model, X, y)
     np.testing.assert_allclose(place.numpy(value), place.numpy(expected), rtol=1e-12)
     for leaf, x in closed.items():
@@ -259,7 +259,9 @@ def test_the_factor_of_a_failure_is_finite_rubbish():
 def test_finite_rubbish_is_recognised(seed, dtype, silent):
     size = 3 + 7 * (seed % 4)
     A = _indefinite(seed, size, 0.1, dtype)
-    with pytest.raises(NotPositiveDefiniteError, match="is not positive definite, even with jitter"):
+    with pytest.raises(
+        NotPositiveDefiniteError, match="is not positive definite(, even with jitter|. The kernel gave)"
+    ):
         cholesky(A)
     good = A + (0.1 + 0.1) * np.eye(size, dtype=dtype)
     with collected() as repairs:

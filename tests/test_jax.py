@@ -35,7 +35,7 @@ def _agree(found, expected, tolerance):
 def test_value_and_gradient_compile(posterior, mode):
     host, X, y = problem("sum-ard", posterior, outputs=2)
     model, Xj, yj = _here(host, X, y)
-    bound, gradient = jax.jit(lambda m, X, y: value_and_gradient(m, X, y, mode=mode))(model, Xj, yj)
+    bound, gradient = jax.jit(lambda m, X, y: value_and_gradient(m, X, y, gradient=mode))(model, Xj, yj)
     expected, expected_gradient = value_and_gradient(host, X, y)
     assert float(bound) == pytest.approx(float(expected), rel=1e-12)
     _agree(gradient, expected_gradient, 1e-8)

@@ -134,7 +134,7 @@ def test_gradients_by_automatic_differentiation(file, torch_place):
     values = case.host("actions_blocks" if blocks else "actions")
     leaf = torch_place.array(values.reshape(-1) if blocks else values)
     model = _model(case, BlockActions(leaf, values.shape[0]) if blocks else DenseActions(leaf))
-    raw = value_and_gradient(model, model.X, model.y, mode="autodiff")[1]
+    raw = value_and_gradient(model, model.X, model.y, gradient="autodiff")[1]
     closed = value_and_gradient(model, model.X, model.y)[1]
     for name, leaf in GRADIENTS.items():
         assert_close(torch_place.numpy(raw[leaf]), torch_place.numpy(closed[leaf]), 1e-8, name)

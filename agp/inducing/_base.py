@@ -1,13 +1,17 @@
 """Where inducing variables live: what a sparse process asks of them, each answer with its pullback."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
 from agp.kernels import Kernel
 
-__all__ = ["AtInputs", "Inducing"]
+__all__ = ["AtInputs", "FeatureMap", "Inducing"]
+
+FeatureMap = Callable[[Array], tuple[Array, Pullback]]
+"""X [N, D] -> features [N, F], and ``bar -> X_bar``."""
 
 
 class Inducing(ABC):
@@ -50,6 +54,15 @@ class Inducing(ABC):
     @abstractmethod
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         """Kff [N, N], symmetric, for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+
+    def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:  # noqa: ARG002
+        """Features of f a priori, ``X [N, D] -> ([N, F], pullback)``, and the same features of u [M, F].
+
+        Arguments and errors as `agp.kernels.Kernel.random_features`; TypeError also if the inducing variables give
+        none.
+        """
+        msg = f"{type(self).__name__} has no random features, so there are no samples of functions; use sample."
+        raise TypeError(msg)
 
     @abstractmethod
     def floats_per_row(self, kernel: Kernel, /) -> int:

@@ -3,8 +3,6 @@
 import warnings
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
-from scipy.spatial.distance import cdist
 
 from agp.backend import Array, placed
 from agp.host import generator
@@ -27,6 +25,8 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
 
     Source: Arthur & Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007.
     """
+    from scipy.cluster.vq import kmeans2
+
     M = check_count(X, num_inducing)
     rng = generator(seed, 1)
     rows = taken(X, np.sort(rng.permutation(X.shape[0])[: _rows.ROWS]))
@@ -40,6 +40,8 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
 
 
 def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
+    from scipy.spatial.distance import cdist
+
     # SciPy's own k-means++ start recomputes all distances for each centre, O(M^2 N); this one is O(M N).
     chosen = [int(rng.integers(len(rows)))]
     nearest = np.full(len(rows), np.inf)

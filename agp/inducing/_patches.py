@@ -6,9 +6,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_inputs
 from agp.host import generator
-from agp.inducing._base import AtInputs
+from agp.inducing._base import AtInputs, FeatureMap
 from agp.inducing._points import chosen_rows
-from agp.kernels import Kernel
+from agp.kernels import Features, Kernel
 from agp.leaves import usable
 from agp.units import column_spreads
 
@@ -63,7 +63,7 @@ class Patches(AtInputs):
         patches, pull_patches = self.patches(X)
         K, pull = kernel(self.Z, xp.reshape(patches, (N * Q, -1)))
         responses = xp.reshape(K, (self.count, N, Q))
-        w = self._weights(X)
+        w = self.patch_weights(X)
 
         def pullback(bar):
             spread = xp.reshape(bar[:, :, None] * (w / Q), (self.count, N * Q))
@@ -77,7 +77,7 @@ class Patches(AtInputs):
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         patches, pull_patches = self.patches(X)
-        w, Q = self._weights(X), self.number
+        w, Q = self.patch_weights(X), self.number
         found = [kernel(patches[n, ...]) for n in range(X.shape[0])]
         half = xp.stack([K @ w for K, _ in found]) / Q**2  # [N, Q]
 
@@ -98,7 +98,7 @@ class Patches(AtInputs):
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
         patches, pull_patches = self.patches(X)
-        w = self._weights(X)
+        w = self.patch_weights(X)
         every = xp.reshape(patches, (N * Q, -1))
         alone, pull_alone = self.diag(kernel, X)
         found = [kernel(patches[n, ...], every) for n in range(N)]
@@ -124,6 +124,10 @@ class Patches(AtInputs):
 
         return 0.5 * (rows + rows.mT) * (1.0 - eye) + alone[:, None] * eye, pullback
 
+    def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
+        features = kernel.random_features(rng, count, self.patch[0] * self.patch[1])
+        return ResponseFeatures(self, features), features(self.Z)[0]
+
     def floats_per_row(self, kernel: Kernel, /) -> int:
         Q = self.number
         return Q * (self.count + Q) * (kernel.floats_per_entry + 1) + Q * self.patch[0] * self.patch[1]
@@ -148,7 +152,8 @@ class Patches(AtInputs):
 
         return xp.stack(cut, axis=-1), pullback
 
-    def _weights(self, X: Array) -> Array:
+    def patch_weights(self, X: Array, /) -> Array:
+        """w [Q], beside X."""
         return backend_of(X).xp.ones((self.number,), **like(X)) if self.weights is None else self.weights
 
     def _weights_bar(self, bar: Array) -> dict[str, Array]:
@@ -188,6 +193,27 @@ class Patches(AtInputs):
         found = usable(type(self)(self.image, self.patch, Z, self.weights, Z_unit=column_spreads(rows)), X)
         found.check(kernel)
         return found, kernel
+
+
+@tree.model
+class ResponseFeatures:
+    """The weighted averages of a kernel's features over the patches of images."""
+
+    patches: Patches
+    features: Features
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        place, Q = self.patches, self.patches.number
+        patches, pull_patches = place.patches(X)
+        phi, pull = self.features(xp.reshape(patches, (X.shape[0] * Q, -1)))
+        w = place.patch_weights(X)[:, None] / Q
+
+        def pullback(bar):
+            patches_bar = pull(xp.reshape(bar[:, None, :] * w, phi.shape))
+            return None if patches_bar is None else pull_patches(xp.reshape(patches_bar, patches.shape))
+
+        return xp.sum(xp.reshape(phi, (X.shape[0], Q, -1)) * w, axis=1), pullback
 
 
 def _padded(x: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:

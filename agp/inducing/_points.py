@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_inputs, check_like, check_whole
-from agp.inducing._base import AtInputs, Inducing
+from agp.inducing._base import AtInputs, FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, usable
@@ -50,6 +50,10 @@ class Points(AtInputs):
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         Kff, pull = kernel(X)
         return Kff, lambda bar: (None, *pull(bar))
+
+    def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
+        features = kernel.random_features(rng, count, self.width)
+        return features, features(self.Z)[0]
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
         return self.count * (kernel.floats_per_entry + 1)

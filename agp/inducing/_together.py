@@ -3,11 +3,11 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
-from agp.inducing._base import Inducing
+from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._points import NUM_INDUCING
-from agp.kernels import Kernel, Sum
+from agp.kernels import Kernel, Sum, side_by_side
 from agp.linalg import block_diagonal, groups_of
 
 __all__ = ["Together"]
@@ -88,6 +88,15 @@ class Together(Inducing):
             X_bar = tree.add(X_bar, one)
         return *joint, X_bar
 
+    def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
+        # the terms side by side; the variables of each know the features of their own term alone
+        maps, own = zip(*(part.random_features(k, rng, count) for part, k in self._terms(kernel)), strict=True)
+        xp, widths = backend_of(own[0]).xp, [phi.shape[1] for phi in own]
+        rows = [[xp.zeros((phi.shape[0], width), **like(phi)) for width in widths] for phi in own]
+        for i, phi in enumerate(own):
+            rows[i][i] = phi
+        return SideBySide(maps), xp.concat([xp.concat(row, axis=1) for row in rows], axis=0)
+
     def floats_per_row(self, kernel: Kernel, /) -> int:
         return sum(part.floats_per_row(k) for part, k in self._terms(kernel))
 
@@ -113,6 +122,16 @@ class Together(Inducing):
         ]
         parts, kernels = zip(*found, strict=True)
         return type(self)(parts), Sum(kernels)
+
+
+@tree.model
+class SideBySide:
+    """The features of several terms, side by side."""
+
+    maps: tuple[Any, ...]
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        return side_by_side(self.maps, X)
 
 
 def _check_sum(together: Together, kernel: Any) -> None:

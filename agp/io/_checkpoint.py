@@ -49,7 +49,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
 
     Raises
     ------
-    ValueError
+    agp.errors.FileError
         If the file is not such a checkpoint, is damaged or cannot be read.
     """
     with refusing(path, KIND, REMEDY):

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+
+from agp.errors import FileError
 
 __all__ = ["packed", "refusing", "unpacked"]
 
@@ -54,6 +54,8 @@ def packed(arrays: Mapping[str, Any], structure: Any) -> bytes:
     if RESERVED in arrays:
         msg = f"no array can have the name {RESERVED}; choose another."
         raise ValueError(msg)
+    from safetensors.numpy import save
+
     text = json.dumps(structure, allow_nan=False)
     _check_depth(json.loads(text))
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
@@ -87,9 +89,13 @@ def _digest(text: str, arrays: Mapping[str, Any]) -> str:
 
 @contextmanager
 def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Whatever is wrong with a file becomes one ValueError with its name, the reason and the remedy."""
+    """Whatever is wrong with a file becomes one FileError with its name, the reason and the remedy."""
+    from safetensors import SafetensorError
+
     try:
         yield
+    except FileError:  # says it all
+        raise
     except (
         ArithmeticError,
         AttributeError,
@@ -101,13 +107,15 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
         TypeError,
         ValueError,
     ) as error:
-        reason = str(error) or type(error).__name__
-        msg = f"{path} is not a {kind} of agp ({reason}); {remedy}"
-        raise ValueError(msg) from error
+        said = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
+        msg = f"{path} is not a {kind} of agp ({said.removesuffix('.') or type(error).__name__}); {remedy}"
+        raise FileError(msg) from error
 
 
 def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
     """The NumPy arrays and the structure of a file of so many bytes at most, verified; call it inside `refusing`."""
+    from safetensors import safe_open
+
     _check_header(path, most)
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}

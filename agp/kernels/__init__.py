@@ -11,6 +11,7 @@ from agp.kernels._base import (
     per_column,
 )
 from agp.kernels._constant import Constant, White
+from agp.kernels._features import Features, Waves, features_of, side_by_side
 from agp.kernels._linear import Linear
 from agp.kernels._periodic import Periodic
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
@@ -19,6 +20,7 @@ __all__ = [
     "RBF",
     "ActiveDims",
     "Constant",
+    "Features",
     "Kernel",
     "Linear",
     "Matern12",
@@ -30,8 +32,11 @@ __all__ = [
     "Scaled",
     "Stationary",
     "Sum",
+    "Waves",
     "White",
     "check_number",
     "check_per_column",
+    "features_of",
     "per_column",
+    "side_by_side",
 ]

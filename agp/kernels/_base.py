@@ -11,6 +11,9 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
+from agp.kernels._columns import chosen, scattered
+from agp.kernels._features import Features, features_of
+from agp.leaves import at_inputs
 
 __all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
 
@@ -23,6 +26,11 @@ class Kernel(ABC):
     Its leaves may be left None, or given as plain numbers, until `from_data` or a model's constructor turns them into
     arrays like the data.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in {"__call__", "diag"} & vars(cls).keys():
+            setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -64,8 +72,31 @@ class Kernel(ABC):
     def check(self, width: int, /) -> None:
         """Raise ValueError if this kernel cannot take inputs with that many columns."""
 
-    def on(self, columns: Iterable[int], /) -> "ActiveDims":
-        """The same kernel of some columns of the inputs, counted from 0, in that order.
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        """Features phi with phi(x)^T phi(z) = k(x, z), exactly for kernels of finite rank, on average for others.
+
+        Parameters
+        ----------
+        rng
+            A NumPy generator, from which the frequencies of stationary kernels are drawn, on the host.
+        count
+            How many frequencies stand for each stationary kernel.
+        width
+            The number of columns D of the inputs.
+
+        Raises
+        ------
+        TypeError
+            If the kernel, or a part of it, has no features.
+        """
+        msg = (
+            f"{type(self).__name__} has no random features, so there are no samples of its functions; define "
+            "random_features, or use sample at given inputs."
+        )
+        raise TypeError(msg)
+
+    def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
+        """The same kernel of one or some columns of the inputs, counted from 0, in that order.
 
         Raises
         ------
@@ -74,7 +105,8 @@ class Kernel(ABC):
         ValueError
             If there is none, one is negative, or one appears twice. Whether the data have them all, `check` tells.
         """
-        kernel = ActiveDims(self, tuple(operator.index(column) for column in columns))
+        several = columns if isinstance(columns, Iterable) else (columns,)
+        kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
         kernel.check_columns()
         return kernel
 
@@ -185,6 +217,9 @@ class Sum(_Composite):
         share = variance / len(self.parts)
         return type(self)(tuple(part.from_data(X, share) for part in self.parts))
 
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        return Features.sum(part.random_features(rng, count, width) for part in self.parts)
+
 
 @tree.model
 class Product(_Composite):
@@ -215,6 +250,9 @@ class Product(_Composite):
     def from_data(self, X: Array, variance: float, /) -> Self:
         first, *others = self.parts
         return type(self)((first.from_data(X, variance), *(part.from_data(X, 1.0) for part in others)))
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        return Features.product(part.random_features(rng, count, width) for part in self.parts)
 
 
 # -- multiples --------------------------------------------------------------------------------------------------------
@@ -272,6 +310,9 @@ class Scaled(Kernel):
             check_number(self, "variance")
         return type(self)(multiplier, self.kernel.from_data(X, variance / multiplier))
 
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        return self.kernel.random_features(rng, count, width).times(features_of(self.variance))
+
     def check(self, width: int, /) -> None:
         check_number(self, "variance")
         self.kernel.check(width)
@@ -305,21 +346,16 @@ class ActiveDims(Kernel):
     def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
             kernel_bar, *input_bars = pull(bar)
-            return tree.cotangent(self, kernel=kernel_bar), *(self._scattered(x, width) for x in input_bars)
+            bar = tree.cotangent(self, kernel=kernel_bar)
+            return bar, *(scattered(x, self.columns, width) for x in input_bars)
 
         return K, pullback
 
     def _chosen(self, X: Array) -> Array:
-        return backend_of(X).xp.stack([X[:, column] for column in self.columns], axis=1)
+        return chosen(X, self.columns)
 
-    def _scattered(self, bar: Array | None, width: int) -> Array | None:
-        # the adjoint of _chosen: zero in the columns that the kernel does not see
-        if bar is None:
-            return None
-        xp = backend_of(bar).xp
-        zero = xp.zeros_like(bar[:, 0])
-        place = {column: i for i, column in enumerate(self.columns)}
-        return xp.stack([bar[:, place[column]] if column in place else zero for column in range(width)], axis=1)
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
 
     @property
     def floats_per_entry(self) -> int:

@@ -1,11 +1,12 @@
 """Kernels that do not look at the inputs: a constant offset and white noise."""
 
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number
+from agp.kernels._features import Features, features_of
 
 __all__ = ["Constant", "White"]
 
@@ -55,6 +56,9 @@ class Constant(_WithoutInputs):
         rows = X.shape[0], X.shape[0] if Z is None else Z.shape[0]
         return xp.broadcast_to(self.variance, rows), pullback
 
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        return features_of(self.variance)
+
     @property
     def floats_per_entry(self) -> int:
         return 1
@@ -83,6 +87,13 @@ class White(_WithoutInputs):
         # a multiple of the variance, so that automatic differentiation finds its way to a gradient of zero
         K = xp.broadcast_to(0.0 * self.variance, (X.shape[0], Z.shape[0]))
         return K, lambda _: (self._bar(xp.zeros_like(self.variance)), *self._zeros(X, Z))
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        msg = (
+            "White is noise of each row and no function of the inputs, so there are no samples of it as functions; "
+            "leave it to the noise of the likelihood."
+        )
+        raise TypeError(msg)
 
     def _bar(self, variance_bar: Array) -> "White":
         return tree.cotangent(self, variance=variance_bar)

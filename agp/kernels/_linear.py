@@ -1,12 +1,13 @@
 """The linear kernel."""
 
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
 from agp.kernels._distance import inner_products
+from agp.kernels._features import Features, Slopes, Term
 from agp.units import unit_by_column
 
 __all__ = ["Linear"]
@@ -49,6 +50,9 @@ class Linear(Kernel):
             return self._bar(by_column), 2.0 * self.variance * (bar[:, None] * X)
 
         return xp.sum(self.variance * (X * X), axis=1), pullback
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        return Features((Term((Slopes(backend_of(self.variance).xp.sqrt(self.variance)),)),))
 
     def _bar(self, by_column: Array) -> "Linear":
         return tree.cotangent(self, variance=per_column(by_column, self.variance))

@@ -1,13 +1,14 @@
 """The periodic kernel: an RBF kernel of the points on circles to which the inputs are wound up."""
 
 import math
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column, per_column
 from agp.kernels._distance import pull_squared_distances, squared_distances
+from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
 __all__ = ["Periodic"]
@@ -89,6 +90,14 @@ class Periodic(Kernel):
     def _pull_repeated(self, bar: Array) -> Array:
         D = bar.shape[0] // 2 if bar.ndim else 0
         return bar[:D] + bar[D:] if bar.ndim else bar
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period: the
+        # weights are the probabilities of n, the difference of two Poisson numbers of mean c / 2
+        mean = 0.125 / to_numpy(self.lengthscale) ** 2
+        first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
+        cycles = placed((first - second).astype(float), self.period)
+        return features_of(self.variance, Waves(2.0 * math.pi * cycles / self.period))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp

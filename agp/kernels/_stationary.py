@@ -6,13 +6,14 @@ A kernel is its profile g and the slope g' = dg/dr2; everything else is shared.
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
 from agp.kernels._distance import pull_squared_distances, safe_sqrt, squared_distances
+from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
 __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
@@ -38,6 +39,27 @@ class Stationary(Kernel):
     def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
         """Maps the cotangent of K to those of the profile's own parameters, by name; most profiles have none."""
         return lambda _: {}
+
+    def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
+        """Draws [count, width] from the spectral density of g at lengthscale 1, on the host, by a NumPy generator.
+
+        g(r2) is the average of cos(w^T r) over such w, for any r [width] with r^T r = r2. They are needed for samples
+        of functions alone.
+
+        Raises
+        ------
+        TypeError
+            If the kernel does not tell.
+        """
+        msg = (
+            f"{type(self).__name__} has no spectral sampler, so there are no samples of its functions; define "
+            "frequencies, or use sample at given inputs."
+        )
+        raise TypeError(msg)
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:
+        waves = Waves(placed(self.frequencies(rng, count, width), self.lengthscale) / self.lengthscale)
+        return features_of(self.variance, waves)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         r2 = squared_distances(X, Z, self.lengthscale, differences=self.differences)
@@ -91,9 +113,19 @@ class RBF(Stationary):
         g = backend_of(r2).xp.exp(-0.5 * r2)
         return g, lambda: -0.5 * g
 
+    def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
+        return rng.standard_normal((count, width))
+
 
 class Matern(Stationary):
     """What the Matern kernels share: an evaluation that takes a square root holds one array more."""
+
+    degrees: ClassVar[int]
+    """Twice the smoothness: the spectral density is that of Student's t with so many degrees of freedom."""
+
+    def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
+        normals = rng.standard_normal((count, width))
+        return normals * (self.degrees / rng.chisquare(self.degrees, (count, 1))) ** 0.5
 
     @property
     def floats_per_entry(self) -> int:
@@ -116,6 +148,7 @@ class Matern12(Matern):
     """
 
     differences = True
+    degrees: ClassVar[int] = 1
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         xp = backend_of(r2).xp
@@ -142,6 +175,8 @@ class Matern32(Matern):
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
     """
 
+    degrees: ClassVar[int] = 3
+
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         scaled = SQRT3 * safe_sqrt(r2)
         decay = backend_of(r2).xp.exp(-scaled)
@@ -159,6 +194,8 @@ class Matern52(Matern):
     lengthscale
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
     """
+
+    degrees: ClassVar[int] = 5
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         scaled = SQRT5 * safe_sqrt(r2)
@@ -188,6 +225,12 @@ class RationalQuadratic(Stationary):
         xp = backend_of(r2).xp
         g = xp.exp(-self.alpha * xp.log1p(0.5 * r2 / self.alpha))
         return g, lambda: -0.5 * g / (1.0 + 0.5 * r2 / self.alpha)
+
+    def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
+        # RBF kernels exp(-t r2 / 2) with t of the gamma distribution of shape and rate alpha
+        alpha = float(to_numpy(self.alpha))
+        normals = rng.standard_normal((count, width))
+        return normals * (rng.standard_gamma(alpha, (count, 1)) / alpha) ** 0.5
 
     def pull_shape(self, r2: Array, /) -> Callable[[Array], dict[str, Array]]:
         # dg/dalpha = g (t / (1 + t) - log(1 + t)), t = r2 / (2 alpha), log g = -alpha log(1 + t)

@@ -30,6 +30,9 @@ class Likelihood(ABC):
     bounded_curvature: ClassVar[bool] = False
     """Whether -d^2/df^2 log p(y | f) is bounded for each y, so that steps of sites cannot run away."""
 
+    missing: bool = False
+    """Whether a target that is NaN was not observed; otherwise such targets are refused."""
+
     def latents(self, columns: int, /) -> int:
         """The number of latent functions P for targets with so many columns K; usually the same.
 

@@ -6,9 +6,8 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
+from agp.likelihoods._quadrature import check_points, expectation, log_expectation, nodes_and_weights
 from agp.likelihoods._range import positive_variance
 
 __all__ = ["Bernoulli"]
@@ -119,7 +118,7 @@ class Bernoulli(Likelihood):
         if self.link not in LINKS:
             msg = f"unknown link {self.link!r}; known are {', '.join(LINKS)}."
             raise ValueError(msg)
-        check_whole("points", self.points)
+        check_points(self.points)
 
     def from_data(self, variance: float, /) -> Self:
         return self

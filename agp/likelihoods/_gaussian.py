@@ -16,10 +16,13 @@ __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-def _expected(mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Callable[[Array], tuple]]:
+def _expected(
+    mu: Array, var: Array, y: Array, noise: Array, weight: Array | None = None
+) -> tuple[Array, Callable[[Array], tuple]]:
     """The expected log density [N] for noise variances, 0-d or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
 
-    That of the noise is a function of no arguments: not all want it, and it is the first to overflow.
+    That of the noise is a function of no arguments: not all want it, and it is the first to overflow. The terms of
+    single targets count with their weights [N, P], where there are any.
     """
     # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
     xp = backend_of(mu).xp
@@ -27,7 +30,7 @@ def _expected(mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Cal
     square = residual * residual + var
 
     def pullback(bar):
-        column = bar[:, None]
+        column = bar[:, None] if weight is None else bar[:, None] * weight
         mu_bar = column * residual / noise
         return (
             lambda: column * (square / noise - 1.0) / (2.0 * noise),
@@ -35,13 +38,17 @@ def _expected(mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Cal
             -0.5 / noise * column + xp.zeros_like(var),
         )
 
-    return -0.5 * xp.sum(LOG_2PI + xp.log(noise) + square / noise, axis=-1), pullback
+    return -0.5 * _summed(LOG_2PI + xp.log(noise) + square / noise, weight), pullback
 
 
-def _log_density(mu: Array, var: Array, y: Array) -> Array:
-    """Log N(y; mu, var) summed over the outputs [N]."""
-    xp = backend_of(mu).xp
-    return -0.5 * xp.sum(LOG_2PI + xp.log(var) + (y - mu) ** 2 / var, axis=-1)
+def _summed(terms: Array, weight: Array | None) -> Array:
+    """The sums [N] over the outputs of terms [N, P], with weights if there are any."""
+    return backend_of(terms).xp.sum(terms if weight is None else weight * terms, axis=-1)
+
+
+def _log_density(mu: Array, var: Array, y: Array, weight: Array | None = None) -> Array:
+    """Log N(y; mu, var) summed over the outputs [N], with weights if there are any."""
+    return -0.5 * _summed(LOG_2PI + backend_of(mu).xp.log(var) + (y - mu) ** 2 / var, weight)
 
 
 @tree.model
@@ -52,17 +59,23 @@ class Gaussian(Likelihood):
     ----------
     noise_variance
         sigma^2, 0-d, in squared units of the targets. None starts at a tenth of their variance.
+    missing
+        Whether a target that is NaN was not observed: its log density is 0, and it moves nothing. By default NaN is
+        refused. For models that look at targets one by one, such as `agp.SVGP`; the exact ones and their collapsed
+        forms take all targets of a row, or none.
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
     noise_variance_unit: Array | None = tree.unit(default=None)
+    missing: bool = dataclasses.field(default=False, kw_only=True)
 
     bounded_curvature: ClassVar[bool] = True
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
     ) -> tuple[Array, Pullback]:
-        value, pull = _expected(mu, var, y, self.noise_variance)
+        y, weight = self._observed(y)
+        value, pull = _expected(mu, var, y, self.noise_variance, weight)
 
         def pullback(bar):
             noise_bar, mu_bar, var_bar = pull(bar)
@@ -74,10 +87,19 @@ class Gaussian(Likelihood):
         return Prediction(mu, var + self.noise_variance)
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        return _log_density(mu, var + self.noise_variance, y)
+        y, weight = self._observed(y)
+        return _log_density(mu, var + self.noise_variance, y, weight)
 
-    def variance_cost(self) -> Array:
-        return 0.5 / self.noise_variance
+    def _observed(self, y: Array) -> tuple[Array, Array | None]:
+        """The targets with zeros for those not observed, and weights [N, P], 1 for the observed ones; None for all."""
+        if not self.missing:
+            return y, None
+        xp = backend_of(y).xp
+        absent = xp.isnan(y)
+        return xp.where(absent, xp.zeros_like(y), y), xp.astype(~absent, y.dtype)
+
+    def variance_cost(self) -> Array | None:
+        return None if self.missing else 0.5 / self.noise_variance
 
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)

@@ -6,9 +6,8 @@ from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._quadrature import log_expectation
+from agp.likelihoods._quadrature import check_points, log_expectation
 from agp.likelihoods._range import exp_in_range, log_range, report_cut
 
 __all__ = ["Poisson"]
@@ -87,7 +86,7 @@ class Poisson(Likelihood):
         if not 0.0 < self.exposure < math.inf:
             msg = f"exposure is {self.exposure!r}, but must be positive and finite."
             raise ValueError(msg)
-        check_whole("points", self.points)
+        check_points(self.points)
 
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp

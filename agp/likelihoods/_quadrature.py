@@ -4,11 +4,25 @@ import math
 from collections.abc import Callable
 
 from agp.backend import Array, Pullback, backend_of, placed
+from agp.checks import check_whole
 from agp.host import gauss_hermite
 
-__all__ = ["expectation", "log_expectation", "log_mean_exp", "log_sum_exp", "nodes_and_weights", "root_and_slope"]
+__all__ = [
+    "check_points",
+    "expectation",
+    "log_expectation",
+    "log_mean_exp",
+    "log_sum_exp",
+    "nodes_and_weights",
+    "root_and_slope",
+]
 
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
+
+
+def check_points(points: int) -> None:
+    """ValueError unless there is a quadrature of so many nodes."""
+    gauss_hermite(check_whole("points", points))
 
 
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_whole
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._classes import MultiClass
-from agp.likelihoods._quadrature import nodes_and_weights, root_and_slope
+from agp.likelihoods._quadrature import check_points, nodes_and_weights, root_and_slope
 from agp.likelihoods._range import positive_variance
 
 __all__ = ["RobustMax"]
@@ -119,4 +118,4 @@ class RobustMax(MultiClass):
             if not 0.0 < value < limit:
                 msg = f"{name} is {value!r}, but must be more than 0 and less than {limit:g}."
                 raise ValueError(msg)
-        check_whole("points", self.points)
+        check_points(self.points)

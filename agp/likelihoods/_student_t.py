@@ -6,10 +6,9 @@ from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_whole
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._quadrature import expectation, log_expectation
+from agp.likelihoods._quadrature import check_points, expectation, log_expectation
 
 __all__ = ["StudentT"]
 
@@ -87,7 +86,7 @@ class StudentT(Likelihood):
         if not 0.0 < self.degrees_of_freedom < math.inf:
             msg = f"degrees_of_freedom is {self.degrees_of_freedom!r}, but must be positive and finite."
             raise ValueError(msg)
-        check_whole("points", self.points)
+        check_points(self.points)
 
     def check_targets(self, y: Array, /) -> None:
         """Every finite target is allowed."""

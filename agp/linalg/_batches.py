@@ -19,12 +19,12 @@ def each_outer(x: Array, y: Array, /) -> Array:
 
 
 def each_solved(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
-    """L^-1 C_p, or L^-T C_p [P, M, M], for lower L [M, M] and C [P, M, M], by one solve with P M columns."""
+    """L^-1 C_p, or L^-T C_p [P, M, K], for lower L [M, M] and C [P, M, K], by one solve with P K columns."""
     B = backend_of(C)
-    P, M, _ = C.shape
-    columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * M))
+    P, M, K = C.shape
+    columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * K))
     solved = B.solve_triangular(L, columns, transpose=transpose)
-    return B.xp.permute_dims(B.xp.reshape(solved, (M, P, M)), (1, 0, 2))
+    return B.xp.permute_dims(B.xp.reshape(solved, (M, P, K)), (1, 0, 2))
 
 
 def each_cholesky(S: Array, /) -> Array:

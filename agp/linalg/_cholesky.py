@@ -10,6 +10,8 @@ __all__ = ["cholesky", "cholesky_pullback", "inverse_from_cholesky", "phi", "pos
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
 
+NEGATIVE = "The kernel gave a negative variance ({2:.3g}): look at its parameters and its formula."
+
 BLOCK = 128
 """Blocks of this size or smaller are solved with as a whole."""
 
@@ -68,12 +70,11 @@ def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
 def _fail(A: Array, jitter: Array) -> None:
     """Raise, or where nothing can be inspected report, that the last repair has failed."""
     B = backend_of(A)
-    numbers = B.xp.max(jitter), B.stop_gradient(B.xp.mean(diagonal(A)))
+    variances = B.stop_gradient(diagonal(A))
+    numbers = B.xp.max(jitter), B.xp.mean(variances), B.xp.min(variances)
     for cause, applies in _causes(A):
-        message = (
-            f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is not positive definite, even with jitter {{0:.3g}} "
-            f"on its diagonal (mean {{1:.3g}}). {cause}"
-        )
+        tried = "" if cause is NEGATIVE else ", even with jitter {0:.3g} on its diagonal (mean {1:.3g})"
+        message = f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is not positive definite{tried}. {cause}"
         if not B.is_concrete(A):
             report(message, *numbers, count=applies, fatal=True)
         elif bool(applies):
@@ -84,10 +85,11 @@ def _causes(A: Array) -> list[tuple[str, Array]]:
     """The likely causes of a failure, and whether each applies, 0-d; one of them does."""
     xp = backend_of(A).xp
     finite = xp.all(xp.isfinite(A))
-    positive = xp.all(diagonal(A) > 0)
+    positive, negative = xp.all(diagonal(A) > 0), xp.any(diagonal(A) < 0)
     return [
+        (NEGATIVE, finite & negative),
         ("It has NaN or infinite entries: look at the inputs and the kernel's parameters.", ~finite),
-        ("Its diagonal is not positive: look at the kernel's variance.", finite & ~positive),
+        ("Its diagonal has zeros: look at the kernel's variance.", finite & ~positive & ~negative),
         (
             "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
             "or float32; use fewer inducing points, more jitter or float64.",

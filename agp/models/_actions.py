@@ -8,6 +8,7 @@ from agp.checks import check_whole
 from agp.host import generator
 
 __all__ = [
+    "check_action_sizes",
     "check_actions",
     "check_known",
     "check_one_choice",
@@ -67,6 +68,17 @@ def check_one_choice(actions: Any, policy: Any, num_actions: int | None, support
 
 def check_actions(actions: Any, m: int, policy: Any = None) -> None:
     """TypeError or ValueError unless these, which the policy chose if there is one, are independent and over m rows."""
+    check_action_sizes(actions, m, policy)
+    if dependent := actions.dependent():
+        msg = (
+            f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
+            "(agp.FixedActions.spanning does)."
+        )
+        raise ValueError(msg)
+
+
+def check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
+    """TypeError or ValueError unless these are actions over m rows, from one to as many."""
     if not isinstance(actions, Actions):
         msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
         raise TypeError(msg)
@@ -77,12 +89,6 @@ def check_actions(actions: Any, m: int, policy: Any = None) -> None:
         whose = f"the policy {policy!r} chose none" if policy is not None else f"{type(actions).__name__} has none"
         msg = f"no actions: {whose} for {m} {'rows' if m > 1 else 'row'} of data; give at least one."
         raise ValueError(msg)
-    if actions.count > m:
+    if not 0 < actions.count <= m:
         msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
-        raise ValueError(msg)
-    if dependent := actions.dependent():
-        msg = (
-            f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
-            "(agp.FixedActions.spanning does)."
-        )
         raise ValueError(msg)

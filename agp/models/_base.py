@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp.adjoint import carrying_adjoint
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
 from agp.bounds import tiled
 from agp.checks import (
@@ -21,12 +21,17 @@ from agp.draws import Draws, under
 from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
+from agp.models._functions import FunctionSamples
 from agp.models._mixture import average, log_average, mixture
 from agp.priors import Priors
+from agp.processes import Paths
 from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
 
 __all__ = ["Conditioned", "Model"]
+
+FREQUENCIES = 1024
+"""Random frequencies of each stationary kernel in samples of functions, unless the user says otherwise."""
 
 
 class Conditioned(NamedTuple):
@@ -54,6 +59,7 @@ class Model(ABC):
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
+    built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -161,6 +167,23 @@ class Model(ABC):
         check_parameters(self, name, reference)
         self.batch(X, y)
         self.likelihood.check_targets(y)
+
+    def on_first_datum(self) -> Self:
+        """The model on the first of the data that it holds, to be tried at the cost of one; usually itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If data, sites or actions do not have the shapes that fit each other.
+        """
+        return self
+
+    def example_input(self) -> Array:
+        """An input [1, D] that the model can take: the first of those that it holds, or zeros."""
+        _, reference = self._reference()
+        if reference.ndim == 2 and reference.shape[1] == self.width:
+            return reference[:1, :]
+        return backend_of(reference).xp.zeros((1, self.width), **like(reference))
 
     # -- what a comparison of methods asks --------------------------------------------------------------------------
 
@@ -288,13 +311,50 @@ class Model(ABC):
     @counted
     @underflow_is_zero
     @overflow_is_judged
+    def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
+        """Samples of the latent functions as functions: of any inputs, the same whenever and in whatever parts asked.
+
+        A sample of the prior, by random features of the kernel, is conditioned on a sample of q(u), or on the data.
+        The update is exact. What the features leave to chance, the prior far from the data foremost, falls like one
+        over the root of their number and is the same for all samples of a call; kernels of finite rank have none.
+
+        Parameters
+        ----------
+        count
+            S.
+        seed
+            Of all numbers, which are drawn on the host: one seed gives the same functions on every backend.
+        features
+            How many random frequencies stand for each stationary kernel; each is a cosine and a sine.
+
+        Raises
+        ------
+        TypeError
+            If a kernel has no features, such as white noise, or the model offers no such samples.
+        ValueError
+            If a number is not whole, or too small.
+
+        Source: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020.
+        """
+        count, features = check_whole("count", count), check_whole("features", features)
+        rng = generator(check_whole("seed", seed, least=0), 11)
+        return FunctionSamples(self.paths(rng, count, features))
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        """What `sample_functions` evaluates, drawn from a NumPy generator; no checks."""
+        msg = f"{type(self).__name__} has no samples of functions; use sample at given inputs."
+        raise TypeError(msg)
+
+    @counted
+    @underflow_is_zero
+    @overflow_is_judged
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
         Raises as `predict`, and ValueError for targets outside the likelihood's support.
         """
         self._check_test_inputs(X)
-        y = check_targets(X, y)
+        y = check_targets(X, y, missing=self.likelihood.missing)
         self._check_outputs(y)
         if backend_of(y).is_concrete(y):
             self.likelihood.check_targets(y)
@@ -343,9 +403,7 @@ class Model(ABC):
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.width:
-            name, reference = self._reference()
-            what = f"{name} has" if reference.shape[-1] == self.width else "the model takes inputs with"
-            msg = f"X has {X.shape[1]} columns, {what} {self.width}; they must live in one space."
+            msg = f"X has {X.shape[1]} columns, but the model was built for {self.width}."
             raise ValueError(msg)
 
 

@@ -19,9 +19,17 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
-from agp.models._regression import Regression, check_without_white, exact_posterior, gaussian_only
+from agp.models._regression import (
+    Regression,
+    check_without_white,
+    data_paths,
+    exact_paths,
+    exact_posterior,
+    gaussian_only,
+)
 from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Paths
 from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["CGGP"]
@@ -202,6 +210,17 @@ class CGGP(Regression):
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         rows = self._block_rows(memory)
         return exact_posterior(self) if rows == self.X.shape[0] else self._by_iteration(rows, memory)
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        rows = self._block_rows(MEMORY)
+        if rows == self.X.shape[0]:
+            return exact_paths(self, rng, count=count, features=features)
+        system = CovarianceSystem.of(self, self.X, rows, rank=self._prediction_rank(MEMORY))
+
+        def solve(R: Array) -> Array:
+            return backend_of(R).xp.astype(system.solve(wide(R), self.prediction_tolerance).x, R.dtype)
+
+        return data_paths(self, solve, rng, count=count, features=features)
 
     def _by_iteration(self, rows: int, memory: float) -> Conditioned:
         xp = backend_of(self.X).xp

@@ -3,20 +3,22 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 from agp import tree
-from agp.actions import Actions, Init, Layout, Policy, arranged, column_spread, started_blocks
-from agp.backend import Array, Pullback, backend_of, wide
+from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
+from agp.backend import Array, Pullback, backend_of, like, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.host import underflow_is_zero
+from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._actions import (
+    check_action_sizes,
     check_actions,
     check_known,
     check_one_choice,
@@ -26,10 +28,18 @@ from agp.models._actions import (
 )
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
-from agp.models._regression import check_without_white, gaussian_only
+from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import started, started_model
-from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
+from agp.posteriors import (
+    FollowsInverse,
+    InverseOwner,
+    Projected,
+    ProjectedCholesky,
+    ProjectedInverse,
+    ProjectedInverseFree,
+)
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
 
 __all__ = ["CaGP", "Uncertainty"]
@@ -205,6 +215,20 @@ class CaGP(Model, InverseOwner):
             )
             raise ValueError(msg)
 
+    def on_first_datum(self) -> Self:
+        first = first_datum(self.X, self.y)
+        m, i = self.X.shape[0], self.actions.count
+        check_action_sizes(self.actions, m)
+        ones = backend_of(self.X).xp.ones((1, m), **like(self.X))
+        factors = {name: getattr(self.posterior, name) for name in self.posterior.inverse_factors}
+        wanted = {"the actions": (self.actions.times(ones)[0], (1, i))}
+        wanted |= {name: (x, (i, i)) for name, x in factors.items()}
+        for name, (x, shape) in wanted.items():
+            if tuple(x.shape) != shape:
+                msg = f"{name} of shape {tuple(x.shape)} stand where {i} actions need {shape}."
+                raise ValueError(msg)
+        return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
+
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         rows = self._block_rows(memory)
         shared = not self.capped
@@ -241,15 +265,20 @@ class CaGP(Model, InverseOwner):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        xp = backend_of(self.X).xp
-        dtype = self.X.dtype
+    def _solved(self, memory: float) -> tuple[Array, ProjectedInverse]:
+        """b = S^T (y - h) [i, P], and the stand-ins for G^-1."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
         if isinstance(posterior, FollowsInverse):
-            posterior = posterior.refreshed(xp.astype(G, dtype))
-        inverse = posterior.inverted_covariance(G).P  # type: ignore[attr-defined]
+            posterior = posterior.refreshed(backend_of(G).xp.astype(G, self.X.dtype))
+        return b, posterior.inverted_covariance(G)  # type: ignore[attr-defined]
+
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        xp = backend_of(self.X).xp
+        dtype = self.X.dtype
+        b, found = self._solved(memory)
+        inverse = found.P
         weights = inverse @ b
         P = self.outputs
 
@@ -272,6 +301,24 @@ class CaGP(Model, InverseOwner):
             return xp.broadcast_to(full, (P, *full.shape))
 
         return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        # S (P b - T S^T (values + sigma noise)): since P = 2 T - T G T, the covariances are those of the posterior
+        xp = backend_of(self.X).xp
+        dtype, (m, P) = self.X.dtype, self.y.shape
+        b, inverse = self._solved(MEMORY)
+
+        def weights_of(values: Array, noise: Array) -> Array:
+            seen = values + xp.sqrt(self.likelihood.noise_variance) * noise
+            columns = xp.reshape(xp.permute_dims(seen, (1, 0, 2)), (m, P * count))
+            projected, times_actions = self.actions.project(columns)
+            change = xp.reshape(inverse.T @ wide(projected), (-1, P, count))
+            known = (inverse.P @ b)[:, :, None] - change
+            _, weights = times_actions(xp.astype(xp.reshape(known, projected.shape), dtype))
+            return xp.permute_dims(xp.reshape(weights, (m, P, count)), (1, 0, 2))
+
+        choice = {"outputs": P, "count": count, "features": features}
+        return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
 
     @underflow_is_zero
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:

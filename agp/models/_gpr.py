@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
@@ -14,9 +14,10 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
-from agp.models._regression import Regression, exact_posterior, gaussian_only
+from agp.models._regression import Regression, exact_paths, exact_posterior, gaussian_only
 from agp.models._start import started, started_model
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Paths
 from agp.rows import MEMORY
 
 __all__ = ["GPR"]
@@ -81,3 +82,6 @@ class GPR(Regression):
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
         return exact_posterior(self)
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return exact_paths(self, rng, count=count, features=features)

@@ -1,30 +1,54 @@
 """Regression with Gaussian noise by models that hold their data."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
+from agp.checks import check_inputs, check_targets
 from agp.host import underflow_is_zero
+from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
-from agp.processes import SparsePrior
+from agp.processes import Paths, SparsePrior, conditioned_paths
 from agp.repairs import counted
 from agp.rows import MEMORY, tile_rows
 
-__all__ = ["Regression", "SparseRegression", "check_without_white", "exact_posterior", "gaussian_only"]
+__all__ = [
+    "Regression",
+    "SparseRegression",
+    "check_without_white",
+    "data_paths",
+    "exact_paths",
+    "exact_posterior",
+    "first_datum",
+    "gaussian_only",
+]
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """The likelihood. TypeError if it is one, but not Gaussian."""
+    """The likelihood. TypeError if it is one, but not Gaussian; ValueError if its targets may be missing."""
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
         raise TypeError(msg)
+    if isinstance(likelihood, Gaussian):
+        check_all_observed(model_class, likelihood)
     return likelihood
+
+
+def check_all_observed(model_class: type, likelihood: Gaussian) -> None:
+    """ValueError for a likelihood whose targets may be missing, for models that take rows as a whole."""
+    if likelihood.missing:
+        msg = (
+            f"{model_class.__name__} cannot leave out single targets, which Gaussian(missing=True) asks for; use SVGP, "
+            "or drop such rows."
+        )
+        raise ValueError(msg)
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
@@ -35,6 +59,16 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
         raise ValueError(msg)
+
+
+def first_datum(X: Array, y: Array) -> dict[str, Array]:
+    """The first rows of data that a model holds, as the leaves X [1, D] and y [1, P], all shapes checked."""
+    check_inputs("X", X, finite=False)
+    check_targets(X, y, finite=False)
+    if y.ndim != 2:
+        msg = f"y has shape {tuple(y.shape)}, but a model holds it as [N, P]."
+        raise ValueError(msg)
+    return {"X": X[:1, :], "y": y[:1, :]}
 
 
 class Regression(Model):
@@ -61,6 +95,12 @@ class Regression(Model):
         if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
             msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
             raise ValueError(msg)
+
+    def on_first_datum(self) -> Self:
+        return tree.with_leaves(self, first_datum(self.X, self.y))
+
+    def _check_parts(self) -> None:
+        check_all_observed(type(self), self.likelihood)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X
@@ -91,6 +131,33 @@ def exact_posterior(model: Regression) -> Conditioned:
         return xp.broadcast_to(full, (P, *full.shape))
 
     return Conditioned(mean, moments, covariance, floats_per_row=N * (model.kernel.floats_per_entry + 2))
+
+
+def data_paths(model: Regression, solve: Callable[[Array], Array], rng: Any, /, *, count: int, features: int) -> Paths:
+    """Samples of the exact posterior as functions, with ``solve``: R [N, K] -> (K + sigma^2 I)^-1 R."""
+    xp = backend_of(model.X).xp
+    N, P = model.y.shape
+    residual = (model.y - model.mean_function(model.X)[0]).mT[:, :, None]
+
+    def weights_of(values: Array, noise: Array) -> Array:
+        missing = residual - values - xp.sqrt(model.likelihood.noise_variance) * noise
+        solution = solve(xp.reshape(xp.permute_dims(missing, (1, 0, 2)), (N, P * count)))
+        return xp.permute_dims(xp.reshape(solution, (N, P, count)), (1, 0, 2))
+
+    choice = {"outputs": P, "count": count, "features": features}
+    return conditioned_paths(model, Points(model.X), weights_of, rng, **choice)
+
+
+def exact_paths(model: Regression, rng: Any, /, *, count: int, features: int) -> Paths:
+    """`data_paths` by the Cholesky factor of K + sigma^2 I."""
+    B = backend_of(model.X)
+    K = model.kernel(model.X)[0]
+    L = cholesky(K + model.likelihood.noise_variance * identity(K))
+
+    def solve(R: Array) -> Array:
+        return B.solve_triangular(L, B.solve_triangular(L, R), transpose=True)
+
+    return data_paths(model, solve, rng, count=count, features=features)
 
 
 class SparseRegression(Regression, SparsePrior):

@@ -1,7 +1,7 @@
 """Sparse GP regression with the optimal q(u)."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -19,7 +19,7 @@ from agp.models._start import observed, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse, started_prior
+from agp.processes import Paths, Sparse, started_prior
 from agp.rows import MEMORY
 
 __all__ = ["SGPR", "shared_covariance"]
@@ -114,3 +114,6 @@ class SGPR(SparseRegression):
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         return self.to_svgp(memory=memory).conditioned()
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return self.to_svgp().paths(rng, count, features)

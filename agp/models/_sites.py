@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
-from agp.checks import check_like
+from agp.checks import check_inputs, check_like
 from agp.draws import below
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
@@ -49,6 +49,13 @@ class SiteModel(Model, SiteHolder):
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
         self._check_same_inputs(X)
+
+    def on_first_datum(self) -> Self:
+        check_inputs("X", self.X, finite=False)
+        self.with_sites(self.site_shift, self.site_precision)
+        return tree.with_leaves(
+            self, {name: getattr(self, name)[:1, :] for name in ("X", "site_shift", "site_precision")}
+        )
 
     def _check_same_inputs(self, X: Array) -> None:
         if X.shape != self.X.shape or not bool(backend_of(X).xp.all(X == self.X)):
@@ -150,9 +157,9 @@ class SiteModel(Model, SiteHolder):
             msg = f"only Gaussian noise has sites in closed form, not {type(self.likelihood).__name__}; use SiteStep."
             raise TypeError(msg)
         y = self.batch(self.X, y).y
-        noise = self.likelihood.noise_variance
-        residual = y - self.mean_function(self.X)[0]
-        return self.with_sites(residual / noise, backend_of(y).xp.zeros_like(y) + 1.0 / noise)
+        none = backend_of(y).xp.zeros_like(y)
+        # at f = h, where alpha is (y - h) / sigma^2
+        return self.with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 
 def scattered(old: Array, rows: Array, new: Array) -> Array:

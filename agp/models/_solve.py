@@ -9,7 +9,6 @@ from agp.backend import Array, backend_of
 from agp.checks import check_inputs, check_like, check_whole
 from agp.inducing import NUM_INDUCING, How
 from agp.kernels import Kernel
-from agp.leaves import constant_data
 from agp.likelihoods import Likelihood
 from agp.linalg import groups_of
 from agp.means import Mean
@@ -89,10 +88,9 @@ class SOLVEGP(Variational):
             Also if only one of Z and O is given, M + M2 exceeds N, a class of q is not made for groups, or one that
             needs two groups gets one.
         """
-        (X,) = constant_data(X)
-        union, sizes = check_groups(X, Z, O, num_inducing, num_orthogonal)
-        start = _start(posterior_named(posterior), posterior_named(second), sizes)
         data = observed(X, y, kernel, likelihood, mean_function)
+        union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
+        start = _start(posterior_named(posterior), posterior_named(second), sizes)
         parts: dict[str, Any] = {"kernel": kernel, "mean_function": mean_function, "level": data.level}
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         targets = {"outputs": data.outputs, "variance": data.variance}

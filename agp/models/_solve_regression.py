@@ -28,7 +28,7 @@ from agp.models._solve import SOLVEGP, check_groups, check_part
 from agp.models._start import observed, started_model
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse, started_prior
+from agp.processes import Paths, Sparse, started_prior
 from agp.rows import MEMORY
 
 __all__ = ["SOLVEGPR"]
@@ -163,3 +163,6 @@ class SOLVEGPR(SparseRegression):
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         return self.to_solve(memory=memory).conditioned()
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return self.to_solve().paths(rng, count, features)

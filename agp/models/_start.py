@@ -68,30 +68,58 @@ def observed(X: Array, y: Array, kernel: Any, likelihood: Likelihood | None, mea
     TypeError, ValueError
         Also if kernel or mean function are given, but no instances of their classes.
     """
-    X, y = valid_data(X, y)
+    X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     _check_instance("kernel", kernel, Kernel)
     _check_instance("likelihood", likelihood, Likelihood)
     _check_instance("mean_function", mean_function, Mean)
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
     outputs = likelihood.latents(y.shape[1])
-    level, variance = _moments(likelihood.observations(y), outputs, X)
+    level, variance = _moments(likelihood.observations(y), outputs, X, likelihood.missing)
     likelihood = usable(likelihood.from_data(variance), X)
     likelihood.check_parameters()
     return Observed(X, y, likelihood, outputs, level, variance)
 
 
-def _moments(values: Array | None, outputs: int, X: Array) -> tuple[Array, float]:
-    """The averages [P] of observations [N, P] and their variance, averaged over the outputs."""
+def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float]:
+    """The averages [P] of observations [N, P] and their variance, averaged over the outputs; NaN may be missing."""
     xp = backend_of(X).xp
     if values is None:
         return xp.zeros((outputs,), **like(X)), 1.0
-    variance = float(xp.mean(xp.var(values, axis=0)))
+    level, variance, largest = _observed_moments(values) if missing else _column_moments(values)
     if not math.isfinite(variance):
         msg = f"the variance of y exceeds the largest number of {values.dtype}; divide y by a constant, or use float64."
         raise ValueError(msg)
-    rounding = 10.0 * float(xp.finfo(values.dtype).eps) * float(xp.max(xp.abs(values)))
-    return xp.mean(values, axis=0), variance if variance > rounding**2 else 1.0
+    rounding = 10.0 * float(xp.finfo(values.dtype).eps) * largest
+    return level, variance if variance > rounding**2 else 1.0
+
+
+def _column_moments(values: Array) -> tuple[Array, float, float]:
+    """The averages [P] of values [N, P], their variance averaged over the columns, and the largest magnitude."""
+    xp = backend_of(values).xp
+    return xp.mean(values, axis=0), float(xp.mean(xp.var(values, axis=0))), float(xp.max(xp.abs(values)))
+
+
+def _observed_moments(values: Array) -> tuple[Array, float, float]:
+    """The same of the values that are not NaN.
+
+    Raises
+    ------
+    ValueError
+        If a column has none.
+    """
+    xp = backend_of(values).xp
+    absent, zero = xp.isnan(values), xp.zeros_like(values)
+    count = xp.sum(xp.astype(~absent, values.dtype), axis=0)
+    if not bool(xp.all(count > 0.0)):
+        column = int(xp.argmin(count))
+        msg = f"column {column} of y has no target that was observed, all are NaN; leave it out."
+        raise ValueError(msg)
+    known = xp.where(absent, zero, values)
+    level = xp.sum(known, axis=0) / count
+    deviation = xp.where(absent, zero, values - level)
+    variance = xp.sum(deviation * deviation, axis=0) / count
+    return level, float(xp.mean(variance)), float(xp.max(xp.abs(known)))
 
 
 def _check_instance(name: str, x: Any, kind: type) -> None:
@@ -101,10 +129,14 @@ def _check_instance(name: str, x: Any, kind: type) -> None:
         raise TypeError(msg)
 
 
-def valid_data(X: Array, y: Array) -> tuple[Array, Array]:
-    """X [N, D] and y [N, K] of y [N] or [N, K], checked, as constants for automatic differentiation."""
+def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Array]:
+    """X [N, D] and y [N, K] of y [N] or [N, K], checked, as constants for automatic differentiation.
+
+    Targets that are `missing` may be NaN.
+    """
+    y = check_data(X, y, missing=missing)
     X, y = constant_data(X, y)
-    return X, check_data(X, y)
+    return X, y
 
 
 def started_model(model: T) -> T:

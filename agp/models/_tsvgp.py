@@ -19,7 +19,7 @@ from agp.models._start import observed, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, Sums, Tied, WhiteSites
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse, SparsePrior, started_prior
+from agp.processes import Paths, Sparse, SparsePrior, started_prior
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["TSVGP"]
@@ -159,6 +159,9 @@ class TSVGP(SiteModel, SparsePrior):
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         return self._sparse(self._posterior(memory)[0]).conditioned()
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return self._sparse(self._posterior(MEMORY)[0]).paths(rng, count, features)
 
     def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
         """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""

@@ -7,6 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.draws import below
+from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Likelihood
@@ -15,8 +16,9 @@ from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
 from agp.models._start import started, started_model
-from agp.posteriors import moments_of_sites, solved_sites
+from agp.posteriors import moments_of_sites, path_weights_of_sites, solved_sites
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY
 
 __all__ = ["TVGP"]
@@ -127,6 +129,15 @@ class TVGP(SiteModel):
             return self.kernel(X)[0] - D.mT @ D
 
         return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 2 + P))
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        K = self.kernel(self.X)[0]
+
+        def weights_of(values: Array, noise: Array) -> Array:
+            return path_weights_of_sites(K, self.site_shift, self.site_precision, values, noise)
+
+        choice = {"outputs": self.outputs, "count": count, "features": features}
+        return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X

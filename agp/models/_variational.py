@@ -11,7 +11,7 @@ from agp.likelihoods import Likelihood
 from agp.models._base import Conditioned, Model
 from agp.posteriors import SiteGradients
 from agp.priors import Priors
-from agp.processes import Process, Sparse, check_process
+from agp.processes import Paths, Process, Sparse, check_process
 from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["Variational"]
@@ -115,6 +115,10 @@ class Variational(Model):
         self = self.refreshed()
         factor = self.process.factorise()[0]
         return self._conditioned(self.process, factor)
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        process = self.process.refreshed()
+        return process.paths(process.factorise()[0], rng, count, features)
 
     def _conditioned(self, process: Process, factor: Any) -> Conditioned:
         def mean(X: Array) -> Array:

@@ -1,7 +1,7 @@
 """Stage (b): from covariances to marginals and KL divergences, one file for each parameterisation of q(u)."""
 
 from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
-from agp.posteriors._datum_sites import moments_of_sites, solved_sites
+from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solved_sites
 from agp.posteriors._dual import Dual, Tied
 from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
@@ -50,6 +50,7 @@ __all__ = [
     "Whitened",
     "guarded_step",
     "moments_of_sites",
+    "path_weights_of_sites",
     "posterior_named",
     "solved_sites",
     "start_of",

@@ -28,6 +28,8 @@ class Posterior(ABC):
     def outputs(self) -> int:
         """The number of outputs P."""
 
+    built_by: ClassVar[str] = "pass the class itself, posterior={name}, and from_data builds it"
+
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The auxiliary leaves that follow inverses (`FollowsInverse`); usually none."""
 
@@ -79,6 +81,29 @@ class Posterior(ABC):
     @abstractmethod
     def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
         """The joint covariances [P, N, N] of f at N inputs, for Kuf [M, N] and Kff [N, N]."""
+
+    def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
+        """Weights w [P, M, S] with which prior(.) + Kuf^T w are S samples of f as functions.
+
+        Parameters
+        ----------
+        factor
+            From `factorise`.
+        values
+            What samples of the prior are at the inducing variables [P, M, S]; their covariances are Kuu.
+        noise
+            Standard normal numbers [P, M, S].
+
+        Raises
+        ------
+        TypeError
+            If the posterior does not tell.
+        """
+        msg = (
+            f"{type(self).__name__} does not tell how samples of functions follow from those of the prior; define "
+            "path_weights, or use sample at given inputs."
+        )
+        raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """The noise that an evaluation in training needs, as host arrays by name, from a NumPy generator; usually none.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 
-__all__ = ["SolvedSites", "moments_of_sites", "solved_sites"]
+__all__ = ["SolvedSites", "moments_of_sites", "path_weights_of_sites", "solved_sites"]
 
 
 class SolvedSites(NamedTuple):
@@ -31,11 +31,28 @@ class SolvedSites(NamedTuple):
 def solved_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
     """The weights of the mean and a root of H, for Kff [N, N] and sites [N, P]."""
     xp = backend_of(K).xp
-    s = xp.sqrt(precision).mT
-    L = cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
+    s, L = _factorised(K, precision)
     root = each_inverse(L) * s[:, None, :]
     H_mean = each_times(root.mT, each_times(root, K @ shift))
     return SolvedSites(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
+
+
+def _factorised(K: Array, precision: Array) -> tuple[Array, Array]:
+    """s [P, N] and LW [P, N, N]."""
+    s = backend_of(K).xp.sqrt(precision).mT
+    return s, cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
+
+
+def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
+    """Weights [P, N, S] that make samples of f - h from those of the prior.
+
+    For Kff [N, N], sites [N, P], the prior samples' values at the data [P, N, S], and standard normal noise alike: they
+    are g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
+    """
+    s, L = _factorised(K, precision)
+    roots = each_inverse(L)
+    g = solved_sites(K, shift, precision).weights.mT[:, :, None]
+    return g - s[:, :, None] * (roots.mT @ (roots @ (s[:, :, None] * values + noise)))
 
 
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:

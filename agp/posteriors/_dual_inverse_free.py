@@ -41,6 +41,8 @@ LARGEST = 1.0
 """The bound needs residuals |E|_F below this."""
 STALE = 0.1
 """The residual above which predictions bring the factors up to date first."""
+ROOT_TERMS = 14
+"""Terms of the series of a root: at the residual `STALE` the next one is below the rounding of float64."""
 FITTED = 0.7
 """The residual of factors that fit, in roots of the unit of rounding: 1e-8 in float64."""
 
@@ -176,6 +178,12 @@ class DualInverseFree(InverseFactored, SiteHolder):
         V0, V = self.prior_factor.mT @ Kuf, self.site_factor.mT @ Kuf
         return Kff - V0.mT @ (V0 + factor.E0 @ V0) + V.mT @ (V + factor.E @ V)
 
+    def path_weights(self, factor: DualInverses, values: Array, noise: Array, /) -> Array:
+        # a - T_0 values + L_p (I + E_p)^(1/2) noise: the first two leave Kuf^T P_0 Kuf out, the last one adds P_p
+        L0, L = self.prior_factor, self.site_factor
+        a = self._weights(factor)[0].mT[:, :, None]
+        return a - L0 @ (L0.mT @ values) + L @ _times_root(factor.E, noise)
+
     # -- the inverse factors ----------------------------------------------------------------------------------------
 
     def inverse_target(self, Kuu: Array, name: str = "prior_factor", /) -> Array:
@@ -253,6 +261,16 @@ class DualInverseFree(InverseFactored, SiteHolder):
         L0 = inverse_factor(Kuu, tolerance=1e-8 / M**0.5).factor
         zeros = xp.zeros((outputs, M, M), **like(Kuu))
         return cls(xp.zeros((M, outputs), **like(Kuu)), zeros, L0, L0 + zeros)
+
+
+def _times_root(E: Array, x: Array) -> Array:
+    """(I + E)^(1/2) x [P, M, S] by its binomial series; for |E| up to `STALE` exact to working precision."""
+    total, power, coefficient = x, x, 1.0
+    for k in range(1, ROOT_TERMS):
+        coefficient *= (1.5 - k) / k
+        power = E @ power
+        total = total + coefficient * power
+    return total
 
 
 def _norm(E: Array) -> Array:

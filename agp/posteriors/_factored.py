@@ -9,8 +9,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
-from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, nonnegative
+from agp.backend import Array, Pullback, backend_of, like
+from agp.linalg import (
+    cholesky,
+    cholesky_pullback,
+    each_cholesky,
+    each_solved,
+    identity,
+    lower_of,
+    nonnegative,
+)
 from agp.posteriors._base import Posterior
 
 __all__ = ["WhiteFactor", "WhitePosterior", "WhiteState"]
@@ -34,6 +42,12 @@ class WhiteState(ABC):
     @abstractmethod
     def white_covariance(self, A: Array, /) -> Array:
         """The covariances of A^T v [P, N, N], for A [M, N]."""
+
+    def white_samples(self, noise: Array, /) -> Array:
+        """Samples of v [P, M, S], from standard normal noise of that shape."""
+        eye = backend_of(noise).xp.eye(noise.shape[1], **like(noise))
+        roots = each_cholesky(self.white_covariance(eye))
+        return self.white_mean.mT[:, :, None] + roots @ noise
 
     def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
         """sum_p tr(S_p G), 0-d, of the covariances S_p of v and a symmetric G [M, M]: ``bar -> (state_bar, G_bar)``."""
@@ -112,6 +126,11 @@ class WhitePosterior(Posterior):
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
         kl, pull = factor.state.white_kl()
         return kl, lambda bar: (None, WhiteFactor(None, pull(bar)))  # type: ignore[arg-type]
+
+    def path_weights(self, factor: WhiteFactor, values: Array, noise: Array, /) -> Array:
+        # Lu^-T (v - Lu^-1 values)
+        change = factor.state.white_samples(noise) - each_solved(factor.Lu, values)
+        return each_solved(factor.Lu, change, transpose=True)
 
     def project_mean(self, factor: WhiteFactor, Kuf: Array, /) -> Array:
         return Kuf.mT @ backend_of(Kuf).solve_triangular(factor.Lu, factor.state.white_mean, transpose=True)

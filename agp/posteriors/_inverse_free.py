@@ -146,6 +146,11 @@ class InverseFree(InverseFactored):
         D = lower_transposed_times(self.scale, V)
         return Kff + V.mT @ (factor.A @ V - 2.0 * V) + D.mT @ D
 
+    def path_weights(self, factor: InverseFreeFactor, values: Array, noise: Array, /) -> Array:
+        # R (m + C noise - R^T values): the covariances are those of q for every R
+        R = factor.R
+        return R @ (self.mean.mT[:, :, None] + lower_times(self.scale, noise) - R.mT @ values)
+
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         xp = backend_of(Kuu).xp

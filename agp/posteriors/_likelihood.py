@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.linalg import cholesky, cholesky_pullback, identity, lower_of, nonnegative
+from agp.linalg import cholesky, cholesky_pullback, each_solved, identity, lower_of, nonnegative
 from agp.posteriors._base import PreconditionedMean
 from agp.posteriors._relaxed_form import initial_site
 
@@ -116,6 +116,12 @@ class LikelihoodForm(PreconditionedMean):
         A = backend_of(Kuf).solve_triangular(factor.Lt, Kuf)
         covariance = Kff - A.mT @ A
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    def path_weights(self, factor: LikelihoodFactor, values: Array, noise: Array, /) -> Array:
+        # mh - Kt^-1 (values + sqrt(s) noise), as pseudo-observations of u with noise variances s have it
+        observed = values + backend_of(noise).xp.sqrt(self.site)[:, None] * noise
+        half = each_solved(factor.Lt, observed)
+        return self._weights(factor)[0].mT[:, :, None] - each_solved(factor.Lt, half, transpose=True)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:

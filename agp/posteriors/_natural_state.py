@@ -60,6 +60,9 @@ class NaturalState(WhiteState):
         D = self.root @ A
         return D.mT @ D
 
+    def white_samples(self, noise: Array, /) -> Array:
+        return self.mean.mT[:, :, None] + self.root.mT @ noise
+
     def white_kl(self) -> tuple[Array, Pullback]:
         # sum_p 1/2 (log|W_p| + tr W_p^-1 - M + |m_p|^2)
         xp = backend_of(self.mean).xp

@@ -66,6 +66,9 @@ class PriorSpread(WhitePosterior, WhiteState):
         covariance = A.mT @ A
         return backend_of(A).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
+    def white_samples(self, noise: Array, /) -> Array:
+        return self.mean.mT[:, :, None] + noise
+
     def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
         P = self.outputs
         trace = P * backend_of(G).xp.sum(diagonal(G))
@@ -111,6 +114,10 @@ class OrthogonalState(WhiteState):
             part.white_covariance(A[rows, :]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
         )
         return sum(others, start=first)
+
+    def white_samples(self, noise: Array, /) -> Array:
+        groups = zip(self.parts, groups_of(self.sizes), strict=True)
+        return backend_of(noise).xp.concat([part.white_samples(noise[:, rows, :]) for part, rows in groups], axis=1)
 
     def white_kl(self) -> tuple[Array, Pullback]:
         found = [part.white_kl() for part in self.parts]

@@ -158,6 +158,13 @@ class Relaxed(RelaxedForm):
 
         return kl, pullback
 
+    def path_weights(self, factor: RelaxedFactor, values: Array, noise: Array, /) -> Array:
+        # mh - T (values + sqrt(s) noise) with T = L L^T: since Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
+        # are those of q for every L, without a root of PR
+        L = self.inverse_factor
+        observed = values + backend_of(noise).xp.sqrt(self.site)[:, None] * noise
+        return self._weights(factor)[0].mT[:, :, None] - L @ (L.mT @ observed)
+
     def project_covariance(self, factor: RelaxedFactor, Kuf: Array, Kff: Array, /) -> Array:
         E = lower_transposed_times(self.inverse_factor, Kuf)
         covariance = Kff - E.mT @ (E - factor.G @ E)

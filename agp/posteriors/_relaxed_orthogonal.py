@@ -62,6 +62,17 @@ class RelaxedGroups(PreconditionedMean, InverseFactored, GroupPosterior):
     def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
         return factor.inner.project_covariance(factor.factor, self._features(factor.J, Kuf)[0], Kff)
 
+    def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
+        # the other inducing variables are G u, with covariances G Kuu G^T and G Kuf, so that w = G^T w'
+        xp = backend_of(values).xp
+        P, _, S = values.shape
+        columns = xp.reshape(xp.permute_dims(values, (1, 0, 2)), (-1, P * S))
+        changed, pull = self._features(factor.J, columns)
+        changed = xp.permute_dims(xp.reshape(changed, (-1, P, S)), (1, 0, 2))
+        weights = factor.inner.path_weights(factor.factor, changed, noise)
+        _, back = pull(xp.reshape(xp.permute_dims(weights, (1, 0, 2)), (-1, P * S)))
+        return xp.permute_dims(xp.reshape(back, (-1, P, S)), (1, 0, 2))
+
     @classmethod
     def from_prior(
         cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: bool = True

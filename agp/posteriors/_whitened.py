@@ -55,6 +55,9 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps):
         D = lower_transposed_times(self.scale, A)
         return D.mT @ D
 
+    def white_samples(self, noise: Array, /) -> Array:
+        return self.mean.mT[:, :, None] + lower_times(self.scale, noise)
+
     def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(G).xp
         C = self.scale

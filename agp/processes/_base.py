@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from agp.backend import Array, Pullback
 from agp.draws import NO_DRAWS, Draws
+from agp.processes._paths import Paths
 
 __all__ = ["Process", "SitePull", "check_process", "check_processes"]
 
@@ -93,6 +94,19 @@ class Process(ABC):
             If the process is no Gaussian one.
         """
 
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        """So many samples of the process as functions, drawn from a NumPy generator on the host.
+
+        `features` frequencies stand for each stationary kernel.
+
+        Raises
+        ------
+        TypeError
+            If a kernel, a place of inducing variables or a posterior does not offer them.
+        """
+        msg = f"{type(self).__name__} has no samples of functions; define paths, or use sample at given inputs."
+        raise TypeError(msg)
+
     @abstractmethod
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         """The marginals [S N, P], and the way back to what moves the sites of each q(u) that has any.
@@ -134,7 +148,7 @@ class Process(ABC):
 def check_process(what: str, x: Any) -> None:
     """TypeError unless x is a process."""
     if not isinstance(x, Process):
-        msg = f"{what} is {x!r}, but must be a process: agp.Sparse, Stack, Mixed or Deep."
+        msg = f"{what} is {x!r}, but must be a process (agp.Sparse, Stack, Mixed or Deep); from_data builds one."
         raise TypeError(msg)
 
 

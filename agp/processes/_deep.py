@@ -9,6 +9,7 @@ from agp.draws import Draws, below, under, union
 from agp.host import row_normals
 from agp.posteriors import SiteHolder
 from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._paths import DeepPaths, Paths
 
 __all__ = ["Deep"]
 
@@ -131,6 +132,11 @@ class Deep(Process):
     def joint(self, factor: Any, X: Array, /) -> Array:
         msg = "a deep model is no Gaussian process: it has no joint covariance; predict gives marginals."
         raise TypeError(msg)
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        """As the base: functions of one sample of all layers, unlike `samples` of the inner layers row by row."""
+        layers = zip(self.layers, factor, strict=True)
+        return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.draws import Draws, below, under
 from agp.processes._base import Process, SitePull, check_process
+from agp.processes._paths import MixedPaths, Paths
 
 __all__ = ["Mixed"]
 
@@ -104,6 +105,9 @@ class Mixed(Process):
         xp = backend_of(X).xp
         return xp.reshape((self.weights * self.weights) @ xp.reshape(latent, (L, N * N)), (self.outputs, N, N))
 
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        return MixedPaths(self.process.paths(factor, rng, count, features), self.weights)
+
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         (mu, var), pull = self.process.project_to_sites(factor, X)
         W = self.weights
@@ -125,7 +129,7 @@ class Mixed(Process):
         return self if process is self.process else type(self)(process, self.weights)
 
     def check(self) -> None:
-        backend_of(self.weights)  # refuses what is no array
+        check_array_type("weights", self.weights)
         if self.weights.ndim != 2 or self.weights.shape[1] != self.process.outputs:
             msg = (
                 f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "

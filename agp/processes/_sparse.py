@@ -3,15 +3,17 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
 from agp.draws import Draws, below, under
+from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
+from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
 
 __all__ = ["Sparse"]
@@ -45,6 +47,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
     jitter: float | None = None
 
     @classmethod
+    @underflow_is_zero
+    @overflow_is_judged
     def from_data(
         cls,
         X: Array,
@@ -181,6 +185,16 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def joint(self, factor: Any, X: Array, /) -> Array:
         Kuf, Kff = self.inducing.cross(self.kernel, X)[0], self.inducing.full(self.kernel, X)[0]
         return self.posterior.project_covariance(factor, Kuf, Kff)
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        def weights_of(values: Array, noise: Array) -> Array:
+            xp = backend_of(values).xp
+            jitter = placed(rng.standard_normal(values.shape), values)  # u has the covariance Kuu + jitter I
+            u = values + xp.sqrt(self.own_jitter()) * jitter
+            return self.posterior.path_weights(factor, u, noise)
+
+        choice = {"outputs": self.outputs, "count": count, "features": features}
+        return conditioned_paths(self, self.inducing, weights_of, rng, **choice)
 
     def inducing_moments(self) -> tuple[Array, Array]:
         """Mean [M, P] and covariances [P, M, M] of u.

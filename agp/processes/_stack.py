@@ -7,6 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import Draws, below, under, union
 from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._paths import Paths, StackedPaths
 
 __all__ = ["Stack"]
 
@@ -98,6 +99,9 @@ class Stack(Process):
 
     def joint(self, factor: Any, X: Array, /) -> Array:
         return backend_of(X).xp.concat([part.joint(one, X) for part, one in self._with(factor)], axis=0)
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        return StackedPaths(tuple(part.paths(one, rng, count, features) for part, one in self._with(factor)))
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         found = [part.project_to_sites(one, X) for part, one in self._with(factor)]

@@ -107,7 +107,7 @@ def fit(
     """
     tolerance = _positive("tolerance", tolerance)
     budget = None if max_seconds is None else _positive("max_seconds", max_seconds)
-    X, y = valid_data(X, y)
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     clock = _Clock(budget)
     settings: dict[str, Any] = {"callbacks": [*callbacks, clock], "progress": progress, "seed": seed}

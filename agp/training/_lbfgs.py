@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.optimize
 
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
-from agp.checks import check_whole
+from agp.checks import check_model, check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
@@ -59,13 +58,12 @@ def fit_lbfgs(
     model: Any,
     X: Array,
     y: Array,
-    /,
     *,
     max_iterations: int = 1000,
     tolerance: float = 1e-6,
     restarts: int = 0,
     spread: float = 1.0,
-    frozen: Sequence[str] = (),
+    frozen: str | Sequence[str] = (),
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
     seed: int = 0,
@@ -97,7 +95,7 @@ def fit_lbfgs(
         Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e of their units added,
         e ~ N(0, 1).
     frozen
-        Patterns of leaves that stay as they are, such as ``("Z", "likelihood.*")``.
+        Patterns of leaves that stay as they are, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
@@ -123,7 +121,8 @@ def fit_lbfgs(
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
-    X, y = valid_data(X, y)
+    check_model(model)
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     model = detached(model)
     if why := why_not_lbfgs(model, X.shape[0]):
@@ -167,9 +166,9 @@ def why_not_lbfgs(model: Any, rows: int, /) -> str:
     return ""
 
 
-def _moving(model: Any, frozen: Sequence[str], gradient: GradientMode) -> list[str]:
+def _moving(model: Any, frozen: str | Sequence[str], gradient: GradientMode) -> list[str]:
     """The names of the leaves to move; patterns and gradient modes mean, and fail, as they do for Adam."""
-    frozen = (frozen,) if isinstance(frozen, str) else tuple(frozen)
+    frozen = tree.patterns(frozen)
     moving = list(Adam(frozen=frozen, gradient=gradient).init(model)["first"])
     if not moving:
         msg = f"every parameter is frozen by {', '.join(frozen)}; nothing is left to optimise."
@@ -339,7 +338,7 @@ class _Search:
             run.latest = point
             return point.loss, point.slope
 
-        def iterated(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        def iterated(intermediate_result: Any) -> None:
             if np.array_equal(intermediate_result.x, run.latest.vector):
                 run.iterate = run.latest
             self._finish_iteration(run)
@@ -350,7 +349,9 @@ class _Search:
             "gtol": self.limits.tolerance,
             "ftol": 10.0 * float(self.objective.B.xp.finfo(self.objective.batch.X.dtype).eps),
         }
-        found = scipy.optimize.minimize(
+        from scipy import optimize
+
+        found = optimize.minimize(
             loss, run.iterate.vector, method="L-BFGS-B", jac=True, callback=iterated, options=options
         )
         run.message, run.converged = str(found.message), bool(found.success)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import Array
-from agp.checks import check_whole
+from agp.checks import check_model, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.leaves import detached
@@ -29,7 +29,6 @@ def train(
     model: Any,
     X: Array,
     y: Array,
-    /,
     *,
     steps: int,
     updates: Sequence[Update] | None = None,
@@ -75,7 +74,8 @@ def train(
     agp.errors.CheckpointError
         If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
     """
-    X, y = valid_data(X, y)
+    check_model(model)
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     model = detached(model)
     steps = check_whole("steps", steps, least=0)
@@ -126,6 +126,10 @@ def _checked_updates(updates: Any) -> list[Update]:
     if callable(updates) or not all(callable(update) for update in updates):
         msg = f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)]."
         raise TypeError(msg)
+    for i, update in enumerate(updates):
+        if isinstance(update, type):
+            msg = f"updates[{i}] is a class; write {update.__name__}()."
+            raise TypeError(msg)
     return list(updates)
 
 

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from agp.errors import not_installed
+
 __all__ = ["progress_bar"]
 
 
@@ -25,7 +27,7 @@ def progress_bar(total: int, start: int = 0) -> Iterator[_Bar]:
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
-        msg = 'a progress bar needs tqdm: pip install "agp[cli]", or leave progress=False.'
+        msg = f"progress=True needs {not_installed('tqdm', 'cli')}."
         raise ImportError(msg) from error
     with tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, leave=False) as bar:
         yield _Bar(bar)

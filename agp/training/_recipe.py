@@ -1,10 +1,12 @@
 """What to run when the user does not say: the project's recipe."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agp import tree
 from agp.actions import Actions
 from agp.backend import backend_of
+from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
 from agp.linalg import diagonal
@@ -26,9 +28,9 @@ LAST_RATE = 0.1
 def recipe(
     model: Any,
     steps: int,
-    /,
     *,
     rate: float = 1e-2,
+    frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
 ) -> list[Update]:
@@ -48,9 +50,19 @@ def recipe(
         How many steps the training will have.
     rate
         Adam's learning rate.
+    frozen
+        A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
+        whole or not at all.
     gradient, memory
         As `Adam`: the gradient mode, and a budget for working arrays in MiB.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no model, or a part of such a q(u) is frozen.
     """
+    check_model(model)
+    frozen = tree.patterns(frozen)
     late = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
     groups = {
         tree.joined(path, leaf): late
@@ -63,9 +75,10 @@ def recipe(
     natural = NaturalGradient(SITE_RATE, memory=memory)
     stepping = natural.stepping(model)
     stepping = stepping if any(q.ill_conditioned for q in stepping.values()) else {}
-    frozen = tuple(f"{path}.*" for path in stepping)
-    groups = {name: group for name, group in groups.items() if not any(tree.matches(name, path) for path in frozen)}
-    adam = Adam(falling, groups=groups, frozen=frozen, gradient=gradient, memory=memory)
+    stepping = {} if _all_frozen(stepping, frozen) else stepping
+    moved = tuple(f"{path}.*" for path in stepping)
+    groups = {name: group for name, group in groups.items() if not any(tree.matches(name, path) for path in moved)}
+    adam = Adam(falling, groups=groups, frozen=(*moved, *frozen), gradient=gradient, memory=memory)
     updates: list[Update] = [natural, adam] if stepping else [adam]
     if any(node.normalises for node in actions):
         updates.append(Normalise())  # before the inverse follows, which depends on the norms
@@ -73,6 +86,18 @@ def recipe(
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates
+
+
+def _all_frozen(stepping: Mapping[str, Any], frozen: tuple[str, ...]) -> bool:
+    """Whether the leaves of q(u) that natural-gradient steps would move are frozen; ValueError if only some are."""
+    names = [tree.joined(path, leaf) for path, q in stepping.items() for leaf in tree.leaves(q, "parameter")]
+    kept = [name for name in names if any(tree.matches(name, pattern) for pattern in frozen)]
+    if kept and len(kept) < len(names):
+        msg = (
+            f"natural-gradient steps would move {', '.join(kept)}; freeze {', '.join(names)} together, or none of them."
+        )
+        raise ValueError(msg)
+    return bool(kept)
 
 
 def _units_of_f(model: Any) -> dict[str, float]:

@@ -34,9 +34,9 @@ class Saved(NamedTuple):
     repairs: Tally
 
 
-def written(x: Any) -> str:
-    """The classes, settings and shapes of x, without the addresses that functions are printed with."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(x))
+def written(text: str) -> str:
+    """A text without the addresses that functions are printed with."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]:

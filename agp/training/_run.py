@@ -52,11 +52,15 @@ class Run:
         self.saved: int | None = None
         self.unset: dict[str, Any] = {}
         if path is not None:
-            self.facts = facts | {
-                "model": written(model),
-                "updates": written(updates),
-                "data": batches.fingerprint(),
-            }
+            self.facts = (
+                {"dtype": backend_of(batches.X).dtype_name(batches.X)}
+                | facts
+                | {
+                    "model": written(tree.outline(model)),
+                    "updates": written(repr(updates)),
+                    "data": batches.fingerprint(),
+                }
+            )
             self._resume(path)
         self._apply = backend_of(batches.X).compile(self._apply_updates)
 

@@ -1,6 +1,6 @@
 """Adam on the raw leaves of a model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,7 @@ class Adam:
         Other settings by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``; the first
         pattern that matches counts.
     frozen
-        Patterns of leaves that stay as they are.
+        A pattern, or several, of leaves that stay as they are.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
@@ -92,13 +92,14 @@ class Adam:
 
     rate: Rate = 1e-2
     groups: Mapping[str, Group] = field(default_factory=dict)
-    frozen: tuple[str, ...] = ()
+    frozen: str | Iterable[str] = ()
     gradient: GradientMode = "closed-form"
     epsilon: float = 1e-7
     plateau: Plateau | None = None
     memory: float = MEMORY
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "frozen", tree.patterns(self.frozen))
         check_rate("epsilon", self.epsilon)
         for pattern, group in self._all_groups().items():
             if not isinstance(group, Group):

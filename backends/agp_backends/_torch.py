@@ -61,7 +61,7 @@ class _Last(torch.autograd.Function):
     def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
         msg = (
             "a closed-form gradient of agp is differentiated again, but it has no second derivatives: leave "
-            'create_graph=True out, or differentiate agp.value_and_gradient(..., mode="autodiff") instead.'
+            'create_graph=True out, or differentiate agp.value_and_gradient(..., gradient="autodiff") instead.'
         )
         raise BackendError(msg)
 
@@ -97,7 +97,16 @@ class TorchBackend(Backend):
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
+        if device is not None:
+            self._check_device(device)
         return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
+
+    def _check_device(self, name: str) -> None:
+        try:
+            torch.empty(0, device=name)
+        except (AssertionError, NotImplementedError, RuntimeError) as error:  # a build without CUDA asserts
+            msg = f"torch has no device {name!r} here; it has {', '.join(self.devices())}."
+            raise ValueError(msg) from error
 
     def to_numpy(self, x: Array, /) -> Any:
         return x.detach().cpu().numpy()

@@ -38,7 +38,7 @@ def test_closed_form_is_autodiff(kernel, outputs, block, torch_place):
     model, X, y = collapsed(kernel, outputs=outputs)
     here, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     closed_value, closed = value_and_gradient(here, X, y)
-    auto_value, auto = value_and_gradient(here, X, y, mode="autodiff")
+    auto_value, auto = value_and_gradient(here, X, y, gradient="autodiff")
     assert closed.keys() == auto.keys() == tree.leaves(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(closed_value), torch_place.numpy(auto_value), rtol=1e-13)
     for name in closed:
@@ -176,7 +176,7 @@ def test_float32_autodiff_stays_float32(torch_place):
     model, X, y = collapsed("sum-ard", outputs=3)
     single = torch_place.move(model, "float32")
     X, y = torch_place.array(X, "float32"), torch_place.array(y, "float32")
-    closed, auto = (value_and_gradient(single, X, y, mode=mode)[1] for mode in ("closed-form", "autodiff"))
+    closed, auto = (value_and_gradient(single, X, y, gradient=mode)[1] for mode in ("closed-form", "autodiff"))
     for name in closed:
         assert_close(torch_place.numpy(closed[name], "float32"), torch_place.numpy(auto[name], "float32"), 1e-4, name)
 

@@ -41,7 +41,7 @@ def test_closed_form_is_autodiff(kernel, posterior, likelihood, outputs, block, 
     model, X, y = problem(kernel, posterior, likelihood, outputs=outputs)
     here, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     closed_value, closed = value_and_gradient(here, X, y, scale=2.5)
-    auto_value, auto = value_and_gradient(here, X, y, scale=2.5, mode="autodiff")
+    auto_value, auto = value_and_gradient(here, X, y, scale=2.5, gradient="autodiff")
     assert closed.keys() == auto.keys() == named(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(closed_value), torch_place.numpy(auto_value), rtol=1e-13)
     for name in closed:
@@ -165,7 +165,7 @@ def test_float32_autodiff_stays_float32(posterior, torch_place):
     model, X, y = problem("sum-ard", posterior, outputs=3)
     single = torch_place.move(model, "float32")
     X, y = torch_place.array(X, "float32"), torch_place.array(y, "float32")
-    closed, auto = (value_and_gradient(single, X, y, mode=mode)[1] for mode in ("closed-form", "autodiff"))
+    closed, auto = (value_and_gradient(single, X, y, gradient=mode)[1] for mode in ("closed-form", "autodiff"))
     for name in closed:
         assert_close(torch_place.numpy(closed[name], "float32"), torch_place.numpy(auto[name], "float32"), 1e-4, name)
 

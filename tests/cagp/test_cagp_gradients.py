@@ -53,7 +53,7 @@ def test_closed_form_is_autodiff_in_raw_leaves(kind, loss, form, torch_place):
     p, model, scale = case(kind, loss, form, outputs=2)
     model, X, y = torch_place.move(model), torch_place.array(p.X), torch_place.array(p.y)
     (value, closed), (auto_value, auto) = (
-        value_and_gradient(model, X, y, scale=scale, mode=mode) for mode in ("closed-form", "autodiff")
+        value_and_gradient(model, X, y, scale=scale, gradient=mode) for mode in ("closed-form", "autodiff")
     )
     assert closed.keys() == auto.keys() == tree.leaves(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(value), torch_place.numpy(auto_value), rtol=1e-13)
@@ -74,7 +74,7 @@ def test_closed_form_is_autodiff_of_jax(kind, loss, form):
     p, host, scale = case(kind, loss, form, outputs=2)
     model, X, y = (tree.to_backend(x, "jax") for x in (host, p.X, p.y))
     both = jax.jit(
-        lambda m: [value_and_gradient(m, X, y, scale=scale, mode=mode) for mode in ("closed-form", "autodiff")]
+        lambda m: [value_and_gradient(m, X, y, scale=scale, gradient=mode) for mode in ("closed-form", "autodiff")]
     )
     expected_value, expected = value_and_gradient(host, p.X, p.y, scale=scale)
     for value, gradient in both(model):
@@ -142,6 +142,8 @@ def test_float32_autodiff_stays_float32(kind, torch_place):
     p, host, scale = case(kind, outputs=2)
     single = torch_place.move(host, "float32")
     X, y = torch_place.array(p.X, "float32"), torch_place.array(p.y, "float32")
-    closed, auto = (value_and_gradient(single, X, y, scale=scale, mode=mode)[1] for mode in ("closed-form", "autodiff"))
+    closed, auto = (
+        value_and_gradient(single, X, y, scale=scale, gradient=mode)[1] for mode in ("closed-form", "autodiff")
+    )
     for name in closed:
         assert_close(torch_place.numpy(closed[name], "float32"), torch_place.numpy(auto[name], "float32"), 1e-4, name)

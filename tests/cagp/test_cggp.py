@@ -46,9 +46,9 @@ def with_draws(place, model, X, y, seed=0):
     return Batch(place.array(X), place.array(y), 1.0, None, draws)
 
 
-def compiled_gradient(place, model, batch, mode="closed-form"):
+def compiled_gradient(place, model, batch, gradient="closed-form"):
     """Value and gradient as training computes them: compiled where the library can."""
-    return get_backend(place.name).compile(lambda model, batch: gradient_of(model, batch, mode))(model, batch)
+    return get_backend(place.name).compile(lambda model, batch: gradient_of(model, batch, gradient))(model, batch)
 
 
 def flat(gradient):

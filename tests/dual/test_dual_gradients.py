@@ -41,7 +41,7 @@ def test_closed_form_is_the_gradient_of_jax(storage):
     pytest.importorskip("jax", reason="jax is not installed: not executed")
     model, X, y = case(storage, "logit")
     here, X, y = JAX.move(model), JAX.array(X), JAX.array(y)
-    closed, auto = (value_and_gradient(here, X, y, mode=mode) for mode in ("closed-form", "autodiff"))
+    closed, auto = (value_and_gradient(here, X, y, gradient=mode) for mode in ("closed-form", "autodiff"))
     assert_close(JAX.numpy(closed[0]), JAX.numpy(auto[0]), 1e-13)
     for name in closed[1]:
         assert_close(JAX.numpy(closed[1][name]), JAX.numpy(auto[1][name]), EXACT, name)

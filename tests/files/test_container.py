@@ -135,7 +135,7 @@ def test_facts_come_back(path):
     ("arrays", "facts", "message"),
     [
         ({"a": {"x": np.ones(2, complex)}}, {}, "a/x has dtype complex128, but files hold bool, .*; convert it first"),
-        ({"a": {"x": 1.0}}, {}, "a/x cannot be saved: .*float is not an array"),
+        ({"a": {"x": 1.0}}, {}, "a/x cannot be saved: .*x is a float"),
         ({"a": {1: np.ones(2)}}, {}, "a/1 cannot be saved: the keys of dictionaries must be text"),
         ({"__metadata__": np.ones(2)}, {}, "no array can have the name __metadata__"),
         ({}, {"x": float("nan")}, "JSON"),

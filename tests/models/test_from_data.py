@@ -104,11 +104,13 @@ def test_every_library_starts_at_the_same_numbers(posterior, dtype, library):
         np.testing.assert_allclose(to_numpy(found[name]), value, rtol=rtol, atol=rtol * np.abs(value).max())
 
 
-def test_printing_a_model_shows_names_and_shapes_and_no_numbers():
+def test_the_outline_of_a_model_shows_names_and_shapes_and_no_numbers():
     X, y = data()
-    text = repr(SVGP.from_data(X, y, num_inducing=5))
-    assert text.startswith("SVGP(process=Sparse(kernel=RBF(variance=[], lengthscale=[2]), inducing=Points(Z=[5, 2])")
-    assert "likelihood=Gaussian(noise_variance=[])" in text
+    text = tree.outline(SVGP.from_data(X, y, num_inducing=5))
+    assert text.startswith(
+        "SVGP(process=Sparse(kernel=RBF(variance=float64[], lengthscale=float64[2]), inducing=Points(Z=float64[5, 2])"
+    )
+    assert "likelihood=Gaussian(noise_variance=float64[], missing=False)" in text
 
 
 def test_models_are_frozen():

@@ -91,7 +91,7 @@ def test_backends_and_gradient_modes_agree_at_fixed_probes(place):
     model = place.move(host)
     B = get_backend(place.name)
     for mode in B.gradients:
-        value, found = B.compile(functools.partial(gradient_of, mode=mode))(model, batch)
+        value, found = B.compile(functools.partial(gradient_of, gradient=mode))(model, batch)
         assert_close(place.numpy(value), desired, 1e-9, mode)
         for name, expected in gradient.items():
             assert_close(place.numpy(found[name]), expected, 1e-8, f"{mode} {name}")

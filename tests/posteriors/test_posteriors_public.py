@@ -23,7 +23,7 @@ def with_posterior(model, q):
 
 def assert_gradients_agree(place, model, X, y, names):
     here, X, y = place.move(model), place.array(X), place.array(y)
-    closed, auto = (value_and_gradient(here, X, y, mode=mode)[1] for mode in ("closed-form", "autodiff"))
+    closed, auto = (value_and_gradient(here, X, y, gradient=mode)[1] for mode in ("closed-form", "autodiff"))
     assert all(any(found.endswith(f"posterior.{name}") for found in closed) for name in names)
     for name, x in auto.items():
         assert_close(place.numpy(closed[name]), place.numpy(x), EXACT, name)

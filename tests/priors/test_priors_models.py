@@ -128,7 +128,7 @@ def assert_sum_is_maximised(kind, place):
     assert gradient.keys() == without.keys()
     assert relative_error(place.numpy(gradient["kernel.variance"]), place.numpy(without["kernel.variance"])) > 1e-3
     if "autodiff" in get_backend(place.name).gradients:
-        again, automatic = value_and_gradient(model, X, y, mode="autodiff")
+        again, automatic = value_and_gradient(model, X, y, gradient="autodiff")
         assert float(again) == pytest.approx(float(value), rel=1e-12)
         for name, expected in automatic.items():
             assert_close(place.numpy(gradient[name]), place.numpy(expected), EXACT, name)

@@ -79,7 +79,7 @@ def test_closed_form_is_autograd(name, kind, torch_place):
     host, X, y = case(name, kind)
     model, X, y = torch_place.move(host), torch_place.array(X), torch_place.array(y)
     value, closed = agp.value_and_gradient(model, X, y, scale=SCALE)
-    by_torch, auto = agp.value_and_gradient(model, X, y, scale=SCALE, mode="autodiff")
+    by_torch, auto = agp.value_and_gradient(model, X, y, scale=SCALE, gradient="autodiff")
     assert float(value) == pytest.approx(float(by_torch), rel=1e-13)
     assert closed.keys() == tree.leaves(host, "parameter").keys()
     _agree(closed, auto, EXACT)
@@ -95,7 +95,7 @@ def test_closed_form_is_the_gradient_of_jax(name, kind):
     host, X, y = case(name, kind)
     expected, closed = agp.value_and_gradient(host, X, y, scale=SCALE)
     model, X, y = JAX.move(host), JAX.array(X), JAX.array(y)
-    value, auto = agp.value_and_gradient(model, X, y, scale=SCALE, mode="autodiff")
+    value, auto = agp.value_and_gradient(model, X, y, scale=SCALE, gradient="autodiff")
     assert float(value) == pytest.approx(float(expected), rel=1e-12)
     _agree(auto, closed, EXACT)
 
@@ -298,7 +298,7 @@ def test_functions_that_are_known_at_an_input_are_sampled_there(torch_place):
     _, expected = agp.value_and_gradient(model, X, y)
     for mode in ("closed-form", "autodiff"):
         here = torch_place.move(model), torch_place.array(X), torch_place.array(y)
-        _agree(agp.value_and_gradient(*here, mode=mode)[1], expected, EXACT)
+        _agree(agp.value_and_gradient(*here, gradient=mode)[1], expected, EXACT)
 
 
 @pytest.mark.parametrize("kind", ["whitened", "relaxed", "dual-natural", "orthogonal"])
@@ -319,7 +319,7 @@ def test_blocks_add_up_in_both_modes(name, mode, torch_place):
     host, X, y = case(name, "relaxed")
     expected = agp.value_and_gradient(host, X, y)[1]
     model, X, y = torch_place.move(host), torch_place.array(X), torch_place.array(y)
-    found = agp.value_and_gradient(model, X, y, memory=1e-3, mode=mode)[1]
+    found = agp.value_and_gradient(model, X, y, memory=1e-3, gradient=mode)[1]
     _agree(found, expected, 1e-9)
 
 
@@ -704,7 +704,7 @@ def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
 
 
 def test_weights_that_are_no_array_are_refused():
-    with pytest.raises(TypeError, match=r"list is not an array of a known library"):
+    with pytest.raises(TypeError, match="weights is a list, not an array of a known library"):
         Mixed(_layer(2), [[1.0, 0.0], [0.5, 1.0]]).check()
 
 
@@ -761,7 +761,5 @@ def test_natural_gradients_need_a_layer_that_meets_the_likelihood():
 
 def test_images_of_another_shape_are_refused():
     model = case("patches")[0]
-    with pytest.raises(
-        ValueError, match="X has 9 columns, the model takes inputs with 12; they must live in one space"
-    ):
+    with pytest.raises(ValueError, match="X has 9 columns, but the model was built for 12"):
         model.predict(np.zeros((2, 9)))

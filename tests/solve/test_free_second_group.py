@@ -36,7 +36,7 @@ def test_closed_form_is_autograd(kind):
     whitened, dual, X, y = free_models()
     model, X, y = TORCH.move(whitened if kind == "whitened" else dual), TORCH.array(X), TORCH.array(y)
     closed = agp.value_and_gradient(model, X, y)[1]
-    auto = agp.value_and_gradient(model, X, y, mode="autodiff")[1]
+    auto = agp.value_and_gradient(model, X, y, gradient="autodiff")[1]
     assert closed.keys() == auto.keys()
     for name, expected in auto.items():
         assert_close(TORCH.numpy(closed[name]), TORCH.numpy(expected), 1e-8, name)

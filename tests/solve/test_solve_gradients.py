@@ -30,7 +30,9 @@ def test_closed_form_is_autograd_with_another_likelihood(kind, torch_place):
 def test_closed_form_is_autodiff_in_raw_leaves(kind, torch_place):
     model, X, y = case(kind, outputs=2)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
-    (value, closed), (auto_value, auto) = (value_and_gradient(model, X, y, mode=m) for m in ("closed-form", "autodiff"))
+    (value, closed), (auto_value, auto) = (
+        value_and_gradient(model, X, y, gradient=m) for m in ("closed-form", "autodiff")
+    )
     assert closed.keys() == auto.keys() == tree.leaves(model, "parameter").keys()
     np.testing.assert_allclose(torch_place.numpy(value), torch_place.numpy(auto_value), rtol=1e-13)
     for name in closed:
@@ -49,7 +51,7 @@ def test_closed_form_is_autodiff_of_jax(kind):
     jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
     host, X, y = case(kind, outputs=2)
     model, Xj, yj = (tree.to_backend(x, "jax") for x in (host, X, y))
-    both = jax.jit(lambda m: [value_and_gradient(m, Xj, yj, mode=mode) for mode in ("closed-form", "autodiff")])
+    both = jax.jit(lambda m: [value_and_gradient(m, Xj, yj, gradient=mode) for mode in ("closed-form", "autodiff")])
     expected_value, expected = value_and_gradient(host, X, y)
     for value, gradient in both(model):
         np.testing.assert_allclose(value, expected_value, rtol=1e-11)

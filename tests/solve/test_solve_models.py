@@ -132,7 +132,7 @@ REFUSED = {
     "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\): it is empty"),
     "NaN in O": ({"Z": Z, "O": math.nan * O}, ValueError, "O has 6 NaN or infinite entries"),
     "precision of O": ({"Z": Z, "O": O.astype(np.float32)}, TypeError, "O has dtype float32, X has float64"),
-    "a list": ({"Z": Z, "O": O.tolist()}, TypeError, "not an array of a known library"),
+    "a list": ({"Z": Z, "O": O.tolist()}, TypeError, "O is a list, not an array of a known library"),
     "more than rows": ({"num_inducing": 20, "num_orthogonal": 11}, ValueError, "is 31, but there are only 30 rows"),
     "more given than rows": ({"Z": X, "O": O}, ValueError, "Z has 33 rows, X has 30"),
     "no first group": ({"num_inducing": 0}, ValueError, "num_inducing is 0, but must be a whole number of at least 1"),

@@ -214,7 +214,7 @@ class Unsaveable:
 
 def test_a_state_that_no_file_can_hold_is_named_before_the_first_step(path):
     seen = []
-    with pytest.raises(TypeError, match="0/count cannot be saved: builtins.float is not an array"):
+    with pytest.raises(TypeError, match="0/count cannot be saved: x is a float, not an array"):
         run(path, updates=[Unsaveable()], callbacks=[seen.append])
     assert seen == []
 

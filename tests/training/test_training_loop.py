@@ -279,7 +279,7 @@ def test_value_and_gradient_refuses_an_unknown_mode(library):
     X, y = data()
     model = sparse(X, y)
     with pytest.raises(ValueError, match="unknown gradient mode 'closed form'"):
-        agp.value_and_gradient(*(to_backend(x, library) for x in (model, X, y)), mode="closed form")
+        agp.value_and_gradient(*(to_backend(x, library) for x in (model, X, y)), gradient="closed form")
 
 
 @pytest.mark.parametrize("steps", [-1, 2.5, True, float("nan"), "10", None], ids=repr)
@@ -339,7 +339,7 @@ def test_training_the_exact_gp_on_other_data_than_it_predicts_from_is_refused():
 
 def test_data_of_another_width_are_refused():
     X, y = data()
-    with pytest.raises(ValueError, match="X has 3 columns, Z has 2; they must live in one space"):
+    with pytest.raises(ValueError, match="X has 3 columns, but the model was built for 2"):
         train(sparse(X, y), np.concatenate([X, X[:, :1]], axis=1), y, steps=1)
 
 

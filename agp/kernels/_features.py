@@ -1,0 +1,183 @@
+"""Finite features of kernels: phi(X) [N, F] with phi(x)^T phi(z) = k(x, z), exactly or on average over frequencies.
+
+A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from its spectral density (Rahimi & Recht,
+"Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
+cos(w^T x) and sin(w^T x), whose inner product is that cosine; kernels of finite rank are one block, with all features.
+So k is the average over blocks, for sums of kernels of the blocks of each, and for products of the outer products of
+blocks, of which one alone stands beside each of H.
+"""
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.kernels._columns import chosen, scattered
+
+__all__ = ["Blocks", "Features", "Level", "Slopes", "Waves", "features_of", "side_by_side"]
+
+
+class Blocks(ABC):
+    """Features in H blocks of b, of which the average of the inner products is a kernel."""
+
+    @abstractmethod
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        """The blocks [N, H, b] at X [N, D], and ``bar -> X_bar``, None where they do not depend on X."""
+
+
+@tree.model
+class Waves(Blocks):
+    """cos(w^T x) and sin(w^T x) for frequencies w [H, D]."""
+
+    frequencies: Array = tree.auxiliary()
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        angles = X @ self.frequencies.mT
+        cos, sin = xp.cos(angles), xp.sin(angles)
+
+        def pullback(bar):
+            return (cos * bar[:, :, 1] - sin * bar[:, :, 0]) @ self.frequencies
+
+        return xp.stack([cos, sin], axis=-1), pullback
+
+
+@tree.model
+class Slopes(Blocks):
+    """The inputs times their scales, 0-d or [D], as one block."""
+
+    scale: Array = tree.auxiliary()
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        return (X * self.scale)[:, None, :], lambda bar: bar[:, 0, :] * self.scale
+
+
+@tree.model
+class Level(Blocks):
+    """One feature, the same number everywhere, 0-d."""
+
+    level: Array = tree.auxiliary()
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        return backend_of(X).xp.broadcast_to(self.level, (X.shape[0], 1, 1)), lambda _: None
+
+
+@tree.model
+class OnColumns(Blocks):
+    """Blocks of some columns of the inputs."""
+
+    blocks: Blocks
+    columns: tuple[int, ...]
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        value, pull = self.blocks(chosen(X, self.columns))
+        return value, lambda bar: scattered(pull(bar), self.columns, X.shape[1])
+
+
+@tree.model
+class Term:
+    """The outer products of the blocks of several factors, side by side."""
+
+    factors: tuple[Blocks, ...]
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        """The features [N, F] at X [N, D], and ``bar -> X_bar``."""
+        found = [factor(X) for factor in self.factors]
+        values = [value for value, _ in found]
+        partial = list(_accumulated(values))
+        product, xp = partial[-1], backend_of(X).xp
+        share = 1.0 / math.sqrt(product.shape[1])
+
+        def pullback(bar):
+            bar, X_bar = share * xp.reshape(bar, product.shape), None
+            for i in range(len(values) - 1, 0, -1):
+                bar, factor_bar = _pull_outer(bar, partial[i - 1], values[i])
+                X_bar = tree.add(X_bar, found[i][1](factor_bar))
+            return tree.add(X_bar, found[0][1](bar))
+
+        return share * xp.reshape(product, (X.shape[0], -1)), pullback
+
+
+def _accumulated(values: list[Array]) -> Iterable[Array]:
+    product = values[0]
+    yield product
+    for value in values[1:]:
+        product = _outer(product, value)
+        yield product
+
+
+def _outer(a: Array, b: Array) -> Array:
+    """[N, H, p q] of a [N, H, p] and b [N, H, q], of which one may have H = 1."""
+    both = a[:, :, :, None] * b[:, :, None, :]
+    return backend_of(a).xp.reshape(both, (*both.shape[:2], a.shape[2] * b.shape[2]))
+
+
+def _pull_outer(bar: Array, a: Array, b: Array) -> tuple[Array, Array]:
+    xp = backend_of(bar).xp
+    bar = xp.reshape(bar, (*bar.shape[:2], a.shape[2], b.shape[2]))
+    a_bar, b_bar = xp.sum(bar * b[:, :, None, :], axis=3), xp.sum(bar * a[:, :, :, None], axis=2)
+    return _as_blocks_of(a, a_bar), _as_blocks_of(b, b_bar)
+
+
+def _as_blocks_of(value: Array, bar: Array) -> Array:
+    if value.shape[1] == bar.shape[1]:
+        return bar
+    return backend_of(bar).xp.sum(bar, axis=1, keepdims=True)
+
+
+def side_by_side(maps: Sequence[Callable[[Array], tuple[Array, Pullback]]], X: Array, /) -> tuple[Array, Pullback]:
+    """The features [N, F] of several maps at X [N, D], one after the other, and ``bar -> X_bar``."""
+    found = [one(X) for one in maps]
+    if len(found) == 1:
+        return found[0]
+
+    def pullback(bar):
+        X_bar, start = None, 0
+        for value, pull in found:
+            X_bar = tree.add(X_bar, pull(bar[:, start : start + value.shape[1]]))
+            start += value.shape[1]
+        return X_bar
+
+    return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
+
+
+@tree.model
+class Features:
+    """The features phi of a kernel, made by `Kernel.random_features`: phi(x)^T phi(z) is or approximates k(x, z).
+
+    With standard normal numbers g [F], phi(x)^T g is a function with the kernel's prior.
+    """
+
+    terms: tuple[Term, ...]
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        """phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; None where it does not depend on X."""
+        return side_by_side(self.terms, X)
+
+    def times(self, other: "Features", /) -> "Features":
+        """The features of the product of two kernels."""
+        return Features(tuple(Term(a.factors + b.factors) for a in self.terms for b in other.terms))
+
+    def on(self, columns: tuple[int, ...], /) -> "Features":
+        """The features of the kernel on some columns of the inputs."""
+        terms = (tuple(OnColumns(blocks, columns) for blocks in term.factors) for term in self.terms)
+        return Features(tuple(map(Term, terms)))
+
+    @staticmethod
+    def sum(several: "Iterable[Features]", /) -> "Features":
+        """The features of a sum of kernels."""
+        return Features(tuple(term for one in several for term in one.terms))
+
+    @staticmethod
+    def product(several: "Iterable[Features]", /) -> "Features":
+        """The features of a product of kernels."""
+        return functools.reduce(Features.times, several)
+
+
+def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:
+    """The features of a variance, 0-d, times the kernel of some blocks, or times 1."""
+    level = Level(backend_of(variance).xp.sqrt(variance))
+    return Features((Term((level,) if blocks is None else (blocks, level)),))

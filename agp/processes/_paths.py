@@ -1,0 +1,279 @@
+"""Sample paths: samples of a process as functions, with the pullback to their inputs.
+
+Matheron's rule turns a sample of the prior into one of the posterior: f(x) = h(x) + prior(x) + k(x, Z) w, with weights
+w that depend on the values of the prior sample at Z. With u from q(u) they are Kuu^-1 (u - prior(Z)); every
+parameterisation has its own (`Posterior.path_weights`). The prior sample is phi(x)^T g for features phi of the kernel.
+
+Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
+posteriors", ICML 2020.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, placed
+from agp.inducing import Inducing
+from agp.kernels import Kernel
+from agp.means import Mean
+
+__all__ = ["DeepPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
+
+
+class Paths(ABC):
+    """S samples of P latent functions, which give the same answer at an input whatever else is asked."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """S."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """P."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of columns D of the inputs."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> tuple[str, Array]:
+        """The name and value of an array whose library, dtype and device are those that inputs must have."""
+
+    @property
+    @abstractmethod
+    def floats_per_row(self) -> int:
+        """Numbers that an evaluation and its pullback hold for each row of inputs, for memory budgets."""
+
+    @abstractmethod
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        """The values [S, N, P] at X [N, D], or of each sample at inputs of its own [S, N, D].
+
+        The pullback is ``bar [S, N, P] -> X_bar``, of the shape of X.
+        """
+
+
+@tree.model
+class SparsePaths(Paths):
+    """Paths of a process with one kernel, by prior samples and an update through its inducing variables.
+
+    Parameters
+    ----------
+    kernel, inducing, mean_function
+        Those of the process.
+    features
+        Of the kernel: X [N, D] -> phi [N, F], with pullback.
+    prior_weights
+        g [P, F, S].
+    weights
+        w [P, M, S].
+    """
+
+    kernel: Kernel
+    inducing: Inducing
+    mean_function: Mean
+    features: Any
+    prior_weights: Array = tree.auxiliary()
+    weights: Array = tree.auxiliary()
+
+    @property
+    def count(self) -> int:
+        return self.weights.shape[2]
+
+    @property
+    def outputs(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.inducing.width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.inducing.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        features = 6 * self.prior_weights.shape[1]
+        return self.inducing.floats_per_row(self.kernel) + features + 3 * self.count * self.outputs
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        rows = X if X.ndim == 2 else xp.reshape(X, (-1, X.shape[-1]))
+        phi, pull_phi = self.features(rows)
+        Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
+        h, pull_h = self.mean_function(rows)
+        groups = X.shape[:-2]  # (S,) where each sample has inputs of its own
+        prior, pull_prior = _combined(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
+        update, pull_update = _combined(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
+
+        def pullback(bar):
+            X_bar = pull_phi(xp.reshape(pull_prior(bar), phi.shape))
+            X_bar = tree.add(X_bar, pull_Kuf(xp.reshape(pull_update(bar), Kuf.mT.shape).mT)[-1])
+            h_bar = xp.reshape(bar if groups else xp.sum(bar, axis=0), (rows.shape[0], self.outputs))
+            X_bar = tree.add(X_bar, pull_h(h_bar)[-1])
+            return xp.zeros_like(X) if X_bar is None else xp.reshape(X_bar, X.shape)
+
+        return xp.reshape(h, (*groups, -1, h.shape[1])) + prior + update, pullback
+
+
+def _combined(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """The sums [S, N, P] of features [N, F], or [S, N, F], by weights [P, F, S], and ``bar -> features_bar``."""
+    xp = backend_of(features).xp
+    if features.ndim == 3:
+        by_sample = xp.permute_dims(weights, (2, 1, 0))
+        return features @ by_sample, lambda bar: bar @ by_sample.mT
+    sums = xp.permute_dims(features @ weights, (2, 1, 0))
+    return sums, lambda bar: xp.sum(xp.permute_dims(bar, (2, 1, 0)) @ weights.mT, axis=0)
+
+
+def conditioned_paths(
+    prior: Any,
+    inducing: Inducing,
+    weights_of: Callable[[Array, Array], Array],
+    rng: Any,
+    /,
+    *,
+    outputs: int,
+    count: int,
+    features: int,
+) -> SparsePaths:
+    """Paths whose weights are a function of the prior's values at the inducing variables, and of noise.
+
+    Parameters
+    ----------
+    prior
+        What has a kernel and a mean function.
+    inducing
+        The variables, of f - h.
+    weights_of
+        ``(values, noise) -> weights``, all [P, M, S]; the noise is standard normal.
+    rng
+        A NumPy generator: numbers are drawn on the host.
+    outputs, count, features
+        P, S, and how many frequencies stand for each stationary kernel.
+    """
+    phi, own = inducing.random_features(prior.kernel, rng, features)
+    prior_weights = placed(rng.standard_normal((outputs, own.shape[1], count)), own)
+    noise = placed(rng.standard_normal((outputs, own.shape[0], count)), own)
+    weights = weights_of(own @ prior_weights, noise)
+    return SparsePaths(prior.kernel, inducing, prior.mean_function, phi, prior_weights, weights)
+
+
+# -- compositions -----------------------------------------------------------------------------------------------------
+
+
+@tree.model
+class StackedPaths(Paths):
+    """Paths of independent processes side by side."""
+
+    parts: tuple[Paths, ...]
+
+    @property
+    def count(self) -> int:
+        return self.parts[0].count
+
+    @property
+    def outputs(self) -> int:
+        return sum(part.outputs for part in self.parts)
+
+    @property
+    def width(self) -> int:
+        return self.parts[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.parts[0].reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return sum(part.floats_per_row for part in self.parts)
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        found = [part.evaluate(X) for part in self.parts]
+
+        def pullback(bar):
+            X_bar, start = None, 0
+            for value, pull in found:
+                X_bar = tree.add(X_bar, pull(bar[..., start : start + value.shape[-1]]))
+                start += value.shape[-1]
+            return X_bar
+
+        return backend_of(X).xp.concat([value for value, _ in found], axis=-1), pullback
+
+
+@tree.model
+class MixedPaths(Paths):
+    """Paths of W g, for paths of g and weights W [P, L]."""
+
+    latent: Paths
+    weights: Array = tree.auxiliary()
+
+    @property
+    def count(self) -> int:
+        return self.latent.count
+
+    @property
+    def outputs(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.latent.width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.latent.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return self.latent.floats_per_row + 2 * self.count * self.outputs
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        latent, pull = self.latent.evaluate(X)
+        return latent @ self.weights.mT, lambda bar: pull(bar @ self.weights)
+
+
+@tree.model
+class DeepPaths(Paths):
+    """Paths through layers: each sample of a layer at the values of the same sample of the layer before."""
+
+    layers: tuple[Paths, ...]
+
+    @property
+    def count(self) -> int:
+        return self.layers[0].count
+
+    @property
+    def outputs(self) -> int:
+        return self.layers[-1].outputs
+
+    @property
+    def width(self) -> int:
+        return self.layers[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.layers[0].reference
+
+    @property
+    def floats_per_row(self) -> int:
+        first, *others = (layer.floats_per_row for layer in self.layers)
+        return first + self.count * sum(others)
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        H, pulls = X, []
+        for layer in self.layers:
+            H, pull = layer.evaluate(H)
+            pulls.append(pull)
+
+        def pullback(bar):
+            for pull in reversed(pulls):
+                bar = pull(bar)
+            return bar
+
+        return H, pullback

@@ -1,0 +1,199 @@
+"""Small models of every class that files can name, their leaves far from round numbers."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from agp import (
+    CGGP,
+    GPR,
+    SGPR,
+    SOLVEGP,
+    SOLVEGPR,
+    SVGP,
+    TSVGP,
+    TVGP,
+    CaGP,
+    Deep,
+    DenseActions,
+    Mixed,
+    Patches,
+    Points,
+    Sparse,
+    Stack,
+    Together,
+    to_numpy,
+    tree,
+)
+from agp.actions import ConjugateGradients
+from agp.kernels import (
+    RBF,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    White,
+)
+from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.means import ConstantMean, LinearMean
+from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
+from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
+
+N = 18
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2))
+Y = np.sin(2.0 * X[:, :1]) + 0.1 * RNG.normal(size=(N, 1))
+LABELS = np.repeat([[0.0], [1.0], [2.0]], N // 3, axis=0)
+IMAGES = RNG.normal(size=(N, 12))
+NEW = RNG.normal(size=(7, 2))
+NEW_IMAGES = RNG.normal(size=(7, 12))
+
+KERNELS: dict[str, Callable[[], Any]] = {
+    "rbf": RBF,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": lambda: Matern52(0.7, (1.1, 0.9)),
+    "rational-quadratic": RationalQuadratic,
+    "periodic": Periodic,
+    "linear": lambda: Linear() + Constant(),
+    "constant": lambda: Constant() * RBF(),
+    "white": lambda: RBF() + White(),
+    "scaled": lambda: 2.0 * Matern32(),
+    "active": lambda: RBF().on((1,)) + Linear().on([0]),
+}
+LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
+    "gaussian": (Gaussian, Y),
+    "known-noise": (lambda: HeteroscedasticGaussian(Gaussian()), np.concatenate([Y, 0.1 + Y * Y], axis=1)),
+    "known-noise-alone": (HeteroscedasticGaussian, np.concatenate([Y, 0.1 + Y * Y], axis=1)),
+    "probit": (lambda: Bernoulli(squash=1e-3), 1.0 * (Y > 0.0)),
+    "logit": (lambda: Bernoulli(link="logit", points=7), 1.0 * (Y > 0.0)),
+    "poisson": (lambda: Poisson(exposure=1.3), np.round(np.exp(Y))),
+    "student-t": (lambda: StudentT(degrees_of_freedom=4), Y),
+    "robustmax": (lambda: RobustMax(3), LABELS),
+    "softmax": (lambda: Softmax(3, samples=5, fixed_samples=8), LABELS),
+}
+PRIORS = {
+    "kernel.variance": Gamma(2, 1.5),
+    "kernel.lengthscale": InverseGamma(2.5, 1.0),
+    "noise_variance": HalfCauchy(0.3),
+    "mean_function.value": Normal(0.1, 3.0),
+    "variance": HalfNormal(0.7),
+    "lengthscale": LogNormal(-0.5, 1.0),
+}
+POSTERIORS: dict[str, Any] = {
+    **{name: name for name in ("whitened", "marginal", "likelihood-form", "relaxed", "inverse-free")},
+    **{name: name for name in ("dual", "dual-inverse-free")},
+    "relaxed-plain": partial(Relaxed.from_prior, preconditioned=False),
+    "white-sites": WhiteSites,
+}
+
+
+def _sparse(**options: Any) -> Sparse:
+    return Sparse.from_data(X, **({"num_inducing": 5, "posterior": "whitened"} | options))
+
+
+def _svgp(**options: Any) -> SVGP:
+    return SVGP.from_data(X, Y, **({"num_inducing": 5} | options))
+
+
+def _classes(name: str) -> SVGP:
+    likelihood, y = LIKELIHOODS[name]
+    return SVGP.from_data(X, y, num_inducing=5, likelihood=likelihood())
+
+
+def _patches() -> SVGP:
+    return SVGP.from_data(IMAGES, Y, inducing=Patches((3, 4), (2, 2), weights=np.linspace(0.5, 1.5, 6)), num_inducing=5)
+
+
+def _together() -> SVGP:
+    inducing = Together((Patches((3, 4), (2, 2)), Points()))
+    return SVGP.from_data(IMAGES, Y, kernel=RBF() + Matern32(), inducing=inducing, num_inducing=6)
+
+
+def _deep() -> SVGP:
+    first = _sparse(outputs=2, mean_function=LinearMean(np.eye(2), np.zeros(2)))
+    second = Mixed(Stack((_sparse(posterior="relaxed"), _sparse(kernel=Matern32()))), np.asarray([[1.0, 0.3]]))
+    return SVGP(Deep((first, second), samples=3), Gaussian(np.asarray(0.1)))
+
+
+def _dense() -> CaGP:
+    return CaGP.from_data(X, Y, actions=DenseActions(np.eye(N)[:, :4]))
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "gpr": lambda: GPR.from_data(X, Y, mean_function=ConstantMean(), priors=PRIORS),
+    "sgpr": lambda: SGPR.from_data(X, Y, num_inducing=5, jitter=1e-5),
+    "tvgp": lambda: TVGP.from_data(X, 1.0 * (Y > 0.0), likelihood=Bernoulli()),
+    "tsvgp": lambda: TSVGP.from_data(X, Y, num_inducing=5, mean_function=LinearMean()),
+    "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),
+    "cagp": lambda: CaGP.from_data(X, Y, num_actions=5),
+    "cagp-capped": lambda: CaGP.from_data(X, Y, num_actions=3, support=9, inverse_free=True),
+    "cagp-policy": lambda: CaGP.from_data(X, Y, policy=ConjugateGradients(4), loss="projected"),
+    "cagp-dense": _dense,
+    **{f"svgp-{name}": partial(_svgp, posterior=q) for name, q in POSTERIORS.items()},
+    "svgp-probed": lambda: _svgp(posterior=partial(Relaxed.from_prior, probes=3)),
+    "solvegp": lambda: SOLVEGP.from_data(X, Y, num_inducing=4, num_orthogonal=3),
+    "solvegp-spread": lambda: SOLVEGP.from_data(X, Y, second=PriorSpread, num_inducing=4, num_orthogonal=3),
+    "solvegp-relaxed": lambda: SOLVEGP.from_data(X, Y, posterior=RelaxedOrthogonal, num_inducing=4, num_orthogonal=3),
+    "solvegp-union": lambda: SOLVEGP.from_data(X, Y, posterior=RelaxedUnion, num_inducing=4, num_orthogonal=3),
+    "solvegpr": lambda: SOLVEGPR.from_data(X, Y, num_inducing=4, num_orthogonal=3),
+    "solvegpr-free": lambda: SOLVEGPR.from_data(X, Y, second=Whitened, num_inducing=4, num_orthogonal=3),
+    "solvegpr-tight": lambda: SOLVEGPR.from_data(X, Y, tight=True, num_inducing=4, num_orthogonal=3),
+    "stack": lambda: SVGP(Stack((_sparse(), _sparse(posterior="marginal"))), Gaussian(np.asarray(0.2))),
+    "deep": _deep,
+    "patches": _patches,
+    "together": _together,
+    **{f"kernel-{name}": partial(lambda build: _svgp(kernel=build()), build) for name, build in KERNELS.items()},
+    **{f"likelihood-{name}": partial(_classes, name) for name in LIKELIHOODS},
+}
+COVERING = ("gpr", "sgpr", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")
+"""A few of each kind, for what is slow."""
+
+
+def model_of(name: str) -> Any:
+    """The model of that name, on NumPy, each leaf a little off so that no bit of it is round."""
+    rng, model = np.random.default_rng(7), MODELS[name]()
+    new = {key: x * (1.0 + 1e-3 * rng.uniform(size=np.shape(x))) for key, x in tree.leaves(model).items()}
+    return tree.with_leaves(model, new)
+
+
+def new_inputs(name: str) -> np.ndarray:
+    return NEW_IMAGES if name in ("patches", "together") else NEW
+
+
+def settings_of(x: Any) -> Any:
+    """Classes and settings of a model, as nested tuples: all of it but its arrays."""
+    if isinstance(x, tuple):
+        return tuple(settings_of(part) for part in x)
+    if not dataclasses.is_dataclass(x):
+        return x
+    leaves = tree.leaf_fields(type(x)) if tree.is_model_class(type(x)) else frozenset()
+    fields = ((f.name, getattr(x, f.name)) for f in dataclasses.fields(x))
+    return type(x), tuple((name, value is None if name in leaves else settings_of(value)) for name, value in fields)
+
+
+def bits(model: Any) -> dict[str, Any]:
+    """The leaves on the host: types, shapes and bytes."""
+    host = {name: np.asarray(to_numpy(x)) for name, x in tree.leaves(model).items()}
+    return {name: (x.dtype, x.shape, x.tobytes()) for name, x in host.items()}
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Fail unless two models, of any libraries, have the same classes, settings and bits."""
+    assert settings_of(found) == settings_of(expected)
+    assert bits(found) == bits(expected)
+
+
+def structure_of(path: Path) -> Any:
+    """What a file says of its arrays."""
+    with safe_open(path, framework="np") as file:
+        return json.loads(file.metadata()["agp"])

@@ -1,0 +1,189 @@
+"""Models in files: what is loaded is what was saved, to the bit, on any library."""
+
+import numpy as np
+import pytest
+from helpers import JAX, NUMPY, STRICT, TORCH, assert_close
+from model_cases import (
+    COVERING,
+    KERNELS,
+    LIKELIHOODS,
+    MODELS,
+    X,
+    Y,
+    assert_same,
+    model_of,
+    new_inputs,
+    settings_of,
+    structure_of,
+)
+from safetensors import safe_open
+
+import agp
+from agp import io, tree
+from agp.backend import get_backend
+from agp.io._classes import _own_classes
+from agp.kernels import RBF, Matern32
+
+PLACES = {"numpy": NUMPY, "torch": TORCH, "strict": STRICT, "jax": JAX}
+
+
+def classes_in(node):
+    if isinstance(node, dict):
+        return {node["class"]} | classes_in(list(node["fields"].values())) if "class" in node else set()
+    return set().union(*map(classes_in, node)) if isinstance(node, list) else set()
+
+
+# -- to the bit -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_comes_back_to_the_bit(name, path):
+    model = model_of(name)
+    agp.save(model, path)
+    found = agp.load(path)
+    assert_same(found, model)
+    expected, predicted = (m.predict(new_inputs(name)) for m in (model, found))
+    assert predicted.mean.tobytes() == expected.mean.tobytes()
+    assert predicted.variance.tobytes() == expected.variance.tobytes()
+
+
+def test_the_cases_have_every_class(path):
+    seen = set()
+    for name in MODELS:
+        agp.save(model_of(name), path)
+        seen |= classes_in(structure_of(path)["model"])
+    assert seen == set(_own_classes())
+
+
+def on(*libraries):
+    """Cases of a few models on these libraries; fewer where JAX, which compiles each, takes part."""
+    few = ("sgpr", "svgp-relaxed", "deep")
+    return [(name, *libraries) for name in (few if "jax" in libraries else COVERING)]
+
+
+@pytest.mark.parametrize(("name", "library"), [*on("torch"), *on("strict"), *on("jax")])
+def test_a_model_of_another_library_comes_back_to_the_bit(name, library, path):
+    place = PLACES[library]
+    model = place.move(model_of(name))
+    agp.save(model, path)
+    found = agp.load(path)
+    assert_same(found, model)
+    for x in tree.leaves(found).values():
+        place.check(x)
+    inputs = place.array(new_inputs(name))
+    assert bits_of(found.predict(inputs)) == bits_of(model.predict(inputs))
+
+
+def bits_of(prediction):
+    return [np.asarray(agp.to_numpy(x)).tobytes() for x in prediction]
+
+
+CROSSINGS = [("torch", "numpy"), ("torch", "jax"), ("numpy", "torch"), ("jax", "numpy"), ("strict", "torch")]
+
+
+@pytest.mark.parametrize(("name", "wrote", "reads"), [case for crossing in CROSSINGS for case in on(*crossing)])
+def test_a_model_crosses_to_another_library_to_the_bit(name, wrote, reads, path):
+    there, here = PLACES[wrote], PLACES[reads]
+    model = there.move(model_of(name))
+    agp.save(model, path)
+    found = agp.load(path, backend=here.name, device=here.device)
+    assert_same(found, model)
+    expected = model.predict(there.array(new_inputs(name)))
+    predicted = found.predict(here.array(new_inputs(name)))
+    for x, y in zip(predicted, expected, strict=True):
+        assert_close(here.numpy(x), there.numpy(y), 1e-9)
+    agp.save(found, path)
+    assert_same(agp.load(path, backend=there.name, device=there.device), model)
+
+
+def test_float32_is_kept_and_other_types_are_made_where_asked_for(path):
+    model = TORCH.move(model_of("svgp-whitened"), "float32")
+    agp.save(model, path)
+    assert_same(agp.load(path), model)
+    wide = agp.load(path, backend="numpy", dtype="float64")
+    assert {x.dtype.name for x in tree.leaves(wide).values()} == {"float64"}
+    assert_same(TORCH.move(wide, "float32"), model)
+    with pytest.raises(ValueError, match="dtype is 'float16', but must be one of float64, float32"):
+        agp.load(path, dtype="float16")
+
+
+def test_a_graph_and_an_order_in_memory_are_left_out(path):
+    model = TORCH.move(model_of("svgp-whitened"))
+    turned = {name: x.mT.contiguous().mT if x.ndim > 1 else x for name, x in tree.leaves(model).items()}
+    recorded = tree.with_leaves(model, {name: x.requires_grad_() for name, x in turned.items()})
+    agp.save(recorded, path)
+    assert_same(agp.load(path), model)
+    assert not any(x.requires_grad for x in tree.leaves(agp.load(path)).values())
+
+
+def test_a_trained_model_goes_on_as_if_it_had_never_been_saved(path):
+    model = agp.train(model_of("svgp-relaxed"), X, Y, steps=5).model
+    agp.save(model, path)
+    assert agp.train(agp.load(path), X, Y, steps=5).trace == agp.train(model, X, Y, steps=5).trace
+
+
+# -- parts and templates ----------------------------------------------------------------------------------------------
+
+PARTS = {
+    **{f"kernel-{name}": build for name, build in KERNELS.items()},
+    **{f"likelihood-{name}": build for name, (build, _) in LIKELIHOODS.items()},
+    "mean": agp.ZeroMean,
+    "points": agp.Points,
+    "numbers": lambda: 2 * RBF(0.8, (0.7, 1.1)),
+    "process": lambda: model_of("deep").process,
+    "posterior": lambda: model_of("svgp-relaxed").process.posterior,
+    "filled": lambda: model_of("kernel-periodic").process.kernel,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_are_saved_with_and_without_values(name, path):
+    part = PARTS[name]()
+    agp.save(part, path)
+    found = agp.load(path)
+    assert settings_of(found) == settings_of(part)
+    assert repr(found) == repr(part)
+
+
+def test_a_template_works_as_before(path):
+    agp.save(2.0 * Matern32(0.8, (0.7, 1.1)) + agp.White(), path)
+    found = agp.SVGP.from_data(X, Y, kernel=agp.load(path), num_inducing=5)
+    expected = agp.SVGP.from_data(X, Y, kernel=2.0 * Matern32(0.8, (0.7, 1.1)) + agp.White(), num_inducing=5)
+    assert_same(found, expected)
+
+
+def test_settings_of_numpy_and_lists_are_plain_afterwards(path):
+    part = agp.Patches([3, np.int64(4)], (2, 2))
+    agp.save(part, path)
+    assert settings_of(agp.load(path)) == settings_of(agp.Patches((3, 4), (2, 2)))
+
+
+# -- what else a file can hold ----------------------------------------------------------------------------------------
+
+
+def test_a_file_has_room_for_facts_of_another_kind(path):
+    model, facts = model_of("gpr"), {"columns": ["a", "b"], "scale": 0.1, "nested": {"x": [None, True, "é"]}}
+    io.write_model(path, model, kind="estimator", facts=facts)
+    found = io.read_model(path, kinds=("model", "estimator"))
+    assert (found.kind, found.facts) == ("estimator", facts)
+    assert_same(found.model, model)
+    with pytest.raises(agp.FileError, match=r"\(it holds 'estimator' of version 1\)"):
+        agp.load(path)
+
+
+def test_the_names_in_a_file_are_public_ones(path):
+    agp.save(model_of("gpr"), path)
+    with safe_open(path, framework="np") as file:
+        assert set(file.keys()) == set(tree.leaves(model_of("gpr")))
+    for name in classes_in(structure_of(path)["model"]):
+        assert vars(getattr(agp, name.split(".")[1]))[name.split(".")[2]] is not None
+
+
+def test_the_device_is_that_of_the_file_or_the_one_asked_for(path):
+    model = STRICT.move(model_of("gpr"))
+    agp.save(model, path)
+    B = get_backend("array_api_strict")
+    devices = [B.device_name(agp.load(path, device=device).X) for device in (None, "CPU_DEVICE", "device2")]
+    assert devices == ["device1", "CPU_DEVICE", "device2"]
+    with pytest.raises(agp.FileError, match=r"device is 'tpu', but array_api_strict has CPU_DEVICE, device1, device2"):
+        agp.load(path, device="tpu")

@@ -1,0 +1,123 @@
+"""Finite features: their inner products are the kernel, exactly or on average, and their pullbacks are slopes."""
+
+import numpy as np
+import pytest
+from helpers import as_arrays, relative_error
+from kernel_cases import CASES, inputs, kernel_case
+
+from agp import tree
+from agp.backend import Array, backend_of, to_numpy
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern32, Stationary, White
+from agp.tree import to_backend
+
+WITH_NOISE = ("white", "sum-ard")
+WITH_FEATURES = [name for name in CASES if name not in WITH_NOISE]
+EXACT = {
+    "linear": lambda: Linear((0.7, 1.1, 0.9)),
+    "constant": lambda: Constant(0.9),
+    "square": lambda: (Linear(0.3) + Constant(0.5)) * (Linear((0.7, 1.1, 0.9)) + Constant(0.2)),
+    "on": lambda: 2.0 * Linear(0.6).on((2, 0)) * Linear(0.5) + Constant(0.1),
+}
+
+
+def features_of(kernel, count=4, seed=0, width=3):
+    return kernel.random_features(np.random.default_rng(seed), count, width)
+
+
+@pytest.mark.parametrize("name", WITH_FEATURES)
+def test_inner_products_are_the_kernel_on_average(name):
+    kernel, (X, Z) = kernel_case(name, 3), inputs(3)
+    phi = features_of(kernel, count=40_000)
+    found, K = phi(X)[0] @ phi(Z)[0].T, kernel(X, Z)[0]
+    scale = np.sqrt(np.outer(kernel.diag(X)[0], kernel.diag(Z)[0]))
+    assert np.max(np.abs(found - K) / scale) < 6 / np.sqrt(40_000)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_kernels_of_finite_rank_have_exact_features(name):
+    kernel, (X, Z) = as_arrays(EXACT[name]()), inputs(3)
+    phi = features_of(kernel)
+    np.testing.assert_allclose(phi(X)[0] @ phi(Z)[0].T, kernel(X, Z)[0], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["rbf-ard", "matern32", "rq-ard", "periodic-ard"])
+def test_waves_have_exact_variances(name):
+    kernel, (X, _) = kernel_case(name, 3), inputs(3)
+    phi = features_of(kernel, count=3)(X)[0]
+    np.testing.assert_allclose(np.sum(phi * phi, axis=1), kernel.diag(X)[0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", WITH_FEATURES)
+def test_pullbacks_are_slopes(name):
+    phi, (X, _) = features_of(kernel_case(name, 3)), inputs(3)
+    rng = np.random.default_rng(1)
+    value, pull = phi(X)
+    bar, way = rng.normal(size=value.shape), rng.normal(size=X.shape)
+    X_bar = pull(bar)
+    slope = np.sum(bar * (phi(X + 1e-6 * way)[0] - phi(X - 1e-6 * way)[0])) / 2e-6
+    assert abs((0.0 if X_bar is None else np.sum(X_bar * way)) - slope) < 1e-7 * max(1.0, abs(slope))
+
+
+@pytest.mark.parametrize("name", ["mixed", "product-of-three", "on-linear"])
+def test_features_are_the_same_on_every_backend(name, backend):
+    kernel, (X, _) = kernel_case(name, 3), inputs(3)
+    expected = features_of(kernel)(X)[0]
+    moved = to_backend(kernel, backend.name, device=backend.device)
+    found = features_of(moved)(backend.array(X))[0]
+    assert relative_error(to_numpy(found), expected) < 1e-12
+
+
+def test_features_are_a_tree_of_named_leaves():
+    leaves = tree.leaves(features_of(as_arrays(RBF(1.0, 0.5) + Linear(2.0))))
+    assert set(leaves) == {"terms.0.factors.0.frequencies", "terms.0.factors.1.level", "terms.1.factors.0.scale"}
+
+
+@tree.model
+class Own(Kernel):
+    """A kernel without features."""
+
+    def __call__(self, X: Array, Z: Array | None = None, /):
+        raise NotImplementedError
+
+    diag = from_data = check = None  # type: ignore[assignment]
+
+
+@tree.model
+class Cauchy(Stationary):
+    """A stationary kernel without a spectral sampler."""
+
+    def profile(self, r2, /):
+        g = 1.0 / (1.0 + r2)
+        return g, lambda: -g * g
+
+
+@tree.model
+class SampledCauchy(Stationary):
+    """The same with one: an RBF kernel of exponentially distributed precision."""
+
+    def profile(self, r2, /):
+        g = 1.0 / (1.0 + r2)
+        return g, lambda: -g * g
+
+    def frequencies(self, rng, count, width, /):
+        return rng.standard_normal((count, width)) * np.sqrt(2.0 * rng.standard_exponential((count, 1)))
+
+
+def test_a_stationary_kernel_needs_its_spectral_sampler_alone():
+    kernel, (X, Z) = as_arrays(SampledCauchy(1.3, (0.7, 1.1, 0.9))), inputs(3)
+    phi = features_of(kernel, count=40_000)
+    assert backend_of(X) is backend_of(phi(X)[0])
+    np.testing.assert_allclose(phi(X)[0] @ phi(Z)[0].T, kernel(X, Z)[0], atol=1.3 * 5 / np.sqrt(40_000))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (RBF(1.0, 1.0) + White(0.1), "White is noise of each row .* leave it to the noise of the likelihood"),
+        (2.0 * (Matern32(1.0, 1.0) * Own()), "Own has no random features, .* define random_features"),
+        (Cauchy(1.0, 1.0).on((1,)), "Cauchy has no spectral sampler, .* define frequencies"),
+    ],
+)
+def test_kernels_without_features_are_named(kernel, message):
+    with pytest.raises(TypeError, match=message):
+        features_of(as_arrays(kernel))
