@@ -16,11 +16,11 @@ run: $(BIN)/.run
 	$(BIN)/agp compare
 
 test: $(BIN)/.test
-	$(ONE_THREAD) $(BIN)/python -m pytest
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 
 test-jax:
 	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
-	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -k jax tests/test_jax.py tests/test_reference_*.py
+	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/test_jax.py tests/test_reference_*.py
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

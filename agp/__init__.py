@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         updates,
     )
     from agp import data as data
+    from agp import estimators as estimators
     from agp import io as io
     from agp import plot as plot
     from agp import testing as testing
@@ -203,4 +204,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_rooms()} - {"plot"})  # whoever loads all that is listed needs no matplotlib
+    # whoever loads all that is listed needs neither matplotlib nor scikit-learn
+    return sorted({*globals(), *__all__, *_rooms()} - {"estimators", "plot"})
