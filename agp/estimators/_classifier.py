@@ -48,6 +48,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         As `GPRegressor`.
     """
 
+    classes_: Any
+
     def fit(self, X: Any, y: Any) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans."""
         A = self._placed(self._inputs(X, reset=True))
@@ -110,7 +112,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return labels
 
     def _learn_classes(self, labels: Any) -> None:
-        self._encoder = LabelEncoder().fit(labels)
+        self._encoder: Any = LabelEncoder().fit(labels)
         self.classes_ = self._encoder.classes_
         if len(self.classes_) < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."

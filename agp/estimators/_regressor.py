@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.metaestimators import available_if
@@ -135,7 +134,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             targets = self._placed(y)
         else:
             host = frame.to_numpy() if frame is not None else y
-            host = check_array(host, dtype=np.float64, ensure_2d=False, input_name="y", estimator=self)
+            host = check_array(host, dtype="float64", ensure_2d=False, input_name="y", estimator=self)
             host = column_or_1d(host, warn=True) if host.ndim == 2 and host.shape[1] == 1 and frame is None else host
             check_consistent_length(X, host)
             targets = placed(host, A)
