@@ -120,7 +120,8 @@ def _defined(source: ast.Module, is_package: bool) -> set[str]:
     aliases = [n for n in source.body if isinstance(n, ast.AnnAssign) and "TypeAlias" in ast.unparse(n.annotation)]
     names |= {n.target.id for n in aliases if isinstance(n.target, ast.Name)}
     if is_package:
-        names |= {a.asname or a.name for n in source.body if isinstance(n, ast.ImportFrom) for a in n.names}
+        own = [n for n in source.body if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("agp")]
+        names |= {a.asname or a.name for n in own for a in n.names}
     return {name for name in names if not name.startswith("_")}
 
 

@@ -406,6 +406,8 @@ def without(monkeypatch):
         for loaded in [name for name in sys.modules if name.startswith("agp.plot")]:
             monkeypatch.delitem(sys.modules, loaded)
         for package in packages:
+            for loaded in [name for name in sys.modules if name.startswith(f"{package}.")]:
+                monkeypatch.delitem(sys.modules, loaded)
             monkeypatch.setitem(sys.modules, package, None)
 
     return hide

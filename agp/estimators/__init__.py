@@ -4,13 +4,13 @@ They take what people have: lists, arrays of any library, data frames with text 
 the extra ``sklearn``.
 """
 
-from agp.errors import not_installed
+from agp.errors import not_installed as _not_installed
 
 try:
     import narwhals as _narwhals  # noqa: F401
     import sklearn as _sklearn  # noqa: F401
 except ImportError as error:
-    _msg = f"agp.estimators needs {not_installed(f'{error.name}', 'sklearn')}."
+    _msg = f"agp.estimators needs {_not_installed(f'{error.name}', 'sklearn')}."
     raise ImportError(_msg) from error
 
 from agp.estimators._classifier import GPClassifier

@@ -312,17 +312,24 @@ def test_two_comparisons_do_not_share_a_folder(regression, tmp_path, capsys):
         first.wait()
 
 
+# what shells start in the background ignores interruptions, and hands that on
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from agp.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
     out = tmp_path / "out"
     command = [
-        sys.executable, "-m", "agp.cli", "compare", "--data", str(regression), "--out", str(out), "--method", "wsvgp",
-        "rsvgp", "--backend", "numpy", "--dtype", "float64", "--num-inducing", "8", "--batch-size", "20",
+        sys.executable, "-c", INTERRUPTIBLE, "compare", "--data", str(regression), "--out", str(out),
+        "--method", "wsvgp", "rsvgp", "--backend", "numpy", "--dtype", "float64", "--num-inducing", "8", "--batch-size", "20",
         "--iterations",
     ]  # fmt: skip
     child = subprocess.Popen(
-        [*command, "10000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # what shells start in the background ignores interruptions, and hands that on
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        [*command, "10000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )  # fmt: skip
     first = out / "wsvgp-numpy-cpu-closed-form-float64.json"
     deadline = time.monotonic() + 120
