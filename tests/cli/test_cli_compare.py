@@ -325,8 +325,8 @@ def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
     out = tmp_path / "out"
     command = [
         sys.executable, "-c", INTERRUPTIBLE, "compare", "--data", str(regression), "--out", str(out),
-        "--method", "wsvgp", "rsvgp", "--backend", "numpy", "--dtype", "float64", "--num-inducing", "8", "--batch-size", "20",
-        "--iterations",
+        "--method", "wsvgp", "rsvgp", "--backend", "numpy", "--dtype", "float64", "--num-inducing", "8",
+        "--batch-size", "20", "--iterations",
     ]  # fmt: skip
     child = subprocess.Popen(
         [*command, "10000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

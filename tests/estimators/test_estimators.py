@@ -34,7 +34,7 @@ def _short_trainings():
 # -- scikit-learn's own checks ----------------------------------------------------------------------------------------
 
 
-SHORT = {"max_steps": 100, "num_inducing": 20}
+SHORT = {"max_steps": 350, "num_inducing": 20}
 
 
 @pytest.mark.slow
@@ -46,8 +46,8 @@ SHORT = {"max_steps": 100, "num_inducing": 20}
         GPRegressor(method="wsvgp", **SHORT),
         GPRegressor(method="rsvgp", **SHORT),
         GPClassifier(method="tvgp", max_steps=50),
-        GPClassifier(method="wsvgp", **SHORT),
-        GPClassifier(method="rsvgp", **SHORT),
+        GPClassifier(method="wsvgp", max_steps=100, num_inducing=20),
+        GPClassifier(method="rsvgp", max_steps=100, num_inducing=20),
     ],
     ids=str,
 )
