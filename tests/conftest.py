@@ -21,6 +21,12 @@ def _available(place: Place) -> Place:
     return place
 
 
+@pytest.fixture
+def available():
+    """The function that gives back a place, or skips the test where its library is not installed."""
+    return _available
+
+
 @pytest.fixture(params=list(PLACES))
 def backend(request) -> Place:
     """Each array library in turn; array-api-strict on a device that is not the default."""

@@ -62,8 +62,8 @@ def on(*libraries):
 
 
 @pytest.mark.parametrize(("name", "library"), [*on("torch"), *on("strict"), *on("jax")])
-def test_a_model_of_another_library_comes_back_to_the_bit(name, library, path):
-    place = PLACES[library]
+def test_a_model_of_another_library_comes_back_to_the_bit(name, library, path, available):
+    place = available(PLACES[library])
     model = place.move(model_of(name))
     agp.save(model, path)
     found = agp.load(path)
@@ -82,8 +82,8 @@ CROSSINGS = [("torch", "numpy"), ("torch", "jax"), ("numpy", "torch"), ("jax", "
 
 
 @pytest.mark.parametrize(("name", "wrote", "reads"), [case for crossing in CROSSINGS for case in on(*crossing)])
-def test_a_model_crosses_to_another_library_to_the_bit(name, wrote, reads, path):
-    there, here = PLACES[wrote], PLACES[reads]
+def test_a_model_crosses_to_another_library_to_the_bit(name, wrote, reads, path, available):
+    there, here = available(PLACES[wrote]), available(PLACES[reads])
     model = there.move(model_of(name))
     agp.save(model, path)
     found = agp.load(path, backend=here.name, device=here.device)
