@@ -58,13 +58,13 @@ def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
 def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
     xp = backend_of(A).xp
     largest, count = xp.max(jitter), xp.count_nonzero(jitter)
-    attempt = xp.full_like(largest, float(repairs))
+    attempt, smallest = xp.full_like(largest, float(repairs)), xp.min(diagonal(A))
     for cause, applies in _causes(A):
         message = (
             f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix was not positive definite to working precision; jitter "
             f"{{0:.3g}} was added to its diagonal (attempt {{1:.0f}} of {REPAIRS}). {cause}"
         )
-        report(message, largest, attempt, count=xp.where(applies, count, xp.zeros_like(count)))
+        report(message, largest, attempt, smallest, count=xp.where(applies, count, xp.zeros_like(count)))
 
 
 def _fail(A: Array, jitter: Array) -> None:

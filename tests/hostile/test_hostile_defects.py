@@ -156,3 +156,9 @@ def test_nothing_is_divided_by_zero_where_no_rescue_is_needed():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("ignore", RepairWarning)
         CaGP.from_data(X, y, kernel=Matern12(), likelihood=Gaussian(7e-10), num_actions=11, inverse_free=True)
+
+
+def test_a_small_negative_variance_is_repaired_and_told():
+    A = np.diag([1.0, 1.0, -1e-9])
+    with pytest.warns(RepairWarning, match=r"jitter 6.67e-06 was added .* gave a negative variance \(-1e-09\)"):
+        agp.linalg.cholesky(A)
