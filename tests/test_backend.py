@@ -24,7 +24,7 @@ def test_an_unknown_name_lists_the_known_ones():
 def test_a_missing_library_is_one_clear_error(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    agp.backend._loaded.cache_clear()
+    agp.backend._discovery._loaded.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"array-gp\[torch\]\""):
             get_backend("torch")
@@ -37,8 +37,8 @@ def test_a_missing_library_is_one_clear_error(monkeypatch):
 
 def _restore():
     """Instances are found by type: forget those made before the cache was emptied."""
-    agp.backend._loaded.cache_clear()
-    agp.backend._BY_TYPE.clear()
+    agp.backend._discovery._loaded.cache_clear()
+    agp.backend._discovery._BY_TYPE.clear()
 
 
 def test_a_broken_library_is_one_clear_error(monkeypatch):
@@ -47,8 +47,8 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
             msg = "libtorch.so: cannot open shared object file"
             raise OSError(msg)
 
-    monkeypatch.setattr("agp.backend._entry_points", lambda: {"torch": Broken()})
-    agp.backend._loaded.cache_clear()
+    monkeypatch.setattr("agp.backend._discovery._entry_points", lambda: {"torch": Broken()})
+    agp.backend._discovery._loaded.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"installed but cannot be used: OSError: libtorch\.so"):
             get_backend("torch")
@@ -294,8 +294,8 @@ def test_a_plug_in_that_lacks_a_method_is_one_clear_error(monkeypatch):
         name = "numpy"
 
     point = SimpleNamespace(load=lambda: Incomplete)
-    monkeypatch.setattr("agp.backend._entry_points", lambda: {"numpy": point})
-    agp.backend._loaded.cache_clear()
+    monkeypatch.setattr("agp.backend._discovery._entry_points", lambda: {"numpy": point})
+    agp.backend._discovery._loaded.cache_clear()
     lacking = r"cannot be used: .*Incomplete.*cholesky.*from_numpy.*solve_triangular.*to_numpy"
     try:
         with pytest.raises(BackendError, match=lacking):

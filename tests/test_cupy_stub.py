@@ -115,7 +115,7 @@ def B(monkeypatch):
     )
     monkeypatch.delitem(sys.modules, "agp_backends._cupy", raising=False)
     plugin = importlib.import_module("agp_backends._cupy").CupyBackend()
-    monkeypatch.setattr("agp.backend._BY_TYPE", {Stub: plugin})
+    monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {Stub: plugin})
     CALLS.clear()
     yield plugin
     sys.modules.pop("agp_backends._cupy", None)

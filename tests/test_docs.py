@@ -49,10 +49,8 @@ def run(page, monkeypatch, folder):
     """Run the blocks of a page in order, in a module of its own and an empty folder; return what was printed."""
     module = types.ModuleType("documented")
     monkeypatch.setitem(sys.modules, "documented", module)
-    monkeypatch.setattr(agp.backend, "_REGISTERED", {})
-    monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
-    monkeypatch.setattr(agp.backend, "_REGISTERED", {})  # what a page registers stays on the page
-    monkeypatch.setattr(agp.backend, "_BY_TYPE", {})
+    monkeypatch.setattr("agp.backend._discovery._REGISTERED", {})  # what a page registers stays on the page
+    monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
     monkeypatch.chdir(folder)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -99,7 +97,9 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
     namespace = {}
     exec(compile(block, "backends.md", "exec"), namespace)
     plugin = namespace["ArrlibBackend"]()
-    monkeypatch.setattr(agp.backend, "_BY_TYPE", {np.ndarray: agp.get_backend("numpy"), library.Array: plugin})
+    monkeypatch.setattr(
+        "agp.backend._discovery._BY_TYPE", {np.ndarray: agp.get_backend("numpy"), library.Array: plugin}
+    )
 
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-2.0, 2.0, (40, 2)), (rng.uniform(size=(40, 1)) > 0.5).astype(np.float64)

@@ -185,8 +185,8 @@ class CountedBackend(NumpyBackend):
 @pytest.fixture
 def registry(monkeypatch):
     """What is registered is forgotten afterwards."""
-    monkeypatch.setattr("agp.backend._REGISTERED", {})
-    monkeypatch.setattr("agp.backend._BY_TYPE", {})
+    monkeypatch.setattr("agp.backend._discovery._REGISTERED", {})
+    monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
 
 
 def test_a_variant_of_a_backend_is_registered_without_an_entry_point(registry):

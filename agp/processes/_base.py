@@ -1,11 +1,12 @@
 """A process: from inputs to the marginals of P latent functions, with its pullback. Models are made of one."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
 from agp.backend import Array, Pullback
 from agp.draws import NO_DRAWS, Draws
+from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
 
 __all__ = ["Process", "SitePull", "check_process", "check_processes"]
@@ -14,7 +15,7 @@ SitePull = Callable[[Array, Array], dict[str, Any]]
 """``(mu_bar, var_bar) -> {path of a posterior: its sums}``, as `Process.project_to_sites` gives it."""
 
 
-class Process(ABC):
+class Process(MultiOutput):
     """An approximate posterior process f, from X [N, D] to marginals of P latent functions.
 
     `factorise` does what depends on the parameters alone, once; its factor is opaque to the caller, and so is the
@@ -22,26 +23,6 @@ class Process(ABC):
     Gradients come back in the class of the process. A process that is sampled gives S marginals for each input, stacked
     as rows, sample after sample [S N, P]; S = 1 for most.
     """
-
-    @property
-    @abstractmethod
-    def outputs(self) -> int:
-        """P."""
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The number of columns D of the inputs."""
-
-    @property
-    @abstractmethod
-    def reference(self) -> tuple[str, Array]:
-        """The name and value of an array whose library, dtype and device are those that inputs must have."""
-
-    @property
-    @abstractmethod
-    def floats_per_row(self) -> int:
-        """Numbers that `project` and its pullback hold for each row of X, for memory budgets."""
 
     @property
     def samples(self) -> int:

@@ -9,6 +9,7 @@ from agp.draws import Draws, below, under, union
 from agp.host import row_normals
 from agp.posteriors import SiteHolder
 from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
 
 __all__ = ["Deep"]
@@ -17,7 +18,7 @@ NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
 
 
 @tree.model
-class Deep(Process):
+class Deep(Chained, Process):
     """A deep Gaussian process: f = f_L(... f_2(f_1(x))), its inner layers sampled, marginals of the last layer.
 
     The bound is the average over S samples of the inner layers, each row by itself (doubly stochastic inference); the
@@ -45,18 +46,6 @@ class Deep(Process):
         check_whole("samples", self.samples)
         if any(tree.nodes(layer, Deep) for layer in self.layers):
             raise TypeError(NESTED)
-
-    @property
-    def outputs(self) -> int:
-        return self.layers[-1].outputs
-
-    @property
-    def width(self) -> int:
-        return self.layers[0].width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.layers[0].reference
 
     @property
     def floats_per_row(self) -> int:

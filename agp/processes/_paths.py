@@ -8,7 +8,7 @@ Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampl
 posteriors", ICML 2020.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -17,37 +17,18 @@ from agp.backend import Array, Pullback, backend_of, placed
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.means import Mean
+from agp.processes._outputs import Chained, MultiOutput, SideBySide
 
 __all__ = ["DeepPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
 
 
-class Paths(ABC):
+class Paths(MultiOutput):
     """S samples of P latent functions, which give the same answer at an input whatever else is asked."""
 
     @property
     @abstractmethod
     def count(self) -> int:
         """S."""
-
-    @property
-    @abstractmethod
-    def outputs(self) -> int:
-        """P."""
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The number of columns D of the inputs."""
-
-    @property
-    @abstractmethod
-    def reference(self) -> tuple[str, Array]:
-        """The name and value of an array whose library, dtype and device are those that inputs must have."""
-
-    @property
-    @abstractmethod
-    def floats_per_row(self) -> int:
-        """Numbers that an evaluation and its pullback hold for each row of inputs, for memory budgets."""
 
     @abstractmethod
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -168,7 +149,7 @@ def conditioned_paths(
 
 
 @tree.model
-class StackedPaths(Paths):
+class StackedPaths(SideBySide, Paths):
     """Paths of independent processes side by side."""
 
     parts: tuple[Paths, ...]
@@ -176,22 +157,6 @@ class StackedPaths(Paths):
     @property
     def count(self) -> int:
         return self.parts[0].count
-
-    @property
-    def outputs(self) -> int:
-        return sum(part.outputs for part in self.parts)
-
-    @property
-    def width(self) -> int:
-        return self.parts[0].width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.parts[0].reference
-
-    @property
-    def floats_per_row(self) -> int:
-        return sum(part.floats_per_row for part in self.parts)
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
         found = [part.evaluate(X) for part in self.parts]
@@ -239,7 +204,7 @@ class MixedPaths(Paths):
 
 
 @tree.model
-class DeepPaths(Paths):
+class DeepPaths(Chained, Paths):
     """Paths through layers: each sample of a layer at the values of the same sample of the layer before."""
 
     layers: tuple[Paths, ...]
@@ -247,18 +212,6 @@ class DeepPaths(Paths):
     @property
     def count(self) -> int:
         return self.layers[0].count
-
-    @property
-    def outputs(self) -> int:
-        return self.layers[-1].outputs
-
-    @property
-    def width(self) -> int:
-        return self.layers[0].width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.layers[0].reference
 
     @property
     def floats_per_row(self) -> int:

@@ -7,13 +7,14 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import Draws, below, under, union
 from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
 
 __all__ = ["Stack"]
 
 
 @tree.model
-class Stack(Process):
+class Stack(SideBySide, Process):
     """Processes of the same inputs, independent of each other; the outputs are those of the first, the second, ...
 
     With one `Sparse` for each output, every output has a kernel and inducing variables of its own.
@@ -28,22 +29,6 @@ class Stack(Process):
 
     def __post_init__(self) -> None:
         check_processes("parts of a Stack", self.parts)
-
-    @property
-    def outputs(self) -> int:
-        return sum(part.outputs for part in self.parts)
-
-    @property
-    def width(self) -> int:
-        return self.parts[0].width
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.parts[0].reference
-
-    @property
-    def floats_per_row(self) -> int:
-        return sum(part.floats_per_row for part in self.parts)
 
     @property
     def samples(self) -> int:

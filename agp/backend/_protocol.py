@@ -1,45 +1,19 @@
-"""Backends: what an array library must bring beyond the Array API standard, and how one is found.
-
-A plug-in is a subclass of `Backend` with one instance per library, announced by an entry point in the group
-``agp.backends`` whose name is the import name of the library, or by `register_backend`. Nothing stores a backend: every
-function that needs one asks `backend_of(array)`, one dictionary look-up on the type of the array. A plug-in is loaded
-when an array of its library is met, or by name.
-"""
+"""What an array library must bring beyond the Array API standard."""
 
 import contextlib
 import importlib
 import importlib.metadata
-import importlib.util
-import resource
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
-from agp.errors import BackendError, not_installed
+from agp.backend._rows import row_blocks
+from agp.errors import BackendError
 from agp.ledger import collected
 
-__all__ = [
-    "Array",
-    "Backend",
-    "BackendStatus",
-    "ClosedForm",
-    "Pullback",
-    "backend_of",
-    "check_array_type",
-    "get_backend",
-    "known_backends",
-    "like",
-    "placed",
-    "register_backend",
-    "row_blocks",
-    "to_numpy",
-    "wide",
-]
+__all__ = ["Array", "Backend", "ClosedForm", "Pullback"]
 
 Array: TypeAlias = Any
 """An array of any library that follows the standard; its shape stands in the docstring of whatever takes it."""
@@ -51,8 +25,6 @@ ClosedForm: TypeAlias = Callable[
     [dict[str, Array]], tuple[Array, Callable[[Array, tuple[str, ...]], Mapping[str, Array]]]
 ]
 """A function of named arrays with its pullback, as `Backend.with_pullback` takes it."""
-
-GROUP = "agp.backends"
 
 DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
 """Names of dtypes of the standard, the frequent ones first."""
@@ -134,6 +106,8 @@ class Backend(ABC):
             for line in status.read_text().splitlines():
                 if line.startswith("VmHWM:"):
                     return float(line.split()[1]) / 2**10
+        import resource  # not on Windows
+
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
@@ -282,245 +256,3 @@ class Backend(ABC):
         """f(leaves) and its gradient by automatic differentiation."""
         msg = f"backend {self.name!r} has no automatic differentiation; use gradient='closed-form'."
         raise BackendError(msg)
-
-
-# -- discovery ------------------------------------------------------------------------------------------------------
-
-
-class BackendStatus(NamedTuple):
-    """One line of `agp backends`."""
-
-    name: str
-    usable: bool
-    reason: str
-    version: str
-    devices: list[str]
-    gradients: tuple[str, ...]
-    conformance: bool
-
-
-_REGISTERED: dict[str, Backend] = {}
-_BY_TYPE: dict[type, Backend] = {}
-
-
-@cache
-def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
-
-
-def _names() -> list[str]:
-    return sorted({*_entry_points(), *_REGISTERED})
-
-
-def register_backend(plugin: Backend, /) -> None:
-    """Serve the array types of a plug-in in this process, without an entry point; a later one takes its place.
-
-    Raises
-    ------
-    BackendError
-        If an installed plug-in has the name.
-    """
-    if plugin.name in _entry_points():
-        msg = f"the backend {plugin.name!r} is installed already; give yours another name."
-        raise BackendError(msg)
-    _REGISTERED[plugin.name] = plugin
-    _BY_TYPE.clear()
-
-
-def get_backend(name: str) -> Backend:
-    """The backend of that name, its library imported now.
-
-    Raises
-    ------
-    BackendError
-        If no plug-in has the name (the known ones are listed), its library is not installed, or it cannot be loaded.
-    """
-    return _REGISTERED[name] if name in _REGISTERED else _loaded(name)
-
-
-@cache
-def _loaded(name: str) -> Backend:
-    if name not in _entry_points():
-        msg = f"unknown backend {name!r}; known are {', '.join(_names())}."
-        raise BackendError(msg)
-    point = _entry_points()[name]
-    if not _is_installed(name):
-        ours = point.value.startswith("agp_backends.")
-        missing = not_installed(name, name) if ours else f"{name}, which is not installed"
-        msg = f"backend {name!r} needs the package {missing}."
-        raise BackendError(msg)
-    try:
-        return point.load()()
-    except Exception as error:  # somebody else's module may raise anything
-        msg = f"backend {name!r} is installed but cannot be used: {type(error).__name__}: {error}"
-        raise BackendError(msg) from error
-
-
-def _is_installed(name: str) -> bool:
-    if name in sys.modules:
-        return True
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # the package around a name with dots is missing or broken
-        return False
-
-
-def known_backends() -> list[BackendStatus]:
-    """The state of every plug-in that is announced, usable or not, in the order of their names."""
-    return [_status(name) for name in _names()]
-
-
-def _status(name: str) -> BackendStatus:
-    try:
-        B = get_backend(name)
-    except BackendError as error:
-        return BackendStatus(name, False, str(error), "", [], (), False)
-    version = ""
-    try:
-        version, devices = B.version(), B.devices()
-    except Exception as error:  # a driver that is missing or too old
-        return BackendStatus(name, False, f"{type(error).__name__}: {error}", version, [], B.gradients, B.conformance)
-    reason = "" if devices else "no device"
-    return BackendStatus(name, bool(devices), reason, version, devices, B.gradients, B.conformance)
-
-
-def backend_of(x: Array, /) -> Backend:
-    """The backend that serves the type of x (a tracer counts); no other plug-in is loaded to find it.
-
-    Raises
-    ------
-    TypeError
-        If x is not an array of a known library; the message says how to make one of it.
-    """
-    try:
-        return _BY_TYPE[type(x)]
-    except KeyError:
-        return _BY_TYPE.setdefault(type(x), _resolve(x, "x"))
-
-
-def check_array_type(name: str, x: Any, /) -> None:
-    """TypeError, as of `backend_of`, that calls x by this name unless it is an array of a known library."""
-    if type(x) not in _BY_TYPE:
-        _BY_TYPE[type(x)] = _resolve(x, name)
-
-
-def _resolve(x: Any, name: str) -> Backend:
-    kind, reasons = type(x), []
-    for candidate in _candidates(x):
-        try:
-            B = get_backend(candidate)
-        except BackendError as error:
-            reasons.append(str(error))
-            continue
-        if issubclass(kind, B.array_types):
-            if not issubclass(kind, B.refused_types):
-                return B
-            break
-    raise TypeError(" ".join([_no_array(name, kind), *reasons]))
-
-
-CONVERSIONS = {
-    "builtins": "numpy.asarray({0}, dtype=float)",
-    "numpy.matrix": "numpy.asarray({0}, dtype=float)",
-    "numpy.ma": "{0}.data, once its masked entries are dropped or filled",
-    "pandas": "{0}.to_numpy(dtype=float)",
-    "polars": "{0}.to_numpy().astype(float)",
-    "scipy.sparse": "{0}.toarray()",
-}
-"""How an array is made of what users have else, by the module (or the name) of its type."""
-
-
-def _no_array(name: str, kind: type) -> str:
-    """What a type is that no array has, and what to pass instead."""
-    full = f"{kind.__module__}.{kind.__qualname__}"
-    known = f"an array of a known library ({', '.join(_names())})"
-    if kind.__module__ == "builtins" and not issubclass(kind, (bool, int, float, list, tuple)):
-        return f"{name} is {full}, not {known}."
-    for module, conversion in CONVERSIONS.items():
-        if _is_within(full, module):
-            what = " ".join(filter(None, (module.partition(".")[0].replace("builtins", ""), kind.__name__)))
-            article = "an" if what[0] in "aeiou" else "a"
-            return f"{name} is {article} {what}, not {known}; pass {conversion.format(name)}."
-    return f"{name} is {full}, not {known}; convert it with that library's own asarray, or numpy.asarray."
-
-
-def _candidates(x: Any) -> Iterator[str]:
-    """Names of backends that may serve x: by its type and its bases, then its namespace, then any that is imported."""
-    seen: dict[str, None] = {}
-    for cls in type(x).__mro__[:-1]:
-        seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}
-        seen |= {name: None for name in _entry_points() if _is_within(cls.__module__, name)}
-    yield from seen
-    if type(x).__module__ == "builtins":
-        return
-    # the type is defined elsewhere than in the package of that name: in a compiled module, say
-    namespace = ""
-    with contextlib.suppress(Exception):
-        namespace = x.__array_namespace__().__name__
-    inside = [name for name in _entry_points() if name not in seen and _is_within(namespace, name)]
-    yield from inside
-    seen |= dict.fromkeys(inside)
-    yield from (name for name in _names() if name not in seen and (name in _REGISTERED or name in sys.modules))
-
-
-def _is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
-
-
-# -- what callers ask of any array ------------------------------------------------------------------------------------
-
-
-def like(x: Array, /) -> dict[str, Any]:
-    """dtype= and device= for creation calls: ``xp.eye(M, **like(x))``."""
-    return backend_of(x).like(x)
-
-
-def placed(x: Any, beside: Array, /) -> Array:
-    """Host numbers (a NumPy array, or lists) as an array of the library and device of another.
-
-    Floating-point numbers take its dtype; whole numbers, such as the positions of rows, stay whole.
-    """
-    B, host = backend_of(beside), np.asarray(x)
-    dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
-    return B.from_numpy(host, dtype=dtype, device=B.device_name(beside) or None)
-
-
-def to_numpy(x: Array, /) -> Any:
-    """An array of any library and device on the host, on purpose; it may share the memory of x."""
-    return backend_of(x).to_numpy(x)
-
-
-def wide(x: Array, /) -> Array:
-    """X in the widest floating-point dtype of its device (float64, where there is one), for sums that lose digits."""
-    B = backend_of(x)
-    return B.xp.astype(x, B.widest_float(x))
-
-
-def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
-    """Consecutive blocks of at most so many rows of arrays [N, ...] in (nested) tuples and dictionaries; None stays.
-
-    The last block has what is left. The first array says what N is.
-    """
-    N = _first_array(rows).shape[0]
-    if block_rows >= N:
-        yield rows
-        return
-    for start in range(0, N, block_rows):
-        yield _cut(rows, start, min(start + block_rows, N))
-
-
-def _first_array(rows: Any) -> Array:
-    while isinstance(rows, (tuple, dict)):
-        parts = rows.values() if isinstance(rows, dict) else rows
-        rows = next(part for part in parts if part is not None)
-    return rows
-
-
-def _cut(rows: Any, start: int, stop: int) -> Any:
-    if rows is None:
-        return None
-    if isinstance(rows, dict):
-        return {name: _cut(part, start, stop) for name, part in rows.items()}
-    if isinstance(rows, tuple):
-        return tuple(_cut(part, start, stop) for part in rows)
-    return rows[start:stop, ...]

@@ -1,0 +1,196 @@
+"""How the plug-in of an array library is found: by the type of an array, or by name."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from agp.backend._protocol import Array, Backend
+from agp.errors import BackendError, not_installed
+
+__all__ = ["BackendStatus", "backend_of", "check_array_type", "get_backend", "known_backends", "register_backend"]
+
+GROUP = "agp.backends"
+
+
+class BackendStatus(NamedTuple):
+    """One line of `agp backends`."""
+
+    name: str
+    usable: bool
+    reason: str
+    version: str
+    devices: list[str]
+    gradients: tuple[str, ...]
+    conformance: bool
+
+
+_REGISTERED: dict[str, Backend] = {}
+_BY_TYPE: dict[type, Backend] = {}
+
+
+@cache
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _names() -> list[str]:
+    return sorted({*_entry_points(), *_REGISTERED})
+
+
+def register_backend(plugin: Backend, /) -> None:
+    """Serve the array types of a plug-in in this process, without an entry point; a later one takes its place.
+
+    Raises
+    ------
+    BackendError
+        If an installed plug-in has the name.
+    """
+    if plugin.name in _entry_points():
+        msg = f"the backend {plugin.name!r} is installed already; give yours another name."
+        raise BackendError(msg)
+    _REGISTERED[plugin.name] = plugin
+    _BY_TYPE.clear()
+
+
+def get_backend(name: str) -> Backend:
+    """The backend of that name, its library imported now.
+
+    Raises
+    ------
+    BackendError
+        If no plug-in has the name (the known ones are listed), its library is not installed, or it cannot be loaded.
+    """
+    return _REGISTERED[name] if name in _REGISTERED else _loaded(name)
+
+
+@cache
+def _loaded(name: str) -> Backend:
+    if name not in _entry_points():
+        msg = f"unknown backend {name!r}; known are {', '.join(_names())}."
+        raise BackendError(msg)
+    point = _entry_points()[name]
+    if not _is_installed(name):
+        ours = point.value.startswith("agp_backends.")
+        missing = not_installed(name, name) if ours else f"{name}, which is not installed"
+        msg = f"backend {name!r} needs the package {missing}."
+        raise BackendError(msg)
+    try:
+        return point.load()()
+    except Exception as error:  # somebody else's module may raise anything
+        msg = f"backend {name!r} is installed but cannot be used: {type(error).__name__}: {error}"
+        raise BackendError(msg) from error
+
+
+def _is_installed(name: str) -> bool:
+    if name in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # the package around a name with dots is missing or broken
+        return False
+
+
+def known_backends() -> list[BackendStatus]:
+    """The state of every plug-in that is announced, usable or not, in the order of their names."""
+    return [_status(name) for name in _names()]
+
+
+def _status(name: str) -> BackendStatus:
+    try:
+        B = get_backend(name)
+    except BackendError as error:
+        return BackendStatus(name, False, str(error), "", [], (), False)
+    version = ""
+    try:
+        version, devices = B.version(), B.devices()
+    except Exception as error:  # a driver that is missing or too old
+        return BackendStatus(name, False, f"{type(error).__name__}: {error}", version, [], B.gradients, B.conformance)
+    reason = "" if devices else "no device"
+    return BackendStatus(name, bool(devices), reason, version, devices, B.gradients, B.conformance)
+
+
+def backend_of(x: Array, /) -> Backend:
+    """The backend that serves the type of x (a tracer counts); no other plug-in is loaded to find it.
+
+    Raises
+    ------
+    TypeError
+        If x is not an array of a known library; the message says how to make one of it.
+    """
+    try:
+        return _BY_TYPE[type(x)]
+    except KeyError:
+        return _BY_TYPE.setdefault(type(x), _resolve(x, "x"))
+
+
+def check_array_type(name: str, x: Any, /) -> None:
+    """TypeError, as of `backend_of`, that calls x by this name unless it is an array of a known library."""
+    if type(x) not in _BY_TYPE:
+        _BY_TYPE[type(x)] = _resolve(x, name)
+
+
+def _resolve(x: Any, name: str) -> Backend:
+    kind, reasons = type(x), []
+    for candidate in _candidates(x):
+        try:
+            B = get_backend(candidate)
+        except BackendError as error:
+            reasons.append(str(error))
+            continue
+        if issubclass(kind, B.array_types):
+            if not issubclass(kind, B.refused_types):
+                return B
+            break
+    raise TypeError(" ".join([_no_array(name, kind), *reasons]))
+
+
+CONVERSIONS = {
+    "builtins": "numpy.asarray({0}, dtype=float)",
+    "numpy.matrix": "numpy.asarray({0}, dtype=float)",
+    "numpy.ma": "{0}.data, once its masked entries are dropped or filled",
+    "pandas": "{0}.to_numpy(dtype=float)",
+    "polars": "{0}.to_numpy().astype(float)",
+    "scipy.sparse": "{0}.toarray()",
+}
+"""How an array is made of what users have else, by the module (or the name) of its type."""
+
+
+def _no_array(name: str, kind: type) -> str:
+    """What a type is that no array has, and what to pass instead."""
+    full = f"{kind.__module__}.{kind.__qualname__}"
+    known = f"an array of a known library ({', '.join(_names())})"
+    if kind.__module__ == "builtins" and not issubclass(kind, (bool, int, float, list, tuple)):
+        return f"{name} is {full}, not {known}."
+    for module, conversion in CONVERSIONS.items():
+        if _is_within(full, module):
+            what = " ".join(filter(None, (module.partition(".")[0].replace("builtins", ""), kind.__name__)))
+            article = "an" if what[0] in "aeiou" else "a"
+            return f"{name} is {article} {what}, not {known}; pass {conversion.format(name)}."
+    return f"{name} is {full}, not {known}; convert it with that library's own asarray, or numpy.asarray."
+
+
+def _candidates(x: Any) -> Iterator[str]:
+    """Names of backends that may serve x: by its type and its bases, then its namespace, then any that is imported."""
+    seen: dict[str, None] = {}
+    for cls in type(x).__mro__[:-1]:
+        seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}
+        seen |= {name: None for name in _entry_points() if _is_within(cls.__module__, name)}
+    yield from seen
+    if type(x).__module__ == "builtins":
+        return
+    # the type is defined elsewhere than in the package of that name: in a compiled module, say
+    namespace = ""
+    with contextlib.suppress(Exception):
+        namespace = x.__array_namespace__().__name__
+    inside = [name for name in _entry_points() if name not in seen and _is_within(namespace, name)]
+    yield from inside
+    seen |= dict.fromkeys(inside)
+    yield from (name for name in _names() if name not in seen and (name in _REGISTERED or name in sys.modules))
+
+
+def _is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")

@@ -1,0 +1,36 @@
+"""Rows of arrays in (nested) tuples and dictionaries, cut into blocks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["row_blocks"]
+
+
+def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
+    """Consecutive blocks of at most so many rows of arrays [N, ...] in (nested) tuples and dictionaries; None stays.
+
+    The last block has what is left. The first array says what N is.
+    """
+    N = _first_array(rows).shape[0]
+    if block_rows >= N:
+        yield rows
+        return
+    for start in range(0, N, block_rows):
+        yield _cut(rows, start, min(start + block_rows, N))
+
+
+def _first_array(rows: Any) -> Any:
+    while isinstance(rows, (tuple, dict)):
+        parts = rows.values() if isinstance(rows, dict) else rows
+        rows = next(part for part in parts if part is not None)
+    return rows
+
+
+def _cut(rows: Any, start: int, stop: int) -> Any:
+    if rows is None:
+        return None
+    if isinstance(rows, dict):
+        return {name: _cut(part, start, stop) for name, part in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(_cut(part, start, stop) for part in rows)
+    return rows[start:stop, ...]

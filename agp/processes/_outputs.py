@@ -1,0 +1,72 @@
+"""What processes and their sample paths have in common: the width of their inputs, the number of their outputs."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from agp.backend import Array
+
+__all__ = ["Chained", "MultiOutput", "SideBySide"]
+
+
+class MultiOutput(ABC):
+    """P functions of inputs with D columns."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """P."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of columns D of the inputs."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> tuple[str, Array]:
+        """The name and value of an array whose library, dtype and device are those that inputs must have."""
+
+    @property
+    @abstractmethod
+    def floats_per_row(self) -> int:
+        """Numbers that an evaluation and its pullback hold for each row of inputs, for memory budgets."""
+
+
+class SideBySide(MultiOutput):
+    """The outputs of several parts of the same inputs, one after the other."""
+
+    parts: tuple[Any, ...]
+
+    @property
+    def outputs(self) -> int:
+        return sum(part.outputs for part in self.parts)
+
+    @property
+    def width(self) -> int:
+        return self.parts[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.parts[0].reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return sum(part.floats_per_row for part in self.parts)
+
+
+class Chained(MultiOutput):
+    """Layers, each of which takes the outputs of the one before."""
+
+    layers: tuple[Any, ...]
+
+    @property
+    def outputs(self) -> int:
+        return self.layers[-1].outputs
+
+    @property
+    def width(self) -> int:
+        return self.layers[0].width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.layers[0].reference
