@@ -8,6 +8,7 @@ from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import LikelihoodForm
 from agp.posteriors._marginal import Marginal
+from agp.posteriors._natural_steps import RootSteps
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
@@ -39,6 +40,7 @@ __all__ = [
     "Relaxed",
     "RelaxedOrthogonal",
     "RelaxedUnion",
+    "RootSteps",
     "SiteGradients",
     "SiteHolder",
     "Sums",

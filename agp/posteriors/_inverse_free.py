@@ -29,6 +29,7 @@ from agp.linalg import (
     symmetric_from_lower,
 )
 from agp.posteriors._base import InverseFactored
+from agp.posteriors._natural_steps import RootSteps
 
 __all__ = ["InverseFree", "InverseFreeFactor"]
 
@@ -41,7 +42,7 @@ class InverseFreeFactor(NamedTuple):
 
 
 @tree.model
-class InverseFree(InverseFactored):
+class InverseFree(InverseFactored, RootSteps):
     """The inverse-free whitened parameterisation; a full covariance for each output, any kernel, products only.
 
     Parameters

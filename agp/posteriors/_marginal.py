@@ -1,14 +1,14 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import cholesky, each_solved, identity, lower_of
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
-from agp.posteriors._natural_steps import step_of_moments
+from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._whitened import Whitened
 
@@ -16,7 +16,7 @@ __all__ = ["Marginal"]
 
 
 @tree.model
-class Marginal(WhitePosterior, NaturalSteps):
+class Marginal(WhitePosterior, NaturalSteps, RootSteps):
     """Mean and covariance of u themselves (Hensman, Fusi & Lawrence, 2013).
 
     Once Kuu is factorised this is W-SVGP at n = Lu^-1 m and E = Lu^-1 C, and is computed so: contributions to a
@@ -32,8 +32,6 @@ class Marginal(WhitePosterior, NaturalSteps):
 
     mean: Array = tree.param()
     scale: Array = tree.param(LOWER)
-
-    ill_conditioned: ClassVar[bool] = True  # coordinates of u, whose scales are those of the eigenvalues of Kuu
 
     @property
     def outputs(self) -> int:

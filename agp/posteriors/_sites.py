@@ -7,7 +7,7 @@ and lam2 = beta. In the coordinates of a posterior the features of the datum are
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from agp.backend import Array, backend_of, like
 from agp.repairs import report
@@ -73,9 +73,6 @@ def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSu
 
 class NaturalSteps(ABC):
     """A q(u) that takes steps along natural gradients."""
-
-    ill_conditioned: ClassVar[bool] = False
-    """Whether plain gradients train it badly, so that the recipe takes natural ones."""
 
     @abstractmethod
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:

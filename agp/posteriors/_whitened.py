@@ -7,14 +7,14 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
-from agp.posteriors._natural_steps import step_of_moments
+from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 
 __all__ = ["Whitened"]
 
 
 @tree.model
-class Whitened(WhitePosterior, WhiteState, NaturalSteps):
+class Whitened(WhitePosterior, WhiteState, NaturalSteps, RootSteps):
     """The whitened parameterisation of sparse variational GPs (Hensman, Matthews & Ghahramani, 2015).
 
     Parameters

@@ -1,6 +1,6 @@
 """What to run when the user does not say: the project's recipe."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from agp import tree
@@ -13,34 +13,35 @@ from agp.linalg import diagonal
 from agp.posteriors import InverseOwner, Posterior
 from agp.processes import SparsePrior
 from agp.rows import MEMORY
-from agp.updates import Adam, Group, InverseUpdate, NaturalGradient, Normalise, SiteStep, Update, delayed, linear
+from agp.updates import Adam, Group, InverseUpdate, Normalise, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
 
+RATE = 5e-2
+"""Where Adam's rate begins, in dimensionless raw leaves."""
+FALL = 0.1
+"""Where rates end, in shares of where they begin."""
 FROZEN_SHARE = 0.05
 """The share of the steps for which inducing inputs stay where they start."""
 SITE_RATE = 0.1
-"""The rate of site steps: small enough for minibatches, and soon there with all data."""
-LAST_RATE = 0.1
-"""Where the rate of computation-aware models ends, in shares of where it begins."""
+"""The rate of natural-gradient and site steps: small enough for minibatches, and soon there with all data."""
 
 
 def recipe(
     model: Any,
     steps: int,
     *,
-    rate: float = 1e-2,
+    rate: float = RATE,
     frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
 ) -> list[Update]:
     """The updates that train a model in a number of steps.
 
-    Adam on all parameters; inducing inputs stay frozen for the first 5 % of the steps, then move at a fifth of the rate
-    with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites of the dual parameterisation move
-    before it. A q(u) in its own moments (`Marginal`) takes natural-gradient steps, since plain ones train it badly. In
-    computation-aware models the rate falls linearly to a tenth, and sparse actions are scaled to unit norm after each
-    step.
+    Adam on all parameters, at rates that fall linearly to a tenth; a q(u) with a mean and a full covariance takes
+    natural-gradient steps from the same gradient instead. Inducing inputs stay frozen for the first 5 % of the steps,
+    then move at a fifth of the rate with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites
+    of the dual parameterisation move before it. Sparse actions are scaled to unit norm after each step.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def recipe(
     steps
         How many steps the training will have.
     rate
-        Adam's learning rate.
+        Adam's learning rate at the start.
     frozen
         A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
         whole or not at all.
@@ -62,42 +63,26 @@ def recipe(
         If there is no model, or a part of such a q(u) is frozen.
     """
     check_model(model)
-    frozen = tree.patterns(frozen)
-    late = Group(delayed(rate / 5.0, int(FROZEN_SHARE * steps)), beta1=0.99)
+    falling = linear(rate, FALL * rate, max(1, steps))
+    start = int(FROZEN_SHARE * steps)
+    late = Group(delayed(linear(rate / 5.0, FALL * rate / 5.0, max(1, steps - start)), start), beta1=0.99)
     groups = {
         tree.joined(path, leaf): late
         for path, inducing in tree.nodes(model, Inducing).items()
         for leaf in inducing.locations
     }
-    groups |= {name: Group(rate * unit) for name, unit in _units_of_f(model).items()}
+    units = _units_of_f(model).items()
+    groups |= {name: Group(linear(rate * unit, FALL * rate * unit, max(1, steps))) for name, unit in units}
+    settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": SITE_RATE}
+    adam = Adam(falling, gradient=gradient, memory=memory, **settings)
+    updates: list[Update] = [adam]
     actions = tree.nodes(model, Actions).values()
-    falling = linear(rate, LAST_RATE * rate, max(1, steps)) if actions else rate
-    natural = NaturalGradient(SITE_RATE, memory=memory)
-    stepping = natural.stepping(model)
-    stepping = stepping if any(q.ill_conditioned for q in stepping.values()) else {}
-    stepping = {} if _all_frozen(stepping, frozen) else stepping
-    moved = tuple(f"{path}.*" for path in stepping)
-    groups = {name: group for name, group in groups.items() if not any(tree.matches(name, path) for path in moved)}
-    adam = Adam(falling, groups=groups, frozen=(*moved, *frozen), gradient=gradient, memory=memory)
-    updates: list[Update] = [natural, adam] if stepping else [adam]
     if any(node.normalises for node in actions):
         updates.append(Normalise())  # before the inverse follows, which depends on the norms
     if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates
-
-
-def _all_frozen(stepping: Mapping[str, Any], frozen: tuple[str, ...]) -> bool:
-    """Whether the leaves of q(u) that natural-gradient steps would move are frozen; ValueError if only some are."""
-    names = [tree.joined(path, leaf) for path, q in stepping.items() for leaf in tree.leaves(q, "parameter")]
-    kept = [name for name in names if any(tree.matches(name, pattern) for pattern in frozen)]
-    if kept and len(kept) < len(names):
-        msg = (
-            f"natural-gradient steps would move {', '.join(kept)}; freeze {', '.join(names)} together, or none of them."
-        )
-        raise ValueError(msg)
-    return bool(kept)
 
 
 def _units_of_f(model: Any) -> dict[str, float]:

@@ -11,7 +11,8 @@ from agp.gradient import GradientMode, check_mode, gradient_of
 from agp.priors import check_priors
 from agp.rows import MEMORY
 from agp.updates._base import Info, State
-from agp.updates._schedules import Plateau, Rate, check_rate, check_share, rate_at
+from agp.updates._root_steps import root_steps, stepping_leaves
+from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
 
 __all__ = ["Adam", "Group"]
 
@@ -79,13 +80,17 @@ class Adam:
         Added to the root of the second moment; not negative.
     plateau
         How the rate of the leaves that are in no group falls when the bound stops improving; a group has its own.
+    natural
+        The rate rho in (0, 1], or a function of the count of steps, of natural-gradient steps of every q(u) that takes
+        them (`agp.posteriors.RootSteps`) and meets the likelihood, from the same gradient; its leaves are Adam's no
+        more, unless they are frozen. None: Adam moves them like all others.
     memory
         Budget for the working arrays of the bound and its gradient, in MiB.
 
     Raises
     ------
     ValueError
-        For a negative rate or epsilon, or a plateau whose floor lies above the rate.
+        For a negative rate or epsilon, a natural rate outside (0, 1], or a plateau whose floor lies above the rate.
 
     Source: Kingma & Ba, "Adam: a method for stochastic optimization", ICLR 2015.
     """
@@ -96,11 +101,14 @@ class Adam:
     gradient: GradientMode = "closed-form"
     epsilon: float = 1e-7
     plateau: Plateau | None = None
+    natural: Rate | None = None
     memory: float = MEMORY
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tree.patterns(self.frozen))
         check_rate("epsilon", self.epsilon)
+        if self.natural is not None:
+            check_step(self.natural, "a natural-gradient")
         for pattern, group in self._all_groups().items():
             if not isinstance(group, Group):
                 msg = f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3)."
@@ -127,7 +135,8 @@ class Adam:
                 raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
-        moving = {name: x for name, x in parameters.items() if self._pattern(name) is not None}
+        natural = set(self._natural_leaves(model))
+        moving = {name: x for name, x in parameters.items() if self._pattern(name) is not None and name not in natural}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
         count = _zero(next(iter(parameters.values())))
         state = {"count": count, "first": zeros, "second": dict(zeros)}
@@ -135,6 +144,10 @@ class Adam:
         if waiting:
             state["plateau"] = {"best": backend_of(count).xp.full_like(count, -float("inf")), "groups": waiting}
         return state
+
+    def _natural_leaves(self, model: Any) -> tuple[str, ...]:
+        """The leaves that natural-gradient steps move."""
+        return () if self.natural is None else stepping_leaves(model, self.frozen)
 
     def _pattern(self, name: str) -> str | None:
         """The name of the group of a leaf; None if it is frozen."""
@@ -162,6 +175,8 @@ class Adam:
             first[name] = _mean(state["first"][name], slope, group.beta1)
             second[name] = _mean(state["second"][name], slope * slope, group.beta2)
             moved[name] = raw[name] + self._step(first[name], second[name], rates[pattern], group, count)
+        if self.natural is not None:
+            moved |= root_steps(model, gradient, rate_at(self.natural, count), self.frozen)
         new = {"count": count + 1.0, "first": first, "second": second}
         if waiting:
             best, xp = state["plateau"]["best"], backend_of(bound).xp

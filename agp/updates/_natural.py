@@ -10,9 +10,9 @@ from agp.posteriors import NaturalSteps, Posterior
 from agp.rows import MEMORY
 from agp.updates._base import Info, State
 from agp.updates._guard import guarded_by_bound
-from agp.updates._schedules import Rate, rate_at
+from agp.updates._schedules import Rate, check_step, rate_at
 
-__all__ = ["NaturalGradient", "check_step", "posterior_names", "zero_like"]
+__all__ = ["NaturalGradient", "posterior_names", "zero_like"]
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,3 @@ def zero_like(model: Any) -> Array:
     """Zero, 0-d, like the leaves of a model."""
     reference = next(iter(tree.leaves(model).values()))
     return backend_of(reference).xp.zeros((), **like(reference))
-
-
-def check_step(rate: Any, what: str) -> None:
-    """ValueError unless the rate is a function, or a number in (0, 1]."""
-    if not callable(rate) and not 0.0 < rate <= 1.0:
-        msg = f"the rate of {what} step is {rate!r}, but must be in (0, 1]."
-        raise ValueError(msg)

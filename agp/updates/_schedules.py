@@ -32,6 +32,13 @@ def check_share(name: str, value: Any, *, one: bool) -> None:
         raise ValueError(msg)
 
 
+def check_step(rate: Any, what: str) -> None:
+    """ValueError unless the rate is a function, or a number in (0, 1]."""
+    if not callable(rate) and not 0.0 < rate <= 1.0:
+        msg = f"the rate of {what} step is {rate!r}, but must be in (0, 1]."
+        raise ValueError(msg)
+
+
 def rate_at(rate: Rate, count: Array) -> Array | float:
     """The learning rate after `count` steps."""
     return rate(count) if callable(rate) else rate

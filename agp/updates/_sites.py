@@ -10,8 +10,8 @@ from agp.posteriors import SiteHolder
 from agp.rows import MEMORY
 from agp.updates._base import Info, State
 from agp.updates._guard import guarded_by_bound
-from agp.updates._natural import check_step, posterior_names, zero_like
-from agp.updates._schedules import Rate, rate_at
+from agp.updates._natural import posterior_names, zero_like
+from agp.updates._schedules import Rate, check_step, rate_at
 
 __all__ = ["SiteStep"]
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import agp
-from agp.updates import NaturalGradient
 
 
 def wave(rows=150):
@@ -24,13 +23,12 @@ def test_more_steps_are_no_worse():
     assert bounds[-1] > float(best.model.bound(X, y)[0]) / len(X) - 0.1
 
 
-def test_only_posteriors_that_need_them_take_natural_steps():
+def test_a_mean_with_a_full_covariance_takes_natural_steps():
     X, y = wave(40)
-    kinds = {}
-    for posterior in ("marginal", "whitened"):
-        updates = agp.recipe(agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=5), 10)
-        kinds[posterior] = any(isinstance(update, NaturalGradient) for update in updates)
-    assert kinds == {"marginal": True, "whitened": False}
+    for posterior, natural in (("marginal", True), ("whitened", True), ("inverse-free", True), ("relaxed", False)):
+        model = agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=5)
+        adam = agp.recipe(model, 10)[0]
+        assert ("process.posterior.mean" not in adam.init(model)["first"]) == natural
 
 
 @pytest.mark.parametrize("batch_size", [None, 30])
