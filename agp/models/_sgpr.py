@@ -96,7 +96,7 @@ class SGPR(SparseRegression):
         """
         data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        prior = started_prior(data.X, kernel, mean_function, data.level, data.variance, **choice)
+        prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
 

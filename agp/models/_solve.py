@@ -91,7 +91,7 @@ class SOLVEGP(Variational):
         data = observed(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         start = _start(posterior_named(posterior), posterior_named(second), sizes)
-        parts: dict[str, Any] = {"kernel": kernel, "mean_function": mean_function, "level": data.level}
+        parts: dict[str, Any] = {"kernel": kernel, "mean_function": data.mean_function, "level": data.level}
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         targets = {"outputs": data.outputs, "variance": data.variance}
         process = Sparse.from_data(data.X, posterior=start, **parts, **choice, **targets)

@@ -117,7 +117,7 @@ class SOLVEGPR(SparseRegression):
         data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
-        prior = started_prior(data.X, kernel, mean_function, data.level, data.variance, **choice)
+        prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}
         model = cls(**prior._asdict(), **held, sizes=sizes, tight=tight, priors=as_priors(priors))  # type: ignore[arg-type]
         if second is not None and len(sizes) == 2:

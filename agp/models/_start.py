@@ -8,7 +8,7 @@ from agp.checks import check_data
 from agp.kernels import RBF, Kernel
 from agp.leaves import constant_data, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
-from agp.means import Mean, ZeroMean
+from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
 
 __all__ = ["Observed", "Start", "observed", "started", "started_model", "valid_data"]
@@ -41,6 +41,8 @@ class Observed(NamedTuple):
     """The averages [P] of observations of them."""
     variance: float
     """The variance of those, averaged over the outputs; 1 where it is zero."""
+    mean_function: Mean
+    """The one that was given; by default a constant where targets tell a level, else zero."""
 
 
 def started(
@@ -48,12 +50,11 @@ def started(
 ) -> Start:
     """`observed`, and kernel and mean function with starting values that suit it.
 
-    Lengthscales start at the spread of their columns, the mean function at the average of the observations, the
+    Lengthscales start at the spread of their columns, the mean function (by default a constant) at the average of the observations, the
     kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth of it.
     """
-    X, y, likelihood, outputs, level, variance = observed(X, y, kernel, likelihood, mean_function)
+    X, y, likelihood, outputs, level, variance, mean_function = observed(X, y, kernel, likelihood, mean_function)
     kernel = usable((RBF() if kernel is None else kernel).from_data(X, variance), X)
-    mean_function = ZeroMean() if mean_function is None else mean_function
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     kernel.check(X.shape[1])
     mean_function.check(X.shape[1], outputs)
@@ -75,10 +76,13 @@ def observed(X: Array, y: Array, kernel: Any, likelihood: Likelihood | None, mea
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
     outputs = likelihood.latents(y.shape[1])
-    level, variance = _moments(likelihood.observations(y), outputs, X, likelihood.missing)
+    values = likelihood.observations(y)
+    level, variance = _moments(values, outputs, X, likelihood.missing)
+    usual = ZeroMean() if values is None else ConstantMean()
     likelihood = usable(likelihood.from_data(variance), X)
     likelihood.check_parameters()
-    return Observed(X, y, likelihood, outputs, level, variance)
+    mean_function = usual if mean_function is None else mean_function
+    return Observed(X, y, likelihood, outputs, level, variance, mean_function)
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float]:

@@ -74,8 +74,9 @@ class SVGP(Variational):
             The class of q(u) or its name: the inverse-free `Relaxed` by default, or "whitened"; or a function of Kuu
             and the number of latent functions, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood, mean_function
-            `RBF` with a lengthscale for each column, `Gaussian` and `ZeroMean` by default. Leaves may be numbers; those
-            left None start at values that suit the data.
+            `RBF` with a lengthscale for each column, `Gaussian`, and by default a trained `ConstantMean` where targets
+            are real numbers (`ZeroMean` elsewhere). Leaves may be numbers; those left None start at values that suit
+            the data.
         num_inducing
             M, at most N (default: 128, or N if that is less).
         Z
@@ -105,7 +106,7 @@ class SVGP(Variational):
             inducing=inducing,
             Z=Z,
             num_inducing=num_inducing,
-            mean_function=mean_function,
+            mean_function=data.mean_function,
             level=data.level,
             variance=data.variance,
             seed=seed,

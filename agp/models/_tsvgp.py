@@ -88,7 +88,7 @@ class TSVGP(SiteModel, SparsePrior):
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
         data = observed(X, y, kernel, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        prior = started_prior(data.X, kernel, mean_function, data.level, data.variance, **choice)
+        prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         none = backend_of(data.X).xp.zeros((data.X.shape[0], data.outputs), **like(data.X))
         held = {"likelihood": data.likelihood, "X": copied(data.X), "site_shift": none, "site_precision": none + 0.0}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))
