@@ -3,7 +3,7 @@
 from agp.io._atomic import remove_leftovers, write_atomically
 from agp.io._checkpoint import REMEDY, load_checkpoint, save_checkpoint
 from agp.io._kinds import Kind, Stored, register_kind
-from agp.io._model import load, read_model, save, write_model
+from agp.io._model import load, load_described, read_model, save, save_described, write_model
 from agp.io._nested import layout, named_arrays, nested
 from agp.io._types import fits
 
@@ -15,6 +15,7 @@ __all__ = [
     "layout",
     "load",
     "load_checkpoint",
+    "load_described",
     "named_arrays",
     "nested",
     "read_model",
@@ -22,6 +23,7 @@ __all__ = [
     "remove_leftovers",
     "save",
     "save_checkpoint",
+    "save_described",
     "write_atomically",
     "write_model",
 ]

@@ -15,7 +15,7 @@ from agp.io._place import DTYPES, destination, origin, placed
 from agp.io._structure import array_leaves, restored, structure_of
 from agp.io._trial import check_whole_model
 
-__all__ = ["load", "read_model", "save", "write_model"]
+__all__ = ["load", "load_described", "read_model", "save", "save_described", "write_model"]
 
 VERSION = 1
 PARTS, BESIDE = "parts/", "beside/"
@@ -43,11 +43,15 @@ def save(model: Any, path: str | Path) -> None:
     ValueError
         If a leaf is not finite or violates its constraint, or the model cannot predict for the shapes of its leaves.
     """
+    save_described(path, model, {})
+
+
+def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
+    """`save`, with notes for `load_described`: text, numbers, lists and dictionaries of those."""
     kind = kind_of(model)
-    if kind is None:
-        write_model(path, model)
-    else:
-        write_model(path, **kind.taken_apart(model)._asdict())
+    stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
+    facts = {**stored.facts, "notes": dict(notes)} if notes else stored.facts
+    write_model(path, **stored._replace(facts=facts)._asdict())
 
 
 def write_model(
@@ -150,13 +154,26 @@ def load(
     TypeError, ValueError
         For arguments that are none of those.
     """
+    return load_described(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
+
+
+def load_described(
+    path: str | Path,
+    *,
+    backend: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    classes: Iterable[type] = (),
+) -> tuple[Any, dict[str, Any]]:
+    """`load`, with the notes of `save_described`."""
     asked = {"backend": backend, "device": device, "dtype": dtype}
     stored = read_model(path, kinds=kinds(), **asked, classes=classes)
+    notes = stored.facts.get("notes", {})
     if stored.kind == KIND:
-        return stored.model
+        return stored.model, notes
     kind = kind_named(stored.kind, path)
     with refusing(path, KIND, REMEDY):
-        return kind.put_together(stored, asked)
+        return kind.put_together(stored, asked), notes
 
 
 def read_model(
