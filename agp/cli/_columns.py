@@ -1,6 +1,7 @@
 """The columns of a table as an estimator takes them: numbers and texts, dates as numbers where that is asked for."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -93,14 +94,13 @@ def _kind(table: TableFile, name: str, dates: str) -> Kind:
         if dates == "refuse":
             msg = (
                 f"{table.path}: column {name!r} holds dates; turn them into days since {EPOCH} by --dates numbers, or "
-                f"leave them out by --drop {name}."
+                f"leave them out by --drop {shlex.quote(name)}."
             )
             raise ValueError(msg)
         return Kind("date")
     if found not in ("string", "categorical"):
-        msg = (
-            f"{table.path}: column {name!r} holds {found} values; leave it out by --drop {name}, or make numbers of it."
-        )
+        remedy = f"leave it out by --drop {shlex.quote(name)}, or make numbers of it"
+        msg = f"{table.path}: column {name!r} holds {found} values; {remedy}."
         raise ValueError(msg)
     if (row := bad_number(column)) is not None:
         raise ValueError(_no_number(table, name, row))
@@ -108,7 +108,7 @@ def _kind(table: TableFile, name: str, dates: str) -> Kind:
     if len(values) > MOST_VALUES:
         msg = (
             f"{table.path}: column {name!r} has {len(values):,} different texts, such as {values[0][:SHOWN]!r}; at "
-            f"most {MOST_VALUES} can be learned from: leave it out by --drop {name}."
+            f"most {MOST_VALUES} can be learned from: leave it out by --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
     return Kind("text", tuple(values))
@@ -131,13 +131,13 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
     if missing == "refuse" and empty.any():
         msg = (
             f"{place_of_first(table, name, empty)} is empty ({int(empty.sum())} in this column); fill it in, or train "
-            f"with --missing impute, or with --drop {name}."
+            f"with --missing impute, or with --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
     if kind.name == "text":
         return pd.Series([None if gone else str(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
-    numbers = _days(table, name) if kind.name == "date" else pd.to_numeric(column, errors="coerce")
-    numbers = numbers.astype("Float64" if numbers.dtype == object else float).astype(float)
+    numbers: Any = _days(table, name) if kind.name == "date" else pd.to_numeric(column, errors="coerce")
+    numbers = numbers.astype(float)
     if (bad := numbers.isna().to_numpy() & ~empty).any():
         raise ValueError(_no_number(table, name, int(np.argmax(bad))))
     if (infinite := np.isinf(numbers.to_numpy())).any():

@@ -1,8 +1,10 @@
 """`agp fit`, `agp predict`, `agp describe` as a person calls them: a table in, honest answers out."""
 
+import datetime as dt
 import runpy
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +136,28 @@ def test_dates_become_days_where_that_is_asked_for(fit, refused, shell):
     TABLE[["sound"]].assign(when=[f"0{i % 9 + 1}/05/2020" for i in range(N)]).to_csv("t.csv", index=False)
     said = refused("fit", "t.csv", "--target", "sound", "--out", "n", "--dates", "numbers", out="n")
     assert "dates such as '01/05/2020', read in two ways; write 2020-12-31" in said
+
+
+def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    table = TABLE[["sound"]].assign(
+        price=[Decimal(i) / 4 for i in range(N)],
+        flag=[None if i == 5 else i % 3 == 0 for i in range(N)],
+        kind=pd.Categorical(KIND),
+        day=[dt.date(2020, 1, 1 + i % 28) for i in range(N)],
+    )
+    table.to_parquet("t.parquet")
+    call = ["fit", "t.parquet", "--target", "sound", "--out", "m.safetensors", *QUICK, "--dates", "numbers"]
+    assert "t.parquet: row 5, column 'flag' is empty" in refused(*call)
+    assert shell(*call, "--missing", "impute")[0] == 0
+    out = shell("describe", "m.safetensors")[1]
+    for word in ("price: number", "flag: number", "kind: text (round, square)", "day: date"):
+        assert word in out
+    table.assign(span=pd.Timedelta("1D")).to_parquet("t.parquet")
+    said = refused(
+        "fit", "t.parquet", "--target", "sound", "--out", "n", "--missing", "impute", "--drop", "day", out="n"
+    )
+    assert "column 'span' holds timedelta" in said
 
 
 def test_what_is_left_out_is_told(fit):
