@@ -189,7 +189,7 @@ _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names.split
 def _rooms() -> set[str]:
     from pkgutil import iter_modules
 
-    return {module.name for module in iter_modules(__path__)}
+    return {module.name for module in iter_modules(__path__)} - {"__main__"}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,9 +13,8 @@ from helpers import as_arrays
 
 import agp
 from agp import metrics
-from agp.backend import BackendError
 from agp.cli import main
-from agp.errors import DISTRIBUTION, NotPositiveDefiniteError
+from agp.errors import DISTRIBUTION, BackendError, NotPositiveDefiniteError
 from agp.kernels import Kernel
 from agp.likelihoods import Bernoulli, Poisson, RobustMax, StudentT
 from agp.updates import Adam, InverseUpdate
@@ -473,3 +472,48 @@ def test_messages_name_extras_that_exist():
     named = set(re.findall(r"""not_installed\([^()]*["'](\w+)["']\)""", code))
     assert {"cli", "plot", "data"} <= named <= set(extras)
     assert {"torch", "jax", "cupy", "array_api_strict"} <= set(extras)  # backends name the extra of their own name
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+HEADER, LINE = "frequency,angle,chord,sound", "{0}.5,{0}.25,{0}.125,{0}.75"
+
+
+@pytest.fixture
+def answer(capsys, tmp_path):
+    """What the command line says of a text as a table, in one sentence: `agp fit` and `agp compare` alike."""
+    pytest.importorskip("pandas", reason="tables need the extra cli")
+    pytest.importorskip("sklearn", reason="agp fit needs the extra cli")
+
+    def ask(text, target="sound"):
+        path = tmp_path / "airfoil.csv"
+        path.write_text(text, encoding="utf-8")
+        said = []
+        for call in (["fit", str(path), "--out", str(tmp_path / "m")], ["compare", "--data", str(path)]):
+            assert main([*call, "--target", target]) == 2
+            said.append(capsys.readouterr().err)
+            assert said[-1].count("\n") == 1
+        return said
+
+    return ask
+
+
+def test_a_bad_cell_of_a_table_is_told_by_line_and_column(answer):
+    rows = [LINE.format(i) for i in range(30)]
+    rows[17] = "1.0,2.0,wide,3.0"
+    for said in answer("\n".join([HEADER, *rows])):
+        assert "airfoil.csv: line 19, column 'chord': 'wide' is not a number" in said
+
+
+def test_a_table_without_a_header_is_told_so(answer):
+    for said in answer("\n".join(LINE.format(i) for i in range(5))):
+        assert "no header line? Its first line is '0.5,0.25,0.125,0.75'; add a line with the names" in said
+
+
+def test_semicolons_are_no_mistake_and_other_separators_are_told(answer):
+    text = "\n".join([HEADER, *(LINE.format(i) for i in range(5))])
+    for said in answer(text.replace(",", ";"), target="noise"):
+        assert "it has no column 'noise'; its columns are frequency, angle, chord, sound" in said
+    for said in answer(text.replace(",", "&")):
+        assert "it has no column 'sound'; its columns are frequency&angle&chord&sound" in said
+        assert "Separated by something else than a comma, a semicolon, a tab or a bar?" in said

@@ -1,4 +1,4 @@
-"""The command line: `agp compare`, `agp backends`."""
+"""The command line: `agp fit`, `agp predict`, `agp describe`, `agp compare`, `agp backends`."""
 
 from agp.cli._main import main
 

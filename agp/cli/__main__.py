@@ -2,6 +2,7 @@
 
 import sys
 
-from agp.cli import main
+if __name__ == "__main__":
+    from agp.cli import main
 
-sys.exit(main())
+    sys.exit(main())

@@ -4,15 +4,22 @@ import argparse
 from typing import Any
 
 from agp.backend import known_backends
+from agp.cli._parser import add_command
 from agp.cli._tables import print_table
 
 __all__ = ["add_parser"]
 
+HELP = """usage: agp backends [options]
+List the array libraries with a plug-in: usable or not, and why; their devices.
+options:
+  -q, --quiet, --debug, -h, --help   as agp --help says
+example: agp backends
+"""
+
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
-    parser = commands.add_parser("backends", help="list the array libraries with a plug-in, usable or not")
-    parser.set_defaults(run=_run)
+    add_command(commands, "backends", HELP, _run)
 
 
 def _run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command takes its arguments

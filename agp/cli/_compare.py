@@ -14,56 +14,69 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import get_backend, known_backends
-from agp.cli._fit import check_fit, chosen_actions, chosen_groups, chosen_storage
-from agp.cli._likelihoods import LIKELIHOODS, chosen_likelihood, chosen_task, takes_counts
+from agp.cli._checks import check_fit, chosen_actions, chosen_groups, chosen_storage
+from agp.cli._likelihoods import chosen_likelihood, chosen_task, takes_counts
+from agp.cli._parser import add_command
 from agp.cli._plan import Settings, Task
 from agp.cli._report import RESULTS, Report
 from agp.cli._tables import console
-from agp.data import BUNDLED, Dataset, load
-from agp.methods import FULL_METHODS, KERNELS, METHODS, STORAGES, kernel_named
+from agp.data import Dataset, load
+from agp.methods import FULL_METHODS, METHODS, kernel_named
 
 __all__ = ["add_parser"]
+
+HELP = """usage: agp compare [options]
+Train methods on every backend; compare bounds, gradients, speed and memory:
+the exit status is 0 only if all float64 rows agree with NumPy to 1e-9.
+data:
+  --data NAME        elevation (default), diabetes, breast_cancer, digits; FILE
+  --target COLUMN, --split S   the target of a table; the test mask of an .npz
+  --task NAME        auto (default), regression, classification
+rows, each of them with one or more NAMEs:
+  --method NAME ...  wsvgp rsvgp (default), gpr, sgpr, msvgp, lsvgp, tsvgp, ...
+  --backend NAME ...   as agp backends lists them (default: all)
+  --gradient NAME ..., --dtype NAME ...   closed-form autodiff; float64 float32
+model and training:
+  --kernel TEXT, --likelihood NAME   matern32; by the targets (defaults)
+  --num-inducing M, --num-orthogonal M2   the groups of inducing inputs (128, M)
+  --storage NAME, --num-actions I, --support ROWS   of tsvgp; of cagp-*
+  --batch-size B, --iterations T, --rate R   512, 500, 0.03 (defaults)
+  --device NAME, --threads N, --seed N   cpu, 1, 0 (defaults)
+output:
+  --out FOLDER       for results and pictures (default: agp-compare)
+  -q, --quiet, --debug, -h, --help   as agp --help says
+example: agp compare --data t.csv --target y --method gpr rsvgp --dtype float64
+"""
+NUMBERS: dict[str, int | None] = {
+    "split": 0,
+    "num-inducing": 128,
+    "num-orthogonal": None,
+    "num-actions": None,
+    "support": None,
+    "batch-size": 512,
+    "iterations": 500,
+    "seed": 0,
+    "threads": 1,
+}
+"""Options that take whole numbers, and their defaults."""
 
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
-    parser = commands.add_parser(
-        "compare",
-        help="train methods on every backend and compare numbers, speed and memory",
-        description="Train each method on each backend, in each gradient mode and precision, every row in a process "
-        "of its own, and compare bounds and gradients with NumPy, closed form, float64. The exit status is 0 only if "
-        "all float64 rows agree to 1e-9.",
-    )
-    many: dict[str, Any] = {"action": "extend", "nargs": "+", "metavar": "NAME"}
-    methods = "; ".join(f"{name}: {text}" for name, (text, _) in METHODS.items())
-    parser.add_argument("--method", help=f"{methods} (default: wsvgp rsvgp)", **many)
-    parser.add_argument("--backend", help="as `agp backends` lists them, or all (default: all that are usable)", **many)
-    parser.add_argument("--gradient", help="closed-form, autodiff (default: both, where the library has them)", **many)
-    parser.add_argument("--dtype", help="float64, float32 (default: both)", **many)
-    parser.add_argument("--device", default="cpu", help="a device of the backends (default: cpu)")
-    kernels = f"{', '.join(KERNELS)}, and sums and products such as 'rbf*linear+white' (default: matern32)"
-    parser.add_argument("--kernel", default="matern32", help=kernels)
-    parser.add_argument("--task", default="auto", help="regression, classification or auto, from the targets (default)")
-    likelihoods = f"{', '.join(LIKELIHOODS)} (default: gaussian; bernoulli for two classes, softmax for more)"
-    parser.add_argument("--likelihood", metavar="NAME", help=likelihoods)
-    parser.add_argument("--num-inducing", type=int, default=128, metavar="M", help="inducing inputs (default: 128)")
-    second = "inducing inputs of the second group of solve, odvgp, solve-collapsed, solve-relaxed (default: M)"
-    parser.add_argument("--num-orthogonal", type=int, metavar="M2", help=second)
-    parser.add_argument("--storage", metavar="NAME", help=f"sites of tsvgp: {', '.join(STORAGES)} (default: datum)")
-    parser.add_argument("--num-actions", type=int, metavar="I", help="actions of cagp-opt, cagp-cg (default: M)")
-    covered = "training rows that the actions cover (default: 2048, or all if there are fewer)"
-    parser.add_argument("--support", type=int, metavar="ROWS", help=covered)
-    parser.add_argument("--batch-size", type=int, default=512, metavar="B", help="rows in a step (default: 512)")
-    parser.add_argument("--iterations", type=int, default=500, metavar="T", help="steps (default: 500)")
-    parser.add_argument("--rate", type=float, default=0.03, help="learning rate of Adam (default: 0.03)")
-    parser.add_argument("--seed", type=int, default=0, help="of split, inducing inputs and minibatches (default: 0)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each row's array library (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("agp-compare"), metavar="FOLDER", help="default: agp-compare")
-    known = ", ".join(BUNDLED)
-    parser.add_argument("--data", default="elevation", help=f"{known}, or a .csv or .npz file (default: elevation)")
-    parser.add_argument("--target", metavar="COLUMN", help="the target column of a .csv file")
-    parser.add_argument("--split", type=int, default=0, metavar="S", help="column of test_masks in an .npz file")
-    parser.set_defaults(run=_run)
+    parser = add_command(commands, "compare", HELP, _run)
+    for name in ("method", "backend", "gradient", "dtype"):
+        parser.add_argument(f"--{name}", action="extend", nargs="+")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--kernel", default="matern32")
+    parser.add_argument("--task", default="auto")
+    parser.add_argument("--likelihood")
+    parser.add_argument("--storage")
+    for name, default in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--rate", type=float, default=0.03)
+    parser.add_argument("--out", type=Path, default=Path("agp-compare"))
+    parser.add_argument("--data", default="elevation")
+    parser.add_argument("--target")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -139,6 +152,7 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
         f"kernel {s.kernel}, likelihood {s.likelihood}, M = {s.num_inducing}, {s.iterations} steps of "
         f"{min(s.batch_size, len(data.X))} rows, rate {s.rate:g}, seed {s.seed}",
     ]
+    lines += [f"{data.name}: {note}" for note in data.notes]
     if s.num_orthogonal is not None:
         lines.append(f"a second group of M2 = {s.num_orthogonal} inducing inputs, where a method has one")
     if s.num_actions is not None:

@@ -1,104 +1,180 @@
-"""Whether methods, options, data and machine fit each other."""
+"""`agp fit`: a model of a table, in a file."""
 
-import os
+import argparse
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
-from agp.cli._plan import Settings
-from agp.data import Dataset
-from agp.methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, METHODS, STORAGES
+import numpy as np
 
-__all__ = ["check_fit", "chosen_actions", "chosen_groups", "chosen_storage"]
+from agp.checks import check_whole
+from agp.cli._answers import answers, scored
+from agp.cli._columns import inputs_of
+from agp.cli._notes import Notes
+from agp.cli._parser import add_command
+from agp.cli._targets import TASKS, check_target, labels_of, numbers_of, task_of
+from agp.data import TABLES, read_table
+from agp.io import save_described
+from agp.methods import kernel_named
 
-SUPPORT = 2048
-"""Rows that actions cover, where the user does not say and there are more."""
+__all__ = ["add_parser"]
+
+HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
+Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
+data:
+  --target COLUMN      what to predict; all other columns are inputs
+  --drop COLUMN ...    leave columns out
+  --task NAME          auto: by the target (default), regression, classification
+  --missing NAME       missing cells: refuse (default) or impute, by means
+  --dates NAME         dates: refuse (default), or numbers: days since 1970
+  --test-share SHARE   hold out such a share of the rows, and score them
+model:
+  --method NAME        auto (default), gpr, sgpr, wsvgp, rsvgp, tvgp, ...
+  --kernel TEXT        rbf (default), or sums and products: "matern32 + linear"
+  --num-inducing M     inducing inputs (default: grows with the rows)
+  --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
+training:
+  --tolerance T        end when an epoch gains less nats per row (default: 1e-3)
+  --max-steps N, --max-seconds S   end at the latest after so many
+  --seed N             of split, inducing inputs and minibatches (default: 0)
+output:
+  --out MODEL          the file; an old one is replaced
+  -q, --quiet, --debug, -h, --help   as agp --help says
+example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
+"""
 
 
-def chosen_groups(num_orthogonal: int | None, num_inducing: int, methods: list[str]) -> int | None:
-    """The size of the second group of inducing inputs; None if no method has one. ValueError if it cannot be."""
-    having = [name for name in methods if name in GROUP_METHODS]
-    if num_orthogonal is None:
-        return num_inducing if having else None
-    if not having:
-        msg = f"--num-orthogonal is for --method {', '.join(GROUP_METHODS)}, not {', '.join(methods)}; leave it out."
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = add_command(commands, "fit", HELP, _run)
+    parser.add_argument("table")
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--drop", action="extend", nargs="+", default=[])
+    parser.add_argument("--task", choices=TASKS, default="auto")
+    parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
+    parser.add_argument("--dates", choices=("refuse", "numbers"), default="refuse")
+    parser.add_argument("--test-share", type=float, default=0.0)
+    parser.add_argument("--method", default="auto")
+    parser.add_argument("--kernel", default="rbf")
+    parser.add_argument("--num-inducing", type=int)
+    for name in ("backend", "device", "dtype"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--tolerance", type=float, default=1e-3)
+    parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--max-seconds", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _run(a: argparse.Namespace) -> int:
+    estimators = _estimators()
+    _check(a)
+    table = read_table(a.table)
+    check_target(table, a.target)
+    for name in a.drop:
+        if name != a.target:
+            check_target(table, name)
+    rows = table.frame[a.target].notna().to_numpy()
+    if rows.sum() < 2:
+        msg = f"{table.path} has {int(rows.sum())} row with a target; training needs two or more."
         raise ValueError(msg)
-    least = 1 if "solve-relaxed" in having else 0
-    if num_orthogonal < least:
-        why = " for solve-relaxed" if least else ""
-        msg = f"--num-orthogonal is {num_orthogonal}, but must be at least {least}{why}."
+    task = task_of(table, a.target, rows) if a.task == "auto" else a.task
+    y = (labels_of if task == "classification" else numbers_of)(table, a.target, rows)
+    X, kinds, notes = inputs_of(table, without=[a.target, *a.drop], dates=a.dates, missing=a.missing)
+    X = X[rows].reset_index(drop=True)
+    test = _held_out(len(y), a.test_share, a.seed)
+    words = [f"{len(y) - test.sum():,} rows, {len(kinds)} input column{'s' * (len(kinds) != 1)}; {_task(a, task, y)}"]
+    words += [*table.notes, *notes]
+    if not rows.all():
+        words.append(f"rows without a target are left out: {int((~rows).sum())}")
+    _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
+    estimator = _trained(a, estimators, task, X[~test], y[~test])
+    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds)
+    if test.any():
+        found = answers(estimator, X[test], 0.95)
+        about.scores |= scored(estimator, found, y[test], 0.95) | {"rows held out": float(test.sum())}
+        spread = f" (their standard deviation: {y[test].std():.4g})" if task == "regression" else ""
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items() if name != "rows held out")
+        _say(a, f"{test.sum():,} rows held out{spread}: {shown}")
+    save_described(a.out, estimator, about.json())
+    _say(a, f"written: {a.out}")
+    return 0
+
+
+def _estimators() -> Any:
+    try:
+        from agp import estimators
+    except ImportError as error:
+        msg = f"{str(error).replace('[sklearn]', '[cli]')}"
+        raise ImportError(msg) from error
+    return estimators
+
+
+def _check(a: argparse.Namespace) -> None:
+    """ValueError for options that no training could take."""
+    kernel_named(a.kernel)
+    if not 0.0 <= a.test_share < 1.0:
+        msg = f"--test-share is {a.test_share:g}, but must be at least 0 and less than 1."
         raise ValueError(msg)
-    return num_orthogonal
-
-
-def chosen_actions(
-    num_actions: int | None, support: int | None, num_inducing: int, rows: int, methods: list[str]
-) -> tuple[int | None, int | None]:
-    """The actions, and the rows that they cover; None if no method has any. ValueError if they cannot be."""
-    given = {"--num-actions": num_actions, "--support": support}
-    if not any(name in ACTION_METHODS for name in methods):
-        if wrong := [name for name, value in given.items() if value is not None]:
-            msg = f"{wrong[0]} is for --method {', '.join(ACTION_METHODS)}, not {', '.join(methods)}; leave it out."
+    for name in ("num_inducing", "max_steps", "seed"):
+        value = vars(a)[name]
+        if value is not None:
+            check_whole(f"--{name.replace('_', '-')}", value, least=0 if name == "seed" else 1)
+    for name in ("tolerance", "max_seconds"):
+        value = vars(a)[name]
+        if value is not None and not 0.0 < value < math.inf:
+            msg = f"--{name.replace('_', '-')} is {value:g}, but must be a finite number above zero."
             raise ValueError(msg)
-        return None, None
-    for name, value in given.items():
-        if value is not None and value < 1:
-            msg = f"{name} is {value}, but must be at least 1."
-            raise ValueError(msg)
-    support = min(SUPPORT, rows) if support is None else support
-    count = min(num_inducing, support) if num_actions is None else num_actions
-    if not count <= support <= rows:
-        msg = (
-            f"--num-actions is {count} and --support {support}, but there are {rows} training rows; use at most as "
-            "many actions as rows that they cover, and at most all rows."
-        )
+    if a.out.suffix.lower() in TABLES:
+        msg = f"--out is {a.out}, which is the name of a table; name a file such as {a.out.stem}.safetensors."
         raise ValueError(msg)
-    return count, support
-
-
-def chosen_storage(storage: str | None, methods: list[str]) -> str | None:
-    """How t-SVGP keeps its sites; None without t-SVGP. ValueError if it is unknown or for no method."""
-    if storage is not None and storage not in STORAGES:
-        msg = f"unknown storage {storage!r}; known are {', '.join(STORAGES)}."
-        raise ValueError(msg)
-    if "tsvgp" in methods:
-        return storage or "datum"
-    if storage is not None:
-        msg = f"--storage is for --method tsvgp, not {', '.join(methods)}; leave it out."
-        raise ValueError(msg)
-    return None
-
-
-def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
-    """ValueError where the methods cannot take the data or the likelihood."""
-    exact = [name for name in GAUSSIAN_METHODS if name in methods]
-    if exact and settings.likelihood != "gaussian":
-        others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)
-        what = f"{data.name} is a {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
-        msg = f"{' and '.join(exact)} can only have the gaussian likelihood, but {what}; use --method {others}."
-        raise ValueError(msg)
-    _check_inducing(data, methods, settings)
-    for name in methods:
-        if name in DENSE_METHODS:
-            _check_memory(name, data, settings)
-
-
-def _check_inducing(data: Dataset, methods: list[str], settings: Settings) -> None:
-    N, M, M2 = len(data.X), settings.num_inducing, settings.num_orthogonal or 0
-    if set(methods) - DENSE_METHODS.keys() - {"cggp", *ACTION_METHODS} and M > N:
-        msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
-        raise ValueError(msg)
-    if set(methods) & set(GROUP_METHODS) and M + M2 > N:
-        msg = f"--num-inducing and --num-orthogonal are {M} and {M2}, but {data.name} has only {N} training rows."
+    folder = a.out if a.out.is_dir() else a.out.absolute().parent
+    if a.out.is_dir() or not folder.is_dir():
+        msg = f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'no'} folder; name a file."
         raise ValueError(msg)
 
 
-def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
-    """ValueError if the machine cannot hold the N x N numbers that a method without inducing inputs takes."""
-    once, each = DENSE_METHODS[method]
-    N, latents = len(data.X), data.classes if settings.likelihood in ("softmax", "robustmax") else 1
-    needed = (once + each * latents) * 8 * N**2
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
-        msg = (
-            f"{method} needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, this machine has "
-            f"{there / 2**30:.0f} GiB; leave --method {method} out, or name smaller data."
-        )
+def _task(a: argparse.Namespace, task: str, y: Any) -> str:
+    labels = f" of {len(np.unique(y))} labels" if task == "classification" else ""
+    chosen = " (judged by the target; --task overrides)" if a.task == "auto" else ""
+    return f"{task}{labels} for {a.target!r}{chosen}"
+
+
+def _held_out(count: int, share: float, seed: int) -> Any:
+    test = np.zeros(count, dtype=bool)
+    test[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
+    if count - test.sum() < 2:
+        msg = f"--test-share is {share:g}, which leaves {count - test.sum()} rows to train on; two or more are needed."
         raise ValueError(msg)
+    return test
+
+
+def _trained(a: argparse.Namespace, estimators: Any, task: str, X: Any, y: Any) -> Any:
+    cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
+    estimator = cls(
+        method=a.method,
+        kernel=a.kernel,
+        num_inducing=a.num_inducing,
+        missing=a.missing,
+        backend=a.backend,
+        device=a.device,
+        dtype=a.dtype,
+        tolerance=a.tolerance,
+        max_steps=a.max_steps,
+        max_seconds=a.max_seconds,
+        random_state=a.seed,
+        verbose=not a.quiet and sys.stderr.isatty(),
+    )
+    began = time.perf_counter()
+    estimator.fit(X, y).set_params(verbose=False)
+    ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
+    seconds = time.perf_counter() - began
+    _say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
+    return estimator
+
+
+def _say(a: argparse.Namespace, *lines: str) -> None:
+    if not a.quiet:
+        print(*lines, sep="\n", flush=True)

@@ -1,26 +1,69 @@
 """Arguments of the command line."""
 
-import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agp import __version__
-from agp.cli import _backends, _compare
-from agp.errors import BackendError
+from agp.cli import _backends, _compare, _describe, _fit, _predict
+from agp.cli._parser import Parser
 
 __all__ = ["main"]
 
+HELP = """usage: agp COMMAND ...
+Gaussian processes on tables: calibrated predictions with error bars.
+commands:
+  fit        train on a table, and write the model to a file
+  predict    predict the rows of another table with it
+  describe   say what is in the file of a model
+  compare    train methods on every backend; compare numbers, speed and memory
+  backends   list the array libraries with a plug-in, usable or not
+options of every command:
+  -q, --quiet   no words and no progress bar, errors alone
+  --debug       errors with the traceback
+  -h, --help    the options of the command
+  --version     the version, and nothing else
+example:
+  agp fit airfoil.csv --target sound --out airfoil.safetensors
+  agp predict airfoil.safetensors new.csv --out predictions.csv
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0 for success, 1 for a failed comparison, 2 for bad arguments."""
-    parser = argparse.ArgumentParser(prog="agp", description="Scalable Gaussian processes on any array library.")
+    """Run a command; the exit status is 0 for success, 1 for a failed comparison, 2 for errors, 130 for Ctrl-C."""
+    parser = Parser(prog="agp")
+    parser.text = HELP
     parser.add_argument("--version", action="version", version=f"agp {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _compare.add_parser(commands)
-    _backends.add_parser(commands)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    for command in (_fit, _predict, _describe, _compare, _backends):
+        command.add_parser(commands)
     arguments = parser.parse_args(argv)
     try:
-        return arguments.run(arguments)
-    except (BackendError, ImportError, OSError, TypeError, ValueError) as error:
-        print(f"agp: {error}", file=sys.stderr)
+        with _warnings_as_lines():
+            return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("agp: interrupted; nothing was written.", file=sys.stderr)
+        return 130
+    except (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if arguments.debug:
+            traceback.print_exc()
+        else:
+            print(f"agp: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
         return 2
+
+
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Warnings as lines on stderr, but those that are for programmers."""
+
+    def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+        if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
+            print(f"agp: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield

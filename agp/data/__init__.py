@@ -1,6 +1,21 @@
 """Real data: bundled by installed packages, or from a user's own file. Host NumPy is at home here."""
 
 from agp.data._dataset import Dataset, TaskName, load
-from agp.data._sources import BUNDLED, Table, bundled, from_csv, from_npz
+from agp.data._sources import BUNDLED, Table, bundled, from_npz, from_table
+from agp.data._tables import TABLES, TableFile, bad_number, read_table, unknown_column
 
-__all__ = ["BUNDLED", "Dataset", "Table", "TaskName", "bundled", "from_csv", "from_npz", "load"]
+__all__ = [
+    "BUNDLED",
+    "TABLES",
+    "Dataset",
+    "Table",
+    "TableFile",
+    "TaskName",
+    "bad_number",
+    "bundled",
+    "from_npz",
+    "from_table",
+    "load",
+    "read_table",
+    "unknown_column",
+]

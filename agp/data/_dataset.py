@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from agp.data._sources import Table, bundled, from_csv, from_npz
+from agp.data._sources import Table, bundled, from_npz, from_table
+from agp.data._tables import TABLES, check_file
 
 __all__ = ["MAX_CLASSES", "Dataset", "TaskName", "load"]
 
@@ -43,6 +44,8 @@ class Dataset:
     """All rows in the order of the source, where there are two inputs."""
     counts: bool = False
     """Whether the targets are counts, in their own units."""
+    notes: tuple[str, ...] = ()
+    """What reading the source has decided, in words."""
 
     @property
     def binary(self) -> bool:
@@ -77,14 +80,14 @@ def load(
     task: TaskName = "auto",
     counts: bool = False,
 ) -> Dataset:
-    """A data set by name, or a .csv or .npz file, split and standardised.
+    """A data set by name, or a table in a file (.csv, .parquet, .npz), split and standardised.
 
     Parameters
     ----------
     data
         The name of a bundled data set, or the path of a file.
     target
-        The target column of a .csv file.
+        The target column of a file other than .npz.
     split
         The column of test_masks in an .npz file.
     seed
@@ -104,14 +107,9 @@ def load(
         msg = f"unknown task {task!r}; known are auto, regression, classification."
         raise ValueError(msg)
     path = Path(data)
-    if path.suffix in (".csv", ".npz"):
-        if not path.exists():
-            msg = f"there is no file {data}."
-            raise ValueError(msg)
-        if not path.is_file():
-            msg = f"{data} is not a regular file (a pipe, a device or a folder); write the data to a file first."
-            raise ValueError(msg)
-        table = from_csv(path, target) if path.suffix == ".csv" else from_npz(path, split)
+    if path.suffix.lower() in TABLES:
+        check_file(path)
+        table = from_npz(path, split) if path.suffix.lower() == ".npz" else from_table(path, target)
     else:
         table = bundled(data)
     return _prepared(table, seed, task, counts)
@@ -132,7 +130,7 @@ def _prepared(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
     two = X.shape[1] == 2
     return Dataset(
         table.name, X[~test], y[~test], X[test], y[test], classes, table.columns, table.grid,
-        X_all=X if two else None, y_all=y if two else None, counts=counts,
+        X_all=X if two else None, y_all=y if two else None, counts=counts, notes=table.notes,
     )  # fmt: skip
 
 

@@ -1,9 +1,5 @@
 """Tables of inputs and targets, from packages that bundle data and from files."""
 
-import csv
-import warnings
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agp.data._tables import TableFile, bad_number, npz_arrays, read_table, unknown_column
 from agp.errors import not_installed
 
-__all__ = ["BUNDLED", "Table", "bundled", "from_csv", "from_npz"]
+__all__ = ["BUNDLED", "Table", "bundled", "from_npz", "from_table"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,8 @@ class Table:
     """The rows and columns of an image of which X are the cells in order."""
     whole: bool = False
     """Whether the source stores the targets as whole numbers, not as floats."""
+    notes: tuple[str, ...] = ()
+    """What reading the source has decided, in words."""
 
 
 def _elevation() -> Table:
@@ -79,7 +78,7 @@ def bundled(name: str) -> Table:
     """
     if name not in BUNDLED:
         known = ", ".join(f"{key} ({package}: {text})" for key, (package, text, _) in BUNDLED.items())
-        msg = f"unknown data set {name!r}; known are {known}; or name a .csv or .npz file that exists."
+        msg = f"unknown data set {name!r}; known are {known}; or name a file that exists, .csv, .parquet or .npz."
         raise ValueError(msg)
     package, _, read = BUNDLED[name]
     try:
@@ -89,42 +88,42 @@ def bundled(name: str) -> Table:
         raise ImportError(msg) from error
 
 
-def from_csv(path: str | Path, target: str | None) -> Table:
-    """A comma-separated file with one header line: the column `target` is y, all others are X.
+def from_table(path: str | Path, target: str | None) -> Table:
+    """A table of numbers, in text or Parquet: the column `target` is y, all others are X.
 
     Raises
     ------
     ValueError
-        If there is no such column (those there are listed) or more than one, or a cell is not a number.
+        If there is no such column (those there are listed), or a cell is empty or no number.
+    ImportError
+        If what reads such tables is not installed; the message names the extra.
     """
-    with Path(path).open(newline="") as file:
-        header = [name.strip() for name in next(csv.reader(file), [])]
-    if target is None or target not in header:
-        wanted = "no target column was named" if target is None else f"it has no column {target!r}"
-        msg = f"{path}: {wanted}; its columns are {', '.join(header) or 'none'}: name one with --target."
+    table = read_table(path)
+    header = list(table.frame.columns)
+    if target is None:
+        msg = f"{path}: no target column was named; its columns are {', '.join(header)}: name one with --target."
         raise ValueError(msg)
-    if header.count(target) > 1:
-        msg = f"{path} has {header.count(target)} columns named {target!r}; give the target a name of its own."
-        raise ValueError(msg)
+    if target not in header:
+        raise ValueError(unknown_column(str(path), target, header))
     if len(header) < 2:
         msg = f"{path} has the target column alone; at least one input column is needed."
         raise ValueError(msg)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about no rows, which is refused below
-            cells = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, quotechar='"')
-    except ValueError as error:
-        msg = f"{path} has a cell that is not a number ({error}); encode or drop such columns."
-        raise ValueError(msg) from error
-    if cells.size == 0:
-        msg = f"{path} has a header but no rows."
-        raise ValueError(msg)
-    if cells.shape[1] != len(header):
-        msg = f"{path} has {len(header)} column names but {cells.shape[1]} columns of numbers."
-        raise ValueError(msg)
-    at = header.index(target)
+    for name in header:
+        _check_numbers(table, name)
     columns = [name for name in header if name != target]
-    return Table(Path(path).stem, np.delete(cells, at, axis=1), cells[:, at], columns=columns)
+    X, y = table.frame[columns].to_numpy(dtype=float), table.frame[target].to_numpy(dtype=float)
+    return Table(Path(path).stem, X, y, columns=columns, notes=table.notes)
+
+
+def _check_numbers(table: TableFile, name: str) -> None:
+    column = table.frame[name]
+    if (empty := column.isna().to_numpy()).any():
+        msg = f"{table.path}: {table.place(int(np.argmax(empty)), name)} is empty; fill it in, or remove such rows."
+        raise ValueError(msg)
+    if column.dtype.kind not in "fiub":
+        row = bad_number(column) or 0
+        msg = f"{table.path}: {table.place(row, name)}: {column[row]!r} is not a number; encode or drop such columns."
+        raise ValueError(msg)
 
 
 def from_npz(path: str | Path, split: int = 0) -> Table:
@@ -142,14 +141,7 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     ValueError
         If arrays are missing or do not fit, or there is no such split.
     """
-    try:
-        with zipfile.ZipFile(path):  # anything else np.load takes for something else
-            pass
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (EOFError, NotImplementedError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        msg = f"{path} is not an npz file of plain arrays ({error or 'it ends too early'})."
-        raise ValueError(msg) from error
+    arrays = npz_arrays(path)
     if missing := {"X", "y"} - arrays.keys():
         msg = f"{path} has no array {' and '.join(sorted(missing))}; it has {', '.join(arrays) or 'none'}."
         raise ValueError(msg)

@@ -14,6 +14,9 @@ except ImportError as error:
     raise ImportError(_msg) from error
 
 from agp.estimators._classifier import GPClassifier
+from agp.estimators._files import register as _register
 from agp.estimators._regressor import GPRegressor
 
 __all__ = ["GPClassifier", "GPRegressor"]
+
+_register()

@@ -2,32 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agp import tree
 from agp.errors import FileError
 from agp.io._atomic import remove_leftovers, write_atomically
 from agp.io._classes import known_classes
 from agp.io._container import packed, refusing, unpacked
+from agp.io._kinds import KIND, REMEDY, Stored, kind_named, kind_of, kinds
 from agp.io._nested import named_arrays
 from agp.io._place import DTYPES, destination, origin, placed
 from agp.io._structure import array_leaves, restored, structure_of
 from agp.io._trial import check_whole_model
 
-__all__ = ["Stored", "load", "read_model", "save", "write_model"]
+__all__ = ["load", "load_described", "read_model", "save", "save_described", "write_model"]
 
-KIND, VERSION = "model", 1
-REMEDY = "name another file."
-
-
-class Stored(NamedTuple):
-    """What a file with a model holds."""
-
-    kind: str
-    """What the model is part of: "model" where it stands for itself."""
-    model: Any
-    facts: dict[str, Any]
-    """What was written beside it."""
+VERSION = 1
+PARTS, BESIDE = "parts/", "beside/"
+"""What the names of arrays begin with that are not the model's; no leaf has a slash in its name."""
 
 
 def save(model: Any, path: str | Path) -> None:
@@ -36,8 +28,9 @@ def save(model: Any, path: str | Path) -> None:
     Parameters
     ----------
     model
-        A model of any array library, or a kernel, a likelihood, a process, ... with or without values. Settings that
-        are lists come back as tuples; what automatic differentiation recorded is left out.
+        A model of any array library, or a kernel, a likelihood, a process, ... with or without values; or a trained
+        estimator of `agp.estimators`. Settings that are lists come back as tuples; what automatic differentiation
+        recorded is left out.
     path
         The file, usually named ``*.safetensors``; of a symbolic link the target is replaced.
 
@@ -50,30 +43,70 @@ def save(model: Any, path: str | Path) -> None:
     ValueError
         If a leaf is not finite or violates its constraint, or the model cannot predict for the shapes of its leaves.
     """
-    write_model(path, model)
+    save_described(path, model, {})
 
 
-def write_model(path: str | Path, model: Any, *, kind: str = KIND, facts: Mapping[str, Any] | None = None) -> None:
-    """`save`, for what has a model and more to say: `facts` are text, numbers, lists and dictionaries of those."""
+def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
+    """`save`, with notes for `load_described`: text, numbers, lists and dictionaries of those."""
+    kind = kind_of(model)
+    stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
+    facts = {**stored.facts, "notes": dict(notes)} if notes else stored.facts
+    write_model(path, **stored._replace(facts=facts)._asdict())
+
+
+def write_model(
+    path: str | Path,
+    model: Any,
+    *,
+    kind: str = KIND,
+    facts: Mapping[str, Any] | None = None,
+    parts: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+) -> None:
+    """`save`, for what has a model and more to say.
+
+    Parameters
+    ----------
+    path, model
+        As `save`.
+    kind
+        What the model is part of.
+    facts
+        Text, numbers, lists and dictionaries of those.
+    parts
+        Further models, or parts of models, by name.
+    arrays
+        Further arrays, by name; they come back as NumPy's.
+    """
     _check_is_model(model)
+    written = {name: _written(path, part) for name, part in {"": model, **(parts or {})}.items()}
+    structures = {name: structure for name, (structure, _) in written.items()}
+    more = named_arrays({BESIDE.removesuffix("/"): dict(arrays or {})})
+    for name, (_, found) in written.items():
+        more |= {f"{PARTS}{name}/{leaf}" if name else leaf: x for leaf, x in found.items()}
+    everything = {"kind": kind, "version": VERSION, **origin(array_leaves(model)), "model": structures.pop("")}
+    everything |= {"facts": dict(facts or {})} | ({"parts": structures} if structures else {})
+    _replace(path, packed(more, everything))
+
+
+def _written(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
+    """The structure and the arrays of a model, once it is known that they can be read."""
     structure, classes = structure_of(model)
-    leaves = array_leaves(model)
-    arrays = named_arrays(leaves)
+    arrays = named_arrays(array_leaves(model))
     try:
         restored(structure, arrays, classes, path)  # what cannot be read is not written
         check_whole_model(model)
     except (LookupError, TypeError, ValueError) as error:
         msg = f"the model cannot be saved: {str(error).removesuffix('.')}."
         raise (TypeError if isinstance(error, TypeError) else ValueError)(msg) from error
-    everything = {"kind": kind, "version": VERSION, **origin(leaves), "model": structure, "facts": dict(facts or {})}
-    _replace(path, packed(arrays, everything))
+    return structure, arrays
 
 
 def _check_is_model(x: Any) -> None:
     if not tree.is_model(x):
         cls = x if isinstance(x, type) else type(x)
         what = f"{'the class ' if x is cls else ''}{cls.__module__}.{cls.__qualname__}"
-        msg = f"agp.save takes a model or a part of one, not {what}."
+        msg = f"agp.save takes a model or a part of one, or an estimator of agp.estimators, not {what}."
         raise TypeError(msg)
 
 
@@ -95,7 +128,7 @@ def load(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> Any:
-    """The model of a file that `save` wrote, to the bit. Nothing in the file can run code.
+    """The model, or the estimator, of a file that `save` wrote, to the bit. Nothing in the file can run code.
 
     Parameters
     ----------
@@ -116,10 +149,31 @@ def load(
         holds a model that could not predict; and if the library or device that wrote it is not available.
     agp.errors.BackendError
         If the backend asked for is not available.
+    ImportError
+        If the file holds an estimator, and the extra ``sklearn`` is not installed.
     TypeError, ValueError
         For arguments that are none of those.
     """
-    return read_model(path, kinds=(KIND,), backend=backend, device=device, dtype=dtype, classes=classes).model
+    return load_described(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
+
+
+def load_described(
+    path: str | Path,
+    *,
+    backend: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    classes: Iterable[type] = (),
+) -> tuple[Any, dict[str, Any]]:
+    """`load`, with the notes of `save_described`."""
+    asked = {"backend": backend, "device": device, "dtype": dtype}
+    stored = read_model(path, kinds=kinds(), **asked, classes=classes)
+    notes = stored.facts.get("notes", {})
+    if stored.kind == KIND:
+        return stored.model, notes
+    kind = kind_named(stored.kind, path)
+    with refusing(path, KIND, REMEDY):
+        return kind.put_together(stored, asked), notes
 
 
 def read_model(
@@ -140,12 +194,23 @@ def read_model(
         arrays, structure = unpacked(path)
         _check_kind(path, structure, kinds)
         to = destination(path, structure, backend, device)
+        parts = structure.get("parts", {})
+        beside = _taken(arrays, BESIDE) if structure["kind"] != KIND else {}
+        structures = {"": structure["model"], **parts}
     if to is not None:
         arrays = {name: placed(x, to, dtype) for name, x in arrays.items()}
     with refusing(path, KIND, REMEDY):
-        model = restored(structure["model"], arrays, known, path)
-        check_whole_model(model)
-    return Stored(structure["kind"], model, structure["facts"])
+        arrays_of = {name: _taken(arrays, f"{PARTS}{name}/") for name in parts}
+        arrays_of[""] = arrays
+        models = {name: restored(node, arrays_of[name], known, path) for name, node in structures.items()}
+        for model in models.values():
+            check_whole_model(model)
+    return Stored(models.pop(""), structure["kind"], structure["facts"], models, beside)
+
+
+def _taken(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays whose names begin so, without that, taken out of the others."""
+    return {name.removeprefix(prefix): arrays.pop(name) for name in [*arrays] if name.startswith(prefix)}
 
 
 def _check_kind(path: str | Path, structure: Any, kinds: tuple[str, ...]) -> None:

@@ -246,7 +246,10 @@ def test_bad_files_are_refused(tmp_path, capsys):
     assert "is not an npz file" in refusal(capsys, "--data", bad)
     text = tmp_path / "bad.csv"
     text.write_text("a,b\n1,2\n3,x\n")
-    assert "has a cell that is not a number" in refusal(capsys, "--data", text, "--target", "b")
+    said = refusal(capsys, "--data", text, "--target", "b")
+    assert "bad.csv: line 3, column 'b': 'x' is not a number; encode or drop such columns" in said
+    text.write_text("a,b\n1,2\n,3\n")
+    assert "bad.csv: line 3, column 'a' is empty" in refusal(capsys, "--data", text, "--target", "b")
     text.write_text("a,b\n")
     assert "header but no rows" in refusal(capsys, "--data", text, "--target", "b")
 
@@ -272,7 +275,7 @@ def test_two_columns_with_the_name_of_the_target_are_refused(header, tmp_path, c
     text = tmp_path / "twice.csv"
     np.savetxt(text, np.random.default_rng(0).normal(size=(30, 4)), delimiter=",", header=header, comments="")
     said = refusal(capsys, "--data", text, "--target", "b", "--out", tmp_path / "out")
-    assert "has 2 columns named 'b'; give the target a name of its own" in said
+    assert "has 2 columns named 'b'; give each a name of its own" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -168,7 +168,21 @@ def test_a_file_has_room_for_facts_of_another_kind(path):
     assert (found.kind, found.facts) == ("estimator", facts)
     assert_same(found.model, model)
     with pytest.raises(agp.FileError, match=r"\(it holds 'estimator' of version 1\)"):
-        agp.load(path)
+        io.read_model(path)
+
+
+def test_a_file_has_room_for_further_parts_and_arrays(path):
+    model, parts = model_of("gpr"), {"kernel": model_of("kernel-active"), "plain": agp.RBF()}
+    arrays = {"trace.a": np.asarray([1.0, np.nan]), "b": np.arange(3)}
+    io.write_model(path, model, kind="estimator", parts=parts, arrays=arrays)
+    found = io.read_model(path, kinds=("estimator",))
+    assert_same(found.model, model)
+    assert found.parts.keys() == parts.keys()
+    assert_same(found.parts["kernel"], parts["kernel"])
+    assert repr(found.parts["plain"]) == repr(parts["plain"])
+    assert found.arrays.keys() == arrays.keys()
+    for name, x in arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], x, strict=True)
 
 
 def test_the_names_in_a_file_are_public_ones(path):

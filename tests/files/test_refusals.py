@@ -428,7 +428,7 @@ def test_every_other_setting_comes_back(what, path):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (3.0, r"^agp\.save takes a model or a part of one, not builtins\.float\.$"),
+        (3.0, r"^agp\.save takes a model or a part of one, or an estimator of agp\.estimators, not builtins\.float\.$"),
         (RBF, r"not the class agp\.kernels\._stationary\.RBF\.$"),
         (np.ones(3), r"not numpy\.ndarray\.$"),
         (agp.priors.Gamma(1.0, 1.0), r"not agp\.priors\._densities\.Gamma\.$"),

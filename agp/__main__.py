@@ -1,0 +1,8 @@
+"""`python -m agp`."""
+
+import sys
+
+if __name__ == "__main__":
+    from agp.cli import main
+
+    sys.exit(main())

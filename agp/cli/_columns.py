@@ -1,0 +1,183 @@
+"""The columns of a table as an estimator takes them: numbers and texts, dates as numbers where that is asked for."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp.data import TableFile, bad_number, unknown_column
+
+__all__ = ["Kind", "inputs_of", "known_inputs", "place_of_first"]
+
+MOST_VALUES = 100
+"""Different texts in a column at most: each becomes an input of its own."""
+DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?\s*")
+EPOCH = "1970-01-01"
+SHOWN = 30
+
+
+class Kind(NamedTuple):
+    """What a column holds: "number", "text", or "date", which becomes a number; of texts, the values."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+def inputs_of(
+    table: TableFile, *, without: list[str], dates: str, missing: str
+) -> tuple[Any, dict[str, Kind], list[str]]:
+    """The columns to learn from, what each holds, and words about what was left out.
+
+    Raises
+    ------
+    ValueError
+        For a column that no model can learn from as it is; the message names the cell and the option that helps.
+    """
+    import pandas as pd
+
+    columns, kinds, notes = {}, {}, []
+    for name in (name for name in table.frame.columns if name not in without):
+        column = table.frame[name]
+        if column.isna().all():
+            notes.append(f"column {name!r} is empty, and is left out")
+            continue
+        kinds[name] = _kind(table, name, dates)
+        columns[name] = _converted(table, name, kinds[name], missing)
+    if not columns:
+        msg = f"{table.path}: no column is left to predict from."
+        raise ValueError(msg)
+    return pd.DataFrame(columns), kinds, notes
+
+
+def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, target: str | None) -> tuple[Any, Any]:
+    """The columns that a model was trained on, from another table, and words about others and about new texts."""
+    import pandas as pd
+
+    for name in kinds:
+        if name not in table.frame.columns:
+            said = unknown_column(table.path, name, table.frame.columns).removesuffix(".")
+            msg = f"{said} The model was trained on it." if said.endswith("?") else f"{said}; the model needs it."
+            raise ValueError(msg)
+    notes = []
+    if more := [name for name in table.frame.columns if name not in kinds and name != target]:
+        notes.append(f"not needed, and left out: {', '.join(more)[:200]}")
+    frame = pd.DataFrame({name: _converted(table, name, kind, missing) for name, kind in kinds.items()})
+    for name, kind in kinds.items():
+        if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
+            shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
+            notes.append(f"column {name!r} has {shown}, unseen in training: predicted as none of the known values")
+    return frame, notes
+
+
+def place_of_first(table: TableFile, name: str, mask: Any) -> str:
+    """Where the first cell of a mask is, with the name of the file."""
+    return f"{table.path}: {table.place(int(np.argmax(mask)), name)}"
+
+
+# -- what a column holds ----------------------------------------------------------------------------------------------
+
+
+def _inferred(column: Any) -> str:
+    import pandas as pd
+
+    return pd.api.types.infer_dtype(column, skipna=True)
+
+
+def _kind(table: TableFile, name: str, dates: str) -> Kind:
+    column, found = table.frame[name], _inferred(table.frame[name])
+    if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
+        return Kind("number")
+    texts = column.dropna().map(str)
+    if found in ("date", "datetime", "datetime64") or (found == "string" and all(map(DATE.fullmatch, texts))):
+        if dates == "refuse":
+            msg = (
+                f"{table.path}: column {name!r} holds dates; turn them into days since {EPOCH} by --dates numbers, or "
+                f"leave them out by --drop {shlex.quote(name)}."
+            )
+            raise ValueError(msg)
+        return Kind("date")
+    if found not in ("string", "categorical"):
+        remedy = f"leave it out by --drop {shlex.quote(name)}, or make numbers of it"
+        msg = f"{table.path}: column {name!r} holds {found} values; {remedy}."
+        raise ValueError(msg)
+    if (row := bad_number(column)) is not None:
+        raise ValueError(_no_number(table, name, row))
+    values = sorted({*texts})
+    if len(values) > MOST_VALUES:
+        msg = (
+            f"{table.path}: column {name!r} has {len(values):,} different texts, such as {values[0][:SHOWN]!r}; at "
+            f"most {MOST_VALUES} can be learned from: leave it out by --drop {shlex.quote(name)}."
+        )
+        raise ValueError(msg)
+    return Kind("text", tuple(values))
+
+
+def _no_number(table: TableFile, name: str, row: int) -> str:
+    cell = str(table.frame[name].iloc[row])[:SHOWN]
+    return f"{table.path}: {table.place(row, name)}: {cell!r} is not a number; correct it, or empty the cell."
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
+    """A column as numbers, or as texts, some of them missing."""
+    import pandas as pd
+
+    column = table.frame[name]
+    empty = column.isna().to_numpy()
+    if missing == "refuse" and empty.any():
+        msg = (
+            f"{place_of_first(table, name, empty)} is empty ({int(empty.sum())} in this column); fill it in, or train "
+            f"with --missing impute, or with --drop {shlex.quote(name)}."
+        )
+        raise ValueError(msg)
+    if kind.name == "text":
+        return pd.Series([None if gone else str(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
+    numbers: Any = _days(table, name) if kind.name == "date" else pd.to_numeric(column, errors="coerce")
+    numbers = numbers.astype(float)
+    if (bad := numbers.isna().to_numpy() & ~empty).any():
+        raise ValueError(_no_number(table, name, int(np.argmax(bad))))
+    if (infinite := np.isinf(numbers.to_numpy())).any():
+        msg = f"{place_of_first(table, name, infinite)} is infinite; correct it, or empty the cell."
+        raise ValueError(msg)
+    return numbers
+
+
+def _days(table: TableFile, name: str) -> Any:
+    """Dates as days since 1970. ValueError for those that can be read in two ways."""
+    import pandas as pd
+
+    column = table.frame[name]
+    texts = column.map(lambda cell: cell if cell is None or cell != cell else str(cell))
+    orders = {first: _dates(texts, day_first=first) for first in (False, True)}
+    shown = str(texts.dropna().iloc[0])
+    month_first, day_first = orders[False], orders[True]
+    if day_first is None or shown[:4].isdigit():  # where the year comes first, there is one order
+        chosen = month_first
+    elif month_first is None or "." in shown or (month_first.dropna() == day_first.dropna()).all():
+        chosen = day_first
+    else:
+        msg = f"{table.path}: column {name!r} has dates such as {shown!r}, read in two ways; write 2020-12-31."
+        raise ValueError(msg)
+    if chosen is None:
+        msg = f"{table.path}: column {name!r} holds no dates such as {shown!r} in one format; write 2020-12-31."
+        raise ValueError(msg)
+    return (chosen - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)
+
+
+def _dates(texts: Any, *, day_first: bool) -> Any:
+    """The times, or None where a text is none in that order."""
+    import warnings
+
+    import pandas as pd
+
+    years_first = str(texts.dropna().iloc[0])[:4].isdigit()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # a date read in another order than was asked for
+            return pd.to_datetime(texts, utc=True, format="ISO8601" if years_first else None, dayfirst=day_first)
+    except (UserWarning, ValueError, OverflowError):
+        return None

@@ -1,0 +1,114 @@
+"""`agp predict`: the rows of a table, by a model in a file."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agp.cli._answers import answers, scored
+from agp.cli._columns import known_inputs
+from agp.cli._notes import Notes, notes_of
+from agp.cli._parser import add_command
+from agp.cli._targets import labels_of, numbers_of
+from agp.data import TableFile, read_table
+from agp.io import load_described, write_atomically
+
+__all__ = ["add_parser"]
+
+HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
+Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
+options:
+  --out FILE       .csv or .parquet; without it, CSV on the standard output
+  --level LEVEL    how often intervals should hold the target (default: 0.95)
+  --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
+  -q, --quiet, --debug, -h, --help   as agp --help says
+columns of the output, row by row:
+  mean, standard_deviation, lower, upper   of the target, noise included
+  label, probability_LABEL, ...            the most probable label, and all
+If the table has the target, too, the predictions are scored.
+example: agp predict m.safetensors new.csv --out predictions.csv
+"""
+ENDINGS = (".csv", ".parquet")
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = add_command(commands, "predict", HELP, _run)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("table")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--level", type=float, default=0.95)
+    for name in ("backend", "device", "dtype"):
+        parser.add_argument(f"--{name}")
+
+
+def _run(a: argparse.Namespace) -> int:
+    _check(a)
+    estimator, found = load_described(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
+    notes = notes_of(a.model, estimator, found)
+    table = read_table(a.table)
+    X, words = known_inputs(table, notes.columns, missing=estimator.missing, target=notes.target)
+    predictions = answers(estimator, X, a.level)
+    words = [f"{Path(a.table).name}: {word}" for word in (*table.notes, *words)]
+    words += _scores(table, notes, estimator, predictions, a.level)
+    _write(a.out, predictions)
+    if not a.quiet:
+        lines = [*words, f"written: {a.out}, {len(X):,} rows"] if a.out else words
+        print(*lines, sep="\n", file=sys.stdout if a.out else sys.stderr, end="\n" if lines else "")
+    return 0
+
+
+def _check(a: argparse.Namespace) -> None:
+    if not 0.0 < a.level < 1.0:
+        msg = f"--level is {a.level:g}, but must be between 0 and 1."
+        raise ValueError(msg)
+    if a.out is None:
+        return
+    if a.out.suffix.lower() not in ENDINGS:
+        msg = f"--out is {a.out}, but must end with {' or '.join(ENDINGS)}."
+        raise ValueError(msg)
+    if a.out.resolve() == Path(a.table).resolve():
+        msg = f"--out is {a.out}, the table itself; name another file."
+        raise ValueError(msg)
+    if not a.out.absolute().parent.is_dir():
+        msg = f"--out is {a.out}, but {a.out.parent} is no folder."
+        raise ValueError(msg)
+
+
+def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, level: float) -> list[str]:
+    """A line on how good the predictions are, where the table has targets."""
+    if notes.target is None or notes.target not in table.frame.columns:
+        return []
+    rows = table.frame[notes.target].notna().to_numpy()
+    if not rows.any():
+        return []
+    y = (_labels if notes.task == "classification" else _numbers)(table, notes.target, rows)
+    found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in scored(estimator, found, y, level).items())
+    return [f"{int(rows.sum()):,} rows with {notes.target!r}: {shown}"]
+
+
+def _numbers(table: TableFile, target: str, rows: Any) -> Any:
+    return numbers_of(table, target, rows, constant=True)
+
+
+def _labels(table: TableFile, target: str, rows: Any) -> Any:
+    return labels_of(table, target, rows, least=1)
+
+
+def _write(out: Path | None, predictions: Any) -> None:
+    import io
+
+    import pandas as pd
+
+    frame = pd.DataFrame(predictions)
+    if out is None:
+        frame.to_csv(sys.stdout, index=False)
+    elif out.suffix.lower() == ".parquet":
+        content = io.BytesIO()
+        frame.to_parquet(content, index=False)
+        write_atomically(out, content.getvalue())
+    else:
+        write_atomically(out, frame.to_csv(index=False).encode())

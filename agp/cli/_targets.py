@@ -1,0 +1,82 @@
+"""The target of a table: numbers to predict, or labels."""
+
+from typing import Any
+
+import numpy as np
+
+from agp.cli._columns import place_of_first
+from agp.data import TableFile, bad_number, unknown_column
+
+__all__ = ["TASKS", "check_target", "labels_of", "numbers_of", "task_of"]
+
+TASKS = ("auto", "regression", "classification")
+MOST_CLASSES = 50
+FEW_CLASSES = 20
+"""Whole numbers from 0 on are classes, unless the user says otherwise, if there are no more different ones."""
+
+
+def check_target(table: TableFile, target: str) -> None:
+    """ValueError unless there is such a column, and others beside it."""
+    if target not in table.frame.columns:
+        raise ValueError(unknown_column(table.path, target, table.frame.columns))
+    if len(table.frame.columns) < 2:
+        msg = f"{table.path} has the target column alone; at least one input column is needed. Another separator?"
+        raise ValueError(msg)
+
+
+def task_of(table: TableFile, target: str, rows: Any) -> str:
+    """What the targets of the given rows suggest: texts, truth values, two numbers, and 0 to C - 1 are classes."""
+    column = table.frame[target][rows]
+    if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
+        return "regression" if bad_number(column) is not None else "classification"
+    found, counts = np.unique(column.to_numpy(dtype=float), return_counts=True)
+    whole = len(found) == 2 or (len(found) <= FEW_CLASSES and bool((found == np.arange(len(found))).all()))
+    return "classification" if whole and len(found) > 1 and counts.min() > 1 else "regression"
+
+
+def numbers_of(table: TableFile, target: str, rows: Any, *, constant: bool = False) -> Any:
+    """The targets [N] of the given rows to regress on. ValueError unless they are numbers, not all `constant`."""
+    column = table.frame[target]
+    if column.dtype.kind not in "iufb":
+        row = bad_number(column)
+        if row is not None:
+            msg = f"{table.path}: {table.place(row, target)}: {column.iloc[row]!r} is not a number; correct it."
+        else:
+            shown = f"{column.dropna().iloc[0]!r:.40}"
+            msg = f"{table.path}: the target {target!r} is text, such as {shown}; use --task classification."
+        raise ValueError(msg)
+    y = column[rows].to_numpy(dtype=float)
+    infinite = np.isinf(column.to_numpy(dtype=float))
+    if infinite.any():
+        msg = f"{place_of_first(table, target, infinite)} is infinite; correct it, or empty the cell."
+        raise ValueError(msg)
+    if not constant and (y == y[0]).all():
+        msg = f"{table.path}: every target in {target!r} is {y[0]:g}; there is nothing to predict."
+        raise ValueError(msg)
+    return y
+
+
+def labels_of(table: TableFile, target: str, rows: Any, *, least: int = 2) -> Any:
+    """The labels [N] of the given rows: texts, truth values or whole numbers. ValueError for fewer than `least`."""
+    column = table.frame[target][rows]
+    if column.dtype.kind == "f":
+        numbers = column.to_numpy(dtype=float)
+        if (broken := numbers != np.floor(numbers)).any():
+            msg = (
+                f"{table.path}: labels must be texts or whole numbers, but {target!r} has {numbers[broken][0]:g}; use "
+                "--task regression."
+            )
+            raise ValueError(msg)
+        labels = numbers.astype(np.int64)
+    elif column.dtype.kind in "iub":
+        labels = column.to_numpy()
+    else:
+        labels = np.asarray([str(label) for label in column])
+    count = len(np.unique(labels))
+    if count < least:
+        msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."
+        raise ValueError(msg)
+    if count > MOST_CLASSES:
+        msg = f"{table.path}: the target {target!r} has {count:,} different labels, of at most {MOST_CLASSES}."
+        raise ValueError(msg)
+    return labels

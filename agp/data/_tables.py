@@ -1,0 +1,347 @@
+"""Tables in files, read by pandas: text of the common dialects, Parquet, arrays of NumPy."""
+
+import csv
+import difflib
+import itertools
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agp.errors import not_installed
+
+__all__ = ["TABLES", "TableFile", "bad_number", "npz_arrays", "read_table", "unknown_column"]
+
+TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
+TABLES = (*TEXT, *PARQUET, *NPZ)
+"""How the names of tables end."""
+SEPARATORS = ("\t", ";", "|", ",")
+"""In the order in which they are believed: a comma may stand in numbers and texts, a tab hardly."""
+BLANKS = r"\s+"
+ENCODINGS = ("utf-8-sig", "cp1252", "latin-1")
+SAMPLE = 50
+"""Lines that the dialect is judged by."""
+NUMBER = re.compile(r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*")
+DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d*,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
+INDICES = ("index", "id", "row", "rowid", "nr", "no")
+"""Names of columns that may do nothing but number the rows; so may one without a name."""
+SHOWN = 80
+
+
+class Dialect(NamedTuple):
+    """How cells of text are told apart."""
+
+    encoding: str
+    separator: str
+    decimal: str = "."
+    trailing: bool = False
+    """Whether every row ends with a separator, and the header does not."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table as it was read."""
+
+    path: str
+    frame: Any
+    """The data frame of pandas."""
+    notes: tuple[str, ...] = ()
+    """What was decided that nobody asked for, in words."""
+    dialect: Dialect | None = None
+
+    def place(self, row: int, column: str) -> str:
+        """Where a cell is, for people: the line of a text, counted from 1, or the row, counted from 0."""
+        where = f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
+        return f"{where}, column {column!r}"
+
+
+def read_table(path: str | Path) -> TableFile:
+    """A table: text with one header line, Parquet, or an npz file of X and y or of columns.
+
+    Text may begin with a byte-order mark, be separated by commas, semicolons, tabs, bars or blanks, have decimal
+    commas and quotes. Columns that only number the rows are left out, with a note.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or it is none of these; the message says why.
+    ImportError
+        If pandas, or pyarrow for Parquet, is not installed; the message names the extra.
+    """
+    file, kind = Path(path), Path(path).suffix.lower()
+    check_file(file)
+    if kind in TEXT:
+        found = _text(file)
+    elif kind in PARQUET:
+        found = TableFile(str(path), _parquet(file))
+    elif kind in NPZ:
+        found = TableFile(str(path), *_columns_of(file))
+    else:
+        msg = f"{path} is no table that can be read: save it as one of {', '.join(TABLES)}."
+        raise ValueError(msg)
+    if not len(found.frame.columns):
+        msg = f"{path} has no columns."
+        raise ValueError(msg)
+    if not len(found.frame):
+        msg = f"{path} has a header but no rows."
+        raise ValueError(msg)
+    return _without_index(found)
+
+
+def check_file(path: str | Path) -> None:
+    """ValueError unless there is such a file, and it can be read again."""
+    if not Path(path).exists():
+        msg = f"there is no file {path}."
+        raise ValueError(msg)
+    if not Path(path).is_file():
+        msg = f"{path} is not a regular file (a pipe, a device or a folder); write the data to a file first."
+        raise ValueError(msg)
+
+
+def unknown_column(path: str, name: str, columns: Iterable[str]) -> str:
+    """What to say of a column that is not there: the close names, or all."""
+    there = [str(column) for column in columns]
+    close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
+    close += [column for column in there if column.lower() == name.lower() and column not in close]
+    if close:
+        return f"{path}: it has no column {name!r}; did you mean {' or '.join(map(repr, close))}?"
+    listed = f"{', '.join(there[:30])}{', ...' if len(there) > 30 else ''}"
+    hint = "."
+    if any(NUMBER.fullmatch(column) for column in there):
+        hint = ". No header line?"
+    elif len(there) == 1:
+        hint = ". Separated by something else than a comma, a semicolon, a tab or a bar?"
+    return f"{path}: it has no column {name!r}; its columns are {listed}{hint}"
+
+
+def bad_number(column: Any) -> int | None:
+    """The first row of a text column whose cell is no number, if most others are numbers; else None."""
+    pd = _pandas()
+    given = column.notna().to_numpy()
+    good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
+    bad = given & ~good
+    return int(np.argmax(bad)) if bad.any() and 2 * good.sum() >= given.sum() else None
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        msg = f"tables are read by {not_installed('pandas', 'cli')}."
+        raise ImportError(msg) from error
+    return pd
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> TableFile:
+    dialect, lines = _judged(path)
+    header = _cells(lines[:1], dialect)[0]
+    names = [name.strip() for name in header]
+    if all(NUMBER.fullmatch(name) for name in names):
+        hint = ", and a separator other than , ; | or tab?" if len(names) == 1 else "?"
+        msg = (
+            f"{path}: no header line{hint} Its first line is {lines[0].strip()[:SHOWN]!r}; "
+            "add a line with the names of the columns."
+        )
+        raise ValueError(msg)
+    frame = _parsed(path, dialect)
+    notes = []
+    if dialect.encoding not in ("utf-8-sig", "utf-16"):
+        notes.append(f"read as {dialect.encoding} text, for it is not UTF-8")
+    if dialect.decimal == ",":
+        notes.append("numbers have decimal commas")
+    if not isinstance(frame.index, _pandas().RangeIndex):  # rows have a cell more than the header
+        frame = frame.reset_index(drop=True)
+        notes.append("the first cell of each row has no name in the header, and is left out")
+    frame.columns = [f"{name}".strip() for name in frame.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice and twice != [""]:
+        msg = f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each a name of its own."
+        raise ValueError(msg)
+    return TableFile(str(path), _stripped(frame), tuple(notes), dialect)
+
+
+def _judged(path: Path) -> tuple[Dialect, list[str]]:
+    """The dialect of a file, and its first lines."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+    if not start.strip():
+        msg = f"{path} is empty."
+        raise ValueError(msg)
+    wide = start.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if b"\0" in start and not wide:
+        msg = f"{path} is no text; a table in text, Parquet or npz is needed, named accordingly."
+        raise ValueError(msg)
+    encoding = "utf-16" if wide else next(name for name in ENCODINGS if _decodes(path, name))
+    with path.open(encoding=encoding, newline="") as file:
+        lines = list(itertools.islice((line for line in file if line.strip()), SAMPLE))
+    separator, fields = _separator(lines)
+    dialect = Dialect(encoding, separator)
+    rows = _cells(lines, dialect)
+    cells = [cell for row in rows[1:] for cell in row]
+    comma = separator != "," and any(map(DECIMAL_COMMA.fullmatch, cells))
+    decimal = "," if comma and not any(map(DECIMAL_POINT.fullmatch, cells)) else "."
+    longer = [row for row in rows[1:] if len(row) == fields + 1]
+    trailing = len(rows) > 1 and len(longer) == len(rows) - 1 and not any(row[-1].strip() for row in longer)
+    return Dialect(encoding, separator, decimal, trailing), lines
+
+
+def _decodes(path: Path, encoding: str) -> bool:
+    try:
+        with path.open(encoding=encoding) as file:
+            while file.read(2**20):
+                pass
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _separator(lines: list[str]) -> tuple[str, int]:
+    """What separates as many cells in each line as in the header, and how many those are."""
+    best = (",", len(next(csv.reader(lines[:1]), [""])))
+    for separator in SEPARATORS:
+        counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        if counts and counts[0] > 1 and all(n in (counts[0], counts[0] + 1) for n in counts):
+            return separator, counts[0]
+        if counts and counts[0] > best[1]:
+            best = separator, counts[0]
+    counts = [len(line.split()) for line in lines]
+    if best[1] == 1 and counts[0] > 1 and len(set(counts[1:])) < 2:
+        return BLANKS, counts[0]
+    return best
+
+
+def _cells(lines: list[str], dialect: Dialect) -> list[list[str]]:
+    if dialect.separator == BLANKS:
+        return [line.split() for line in lines]
+    return [row for row in csv.reader(lines, delimiter=dialect.separator) if row]
+
+
+def _parsed(path: Path, dialect: Dialect) -> Any:
+    pd = _pandas()
+    options: dict[str, Any] = {"encoding": dialect.encoding, "sep": dialect.separator, "decimal": dialect.decimal}
+    options |= {"skipinitialspace": True, "na_values": ["?"], "low_memory": False, "float_precision": "round_trip"}
+    options |= {"index_col": False} if dialect.trailing else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what is checked here
+            return pd.read_csv(path, **options)
+    except pd.errors.EmptyDataError as error:
+        msg = f"{path} is empty."
+        raise ValueError(msg) from error
+    except (pd.errors.ParserError, ValueError) as error:
+        if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
+            expected, line, saw = found.groups()
+            msg = f"{path}: line {line} has {saw} cells, where {expected} are expected; quote cells with separators."
+        else:
+            msg = f"{path} cannot be read as a table ({str(error).strip().removesuffix('.')})."
+        raise ValueError(msg) from error
+
+
+def _stripped(frame: Any) -> Any:
+    """Texts without blanks around them; a cell of blanks is missing."""
+    for name in frame.columns:
+        if frame[name].dtype.kind in "OUT":
+            texts = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
+            frame[name] = texts
+    return frame
+
+
+def _line(path: str, dialect: Dialect, row: int) -> int:
+    """The line in which a row begins, both as people and programs count: lines from 1, rows from 0."""
+    with Path(path).open(encoding=dialect.encoding, newline="") as file:
+        before = 0
+        reader: Any = file if dialect.separator == BLANKS else csv.reader(file, delimiter=dialect.separator)
+        found = -1  # the header
+        for cells in reader:
+            line = before + 1
+            before = before + 1 if dialect.separator == BLANKS else reader.line_num
+            if not (cells.strip() if isinstance(cells, str) else cells):  # pandas skips empty lines
+                continue
+            if found == row:
+                return line
+            found += 1
+    return before
+
+
+# -- other files ------------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path) -> Any:
+    pd = _pandas()
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError as error:
+        msg = f"Parquet files are read by {not_installed('pyarrow', 'cli')}."
+        raise ImportError(msg) from error
+    except Exception as error:  # pyarrow has errors of its own
+        said = str(error).strip().splitlines()[0].removesuffix(".")[:200]
+        msg = f"{path} is not a Parquet file that can be read ({said})."
+        raise ValueError(msg) from error
+    frame.columns = [f"{name}" for name in frame.columns]
+    return frame.reset_index(drop=True)
+
+
+def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
+    """The arrays of an npz file as columns: X [N, D] and y [N], or else all that are [N]."""
+    arrays = npz_arrays(path)
+    if {"X", "y"} <= arrays.keys() and arrays["X"].ndim == 2:
+        used = {"y"}
+        columns = {f"X{i}": column for i, column in enumerate(arrays["X"].T)} | {"y": arrays["y"]}
+    else:
+        used = {name for name, x in arrays.items() if x.ndim == 1}
+        columns = {name: arrays[name] for name in arrays if name in used}
+    lengths = {x.shape for x in columns.values()}
+    if len(lengths) != 1 or len(next(iter(lengths))) != 1:
+        shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in arrays.items()) or "none"
+        msg = f"{path} has no X [N, D] and y [N], and no columns [N] of one length; its arrays are {shapes}."
+        raise ValueError(msg)
+    left = [name for name in arrays if name not in {*used, "X"}]
+    return _pandas().DataFrame(columns), (f"the arrays {', '.join(left)} are left out",) if left else ()
+
+
+def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
+    """The arrays of an npz file. ValueError if it is none, or holds objects."""
+    try:
+        with zipfile.ZipFile(path):  # anything else np.load takes for something else
+            pass
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (EOFError, NotImplementedError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        msg = f"{path} is not an npz file of plain arrays ({error or 'it ends too early'})."
+        raise ValueError(msg) from error
+
+
+# -- columns that number the rows -------------------------------------------------------------------------------------
+
+
+def _without_index(table: TableFile) -> TableFile:
+    if left := list(_indices(table.frame)):
+        which = "the first column, which has no name," if _nameless(left[0]) else f"column {left[0]!r}"
+        note = f"{which} only numbers the rows, and is left out"
+        return TableFile(table.path, table.frame.drop(columns=left), (*table.notes, note), table.dialect)
+    return table
+
+
+def _nameless(name: str) -> bool:
+    return name == "" or name.startswith("Unnamed: ") or name == "__index_level_0__"
+
+
+def _indices(frame: Any) -> Iterator[str]:
+    """The first column, if it has no name or one of an index, and counts the rows."""
+    name = frame.columns[0]
+    if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
+        return
+    values = frame[name].to_numpy()
+    counts = bool((np.diff(values) == 1).all()) and values[0] in (0, 1)
+    if (_nameless(name) and len(np.unique(values)) == len(values)) or (name.lower() in INDICES and counts):
+        yield name

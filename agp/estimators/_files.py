@@ -1,0 +1,232 @@
+"""Estimators in files: the model, and beside it what else predictions need, as facts and arrays without code."""
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils.validation import check_is_fitted
+
+from agp import tree
+from agp.estimators._base import GPEstimator
+from agp.estimators._classifier import GPClassifier
+from agp.estimators._columns import Columns, imputer_of, imputer_state
+from agp.estimators._regressor import GPRegressor
+from agp.io import Kind, Stored, fits, register_kind
+from agp.likelihoods import Bernoulli, Gaussian, Softmax
+from agp.methods import METHODS
+from agp.training import recipe
+
+__all__ = ["register", "restored", "stored"]
+
+KIND = "estimator"
+CLASSES = {"GPRegressor": GPRegressor, "GPClassifier": GPClassifier}
+LEARNED: dict[str, type] = {
+    "method_": str,
+    "bound_": float,
+    "n_iter_": int,
+    "converged_": bool,
+    "n_features_in_": int,
+    "n_rows_seen_": int,
+    "_seed": int,
+    "_single": bool,
+}
+"""What training leaves on an estimator beside its model, columns, classes and history, and its type."""
+ALWAYS: dict[type, tuple[str, ...]] = {
+    GPRegressor: ("method_", "n_features_in_", "_single"),
+    GPClassifier: ("method_", "n_features_in_"),
+}
+"""What all of a class have; those that `fit` has trained have more."""
+TEXT_LABELS = ("object", "str")
+LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+LABELS += ("float32", "float64")
+"""The types of labels: NumPy's texts, texts as Python objects, or numbers."""
+
+
+def register() -> None:
+    """Let `agp.save` and `agp.load` take estimators."""
+    register_kind(KIND, Kind(GPEstimator, stored, restored))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def stored(estimator: GPEstimator) -> Stored:
+    """A trained estimator, taken apart.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        If it is not trained.
+    TypeError
+        If a parameter, a label or the name of a column is nothing that files can hold; the message says which.
+    """
+    check_is_fitted(estimator, "model_")
+    if type(estimator) not in CLASSES.values():
+        msg = f"{type(estimator).__name__} is a class of your own; save its model_ instead."
+        raise TypeError(msg)
+    here = vars(estimator)
+    parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}
+    parts = {name: value for name, value in parameters.items() if tree.is_model(value)}
+    facts: dict[str, Any] = {
+        "class": type(estimator).__name__,
+        "parameters": {name: value for name, value in parameters.items() if name not in parts},
+        "learned": {name: _scalar(here[name]) for name in LEARNED if name in here},
+    }
+    if "feature_names_in_" in here:
+        facts["names"] = [str(name) for name in here["feature_names_in_"]]
+    if "columns_" in here:
+        facts["columns"] = _columns_state(here["columns_"])
+    arrays: dict[str, Any] = {}
+    if "history_" in here:
+        facts["history"] = list(here["history_"])
+        arrays |= {f"history.{name}": np.asarray(steps, float) for name, steps in here["history_"].items()}
+    if "classes_" in here:
+        facts["classes"] = _labels(here["classes_"])
+    return Stored(estimator.model_, KIND, facts, parts, arrays)
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A parameter as a file holds it."""
+    value = _scalar(value)
+    if name == "dtype" and value is not None and not isinstance(value, str):
+        return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if (type(value) in (bool, int, float, str) and finite) or value is None or tree.is_model(value):
+        return value
+    remedy = f"set a number or a text: set_params({name}=...)"
+    msg = f"the parameter {name} is {value!r:.80}, which files cannot hold; {remedy}."
+    raise TypeError(msg)
+
+
+def _columns_state(columns: Any) -> dict[str, Any]:
+    if isinstance(columns, SimpleImputer):
+        return {"of": "array", **imputer_state(columns)}
+    if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
+        msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
+        raise TypeError(msg)
+    return {"of": "frame", **columns.state()}
+
+
+def _labels(classes: Any) -> dict[str, Any]:
+    name = "str" if classes.dtype.kind == "U" else classes.dtype.name
+    values = classes.tolist()
+    if name not in LABELS or (name in TEXT_LABELS and not all(type(value) is str for value in values)):
+        msg = f"labels of dtype {classes.dtype} cannot be saved; use texts, numbers or Booleans, and fit again."
+        raise TypeError(msg)
+    return {"dtype": name, "values": values}
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
+    """The estimator of `stored`, once everything in it has been looked at.
+
+    Parameters
+    ----------
+    found
+        What a file holds.
+    asked
+        The backend, device and dtype that were asked for, in place of those of the estimator's parameters.
+
+    Raises
+    ------
+    LookupError, TypeError, ValueError
+        If something is missing, or not of its type, or does not fit the rest.
+    """
+    facts = found.facts
+    cls = CLASSES[facts["class"]]
+    estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
+    learned = dict(facts["learned"])
+    for name, value in learned.items():
+        if type(value) is not LEARNED[name]:
+            msg = f"it has {value!r:.80} for {name}"
+            raise TypeError(msg)
+    if missing := [name for name in ALWAYS[cls] if name not in learned]:
+        msg = f"it has no {missing[0]}"
+        raise ValueError(msg)
+    if learned["method_"] not in METHODS:
+        msg = f"it has the method {learned['method_']!r:.80}"
+        raise ValueError(msg)
+    vars(estimator).update(learned, model_=found.model)
+    if "names" in facts:
+        estimator.feature_names_in_ = np.asarray(_names(facts["names"], learned["n_features_in_"]), dtype=object)
+    if "columns" in facts:
+        state = facts["columns"]
+        estimator.columns_ = imputer_of(state) if state["of"] == "array" else Columns.of(state)
+    if "history" in facts:
+        estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
+    if cls is GPClassifier:
+        estimator.classes_ = _classes(facts["classes"])
+        estimator._encoder = LabelEncoder().fit(estimator.classes_)
+    _check_fit(estimator)
+    if "n_rows_seen_" in learned:  # the updates of further parts begin anew
+        estimator._updates = recipe(found.model, 1000)
+        estimator._states = [update.init(found.model) for update in estimator._updates]
+    return estimator
+
+
+def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
+    """Arguments of the constructor, of their declared types."""
+    parameters = dict(given)
+    declared = inspect.get_annotations(GPEstimator.__init__, eval_str=True)
+    for name, value in parameters.items():
+        if name not in declared or not fits(value, declared[name]):
+            msg = f"{cls.__name__} does not take {name:.80}={value!r:.80}"
+            raise ValueError(msg)
+    if asked["backend"] is not None:
+        parameters |= {"backend": asked["backend"], "device": None}
+    return parameters | {name: value for name, value in asked.items() if value is not None}
+
+
+def _names(found: Any, count: int) -> list[str]:
+    if not isinstance(found, list) or len(found) != count or not all(isinstance(name, str) for name in found):
+        msg = f"it has {str(found)[:80]} where the names of {count} columns belong"
+        raise ValueError(msg)
+    return found
+
+
+def _classes(facts: Any) -> Any:
+    name, values = facts["dtype"], facts["values"]
+    kind = str if name in TEXT_LABELS else bool if name == "bool" else float if name.startswith("float") else int
+    if name not in LABELS or not isinstance(values, list) or any(type(value) is not kind for value in values):
+        msg = f"it has {str(facts)[:80]} where labels belong"
+        raise TypeError(msg)
+    classes = np.asarray(values, dtype=name)
+    if len(classes) < 2 or (classes[1:] <= classes[:-1]).any():
+        msg = "its labels are not in order, or are there twice"
+        raise ValueError(msg)
+    return classes
+
+
+def _check_fit(estimator: Any) -> None:
+    """ValueError unless columns, model and labels fit each other."""
+    model, columns = estimator.model_, vars(estimator).get("columns_")
+    if isinstance(columns, Columns):
+        given, width = len(columns.numbers) + len(columns.categories), columns.width
+    elif columns is not None:  # the imputer of plain arrays
+        given, width = len(columns.statistics_), len(columns.statistics_) + len(columns.indicator_.features_)
+    else:
+        given = width = estimator.n_features_in_
+    if "feature_names_in_" in vars(estimator) and not isinstance(columns, Columns):
+        msg = "it has names of columns, but nothing that was learned of them"
+        raise ValueError(msg)
+    if (given, width) != (estimator.n_features_in_, model.width):
+        msg = f"its columns make {width} inputs of {given}, its model takes {model.width} of {estimator.n_features_in_}"
+        raise ValueError(msg)
+    count = len(vars(estimator).get("classes_", ()))
+    likelihood, outputs = (Gaussian, None) if not count else (Bernoulli, 1) if count == 2 else (Softmax, count)
+    if not isinstance(model.likelihood, likelihood) or outputs not in (None, model.outputs):
+        msg = f"its model has another likelihood than {likelihood.__name__}, or does not fit its labels"
+        raise ValueError(msg)
+    if not count and (estimator._single and model.outputs != 1):
+        msg = f"its model has {model.outputs} outputs, where one is needed"
+        raise ValueError(msg)

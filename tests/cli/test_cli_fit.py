@@ -1,0 +1,408 @@
+"""`agp fit`, `agp predict`, `agp describe` as a person calls them: a table in, honest answers out."""
+
+import datetime as dt
+import runpy
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import agp
+from agp.cli import main
+
+pd = pytest.importorskip("pandas", reason="the command line needs the extra cli")
+pytest.importorskip("sklearn", reason="the command line needs the extra cli")
+
+QUICK = ["--max-steps", "8"]
+RNG = np.random.default_rng(0)
+N = 60
+SIZE, KIND = RNG.uniform(-2.0, 2.0, N), RNG.choice(["round", "square"], N)
+SOUND = np.sin(2.0 * SIZE) + (KIND == "round") + 0.1 * RNG.normal(size=N)
+TABLE = pd.DataFrame({"size": SIZE, "kind": KIND, "chord": RNG.normal(size=N), "sound": SOUND})
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch, capsys):
+    """Run a command in an empty folder: its exit status, what it said, and its errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        status = main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def fit(shell):
+    """`agp fit` of a data frame, written as CSV: what it said."""
+
+    def run(frame, *arguments, target="sound"):
+        frame.to_csv("t.csv", index=False)
+        status, out, err = shell("fit", "t.csv", "--target", target, "--out", "m.safetensors", *QUICK, *arguments)
+        assert status == 0, err
+        return out
+
+    return run
+
+
+@pytest.fixture
+def refused(shell):
+    """The one sentence with which a command is refused; nothing is written."""
+
+    def run(*arguments, out="m.safetensors"):
+        status, said, err = shell(*arguments)
+        assert status == 2
+        assert err.startswith("agp: ")
+        assert err.count("\n") == 1
+        assert not Path(out).exists()
+        return err
+
+    return run
+
+
+# -- what must hold ---------------------------------------------------------------------------------------------------
+
+
+def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(shell, refused, tmp_path):
+    holed = TABLE.copy()
+    holed.loc[17, "chord"] = np.nan
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + holed.to_csv(index=False).encode())
+    call = ["fit", "t.csv", "--target", "sound", "--out", "m.safetensors", "--max-steps", "25"]
+    said = refused(*call)
+    assert (
+        "t.csv: line 19, column 'chord' is empty (1 in this column); fill it in, or train with --missing impute" in said
+    )
+    status, out, _ = shell(*call, "--missing", "impute", "--test-share", "0.2")
+    assert status == 0
+    assert "t.csv: 48 rows, 3 input columns; regression for 'sound' (judged by the target; --task overrides)" in out
+    assert "12 rows held out" in out
+    assert "written: m.safetensors" in out
+    status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv", "--level", "0.5")
+    assert status == 0
+    assert "60 rows with 'sound': RMSE 0.0" in out
+    found = pd.read_csv("p.csv")
+    assert list(found) == ["mean", "standard_deviation", "lower", "upper"]
+    estimator = agp.load("m.safetensors")
+    mean, deviation = estimator.predict(holed.drop(columns="sound"), return_std=True)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(found["upper"] - found["lower"], 2.0 * 0.6744897501960817 * deviation, rtol=1e-9)
+
+
+# -- fit --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_target_decides_the_task(fit):
+    for target, task in (
+        (SOUND, "regression"),
+        (np.arange(N) % 7 + 3, "regression"),
+        (np.arange(N) % 3, "classification of 3 labels"),
+        (np.arange(N) % 2 + 7, "classification of 2 labels"),
+        (SOUND > 0, "classification of 2 labels"),
+        (np.where(SOUND > 0, "loud", "low"), "classification of 2 labels"),
+    ):
+        assert f"{task} for 'y'" in fit(TABLE[["size"]].assign(y=target), target="y")
+
+
+def test_classes_get_labels_and_probabilities(fit, shell):
+    label = np.where(SIZE > 0.5, "up", np.where(SIZE < -0.5, "down", "level"))
+    fit(TABLE[["size", "kind"]].assign(sound=label))
+    status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.parquet")
+    assert status == 0
+    assert "60 rows with 'sound': error rate " in out
+    found = pd.read_parquet("p.parquet")
+    assert list(found) == ["label", "probability_down", "probability_level", "probability_up"]
+    np.testing.assert_allclose(found.iloc[:, 1:].sum(axis=1), 1.0, rtol=1e-9)
+    assert (found["label"] == label).mean() > 0.8
+    status, out, _ = shell("describe", "m.safetensors")
+    assert "labels     down, level, up" in out
+
+
+def test_dates_become_days_where_that_is_asked_for(fit, refused, shell):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N), unit="D")
+    expected = np.arange(N) + 18262.0
+    for written in (days.strftime("%Y-%m-%d"), days.strftime("%d.%m.%Y"), days.strftime("%Y-%m-%dT00:00:00+00:00")):
+        table = TABLE[["sound"]].assign(when=written)
+        fit(table, "--dates", "numbers")
+        model = agp.load("m.safetensors").model_
+        np.testing.assert_allclose(np.sort(model.X[:, 0] - model.X[0, 0]), expected - expected[0], atol=1e-9)
+    said = refused("fit", "t.csv", "--target", "sound", "--out", "n.safetensors", out="n.safetensors")
+    assert "column 'when' holds dates; turn them into days since 1970-01-01 by --dates numbers, or leave" in said
+    assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
+    TABLE[["sound"]].assign(when=[f"0{i % 9 + 1}/05/2020" for i in range(N)]).to_csv("t.csv", index=False)
+    said = refused("fit", "t.csv", "--target", "sound", "--out", "n", "--dates", "numbers", out="n")
+    assert "dates such as '01/05/2020', read in two ways; write 2020-12-31" in said
+
+
+def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    table = TABLE[["sound"]].assign(
+        price=[Decimal(i) / 4 for i in range(N)],
+        flag=[None if i == 5 else i % 3 == 0 for i in range(N)],
+        kind=pd.Categorical(KIND),
+        day=[dt.date(2020, 1, 1 + i % 28) for i in range(N)],
+    )
+    table.to_parquet("t.parquet")
+    call = ["fit", "t.parquet", "--target", "sound", "--out", "m.safetensors", *QUICK, "--dates", "numbers"]
+    assert "t.parquet: row 5, column 'flag' is empty" in refused(*call)
+    assert shell(*call, "--missing", "impute")[0] == 0
+    out = shell("describe", "m.safetensors")[1]
+    for word in ("price: number", "flag: number", "kind: text (round, square)", "day: date"):
+        assert word in out
+    table.assign(span=pd.Timedelta("1D")).to_parquet("t.parquet")
+    said = refused(
+        "fit", "t.parquet", "--target", "sound", "--out", "n", "--missing", "impute", "--drop", "day", out="n"
+    )
+    assert "column 'span' holds timedelta" in said
+
+
+def test_what_is_left_out_is_told(fit):
+    table = TABLE.assign(nothing=np.nan)
+    table.insert(0, "", range(N))
+    table.loc[3, "sound"] = np.nan
+    out = fit(table, "--drop", "kind", "chord")
+    assert "t.csv: 59 rows, 1 input column; regression" in out
+    for word in ("the first column, which has no name, only numbers", "column 'nothing' is empty, and is left out"):
+        assert word in out
+    assert "rows without a target are left out: 1" in out
+
+
+def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
+    fit(TABLE)
+    before = Path("m.safetensors").read_bytes()
+    status, out, err = shell(
+        "fit", "t.csv", "--target", "sound", "--out", "m.safetensors", "-q", "--method", "gpr", "--kernel", "linear"
+    )
+    assert (status, out, err) == (0, "", "")
+    assert Path("m.safetensors").read_bytes() != before
+    status, out, err = shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")
+    assert (status, out, err) == (0, "", "")
+
+
+BAD = {
+    "no file": (None, [], "there is no file t.csv"),
+    "no target": (TABLE.rename(columns={"sound": "Sound level"}), [], "no column 'sound'; its columns are size, kind"),
+    "close": (TABLE.rename(columns={"sound": "sounds"}), [], "no column 'sound'; did you mean 'sounds'?"),
+    "case": (TABLE.rename(columns={"sound": "SOUND"}), [], "did you mean 'SOUND'?"),
+    "one row": (TABLE.head(1), [], "has 1 row with a target; training needs two or more"),
+    "constant": (TABLE.assign(sound=3.0), [], "every target in 'sound' is 3; there is nothing to predict"),
+    "one label": (TABLE.assign(sound="a"), [], "every label in 'sound' is a; there is nothing to predict"),
+    "no target at all": (TABLE.assign(sound=np.nan), [], "has 0 row with a target"),
+    "text": (
+        TABLE.assign(sound=KIND),
+        ["--task", "regression"],
+        "the target 'sound' is text, such as 'square'; use --task",
+    ),
+    "numbers": (TABLE, ["--task", "classification"], "labels must be texts or whole numbers, but 'sound' has"),
+    "labels": (TABLE.assign(sound=range(N)), ["--task", "classification"], "has 60 different labels, of at most 50"),
+    "bad cell": (
+        TABLE.assign(chord=["x" if i == 17 else i for i in range(N)]),
+        [],
+        "t.csv: line 19, column 'chord': 'x' is not a number; correct it",
+    ),
+    "bad target": (
+        TABLE.assign(sound=["?!" if i == 2 else i / 7 for i in range(N)]),
+        [],
+        "line 4, column 'sound': '?!'",
+    ),
+    "infinite": (TABLE.assign(chord=[np.inf, *range(N - 1)]), [], "line 2, column 'chord' is infinite"),
+    "texts": (
+        pd.concat([TABLE] * 2).assign(kind=[f"name {i}" for i in range(2 * N)]),
+        [],
+        "column 'kind' has 120 different texts, such as 'name 0'; at most 100 can be learned from: leave it out by",
+    ),
+    "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "no column is left to predict from"),
+    "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
+    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; known are rbf"),
+    "method": (TABLE, ["--method", "svgpp"], "unknown method 'svgpp'; known are auto, gpr"),
+    "share": (TABLE, ["--test-share", "1.5"], "--test-share is 1.5, but must be at least 0 and less than 1"),
+    "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 rows to train on"),
+    "steps": (TABLE, ["--max-steps", "0"], "--max-steps is 0, but must be a whole number of at least 1"),
+    "tolerance": (TABLE, ["--tolerance", "nan"], "--tolerance is nan, but must be a finite number above zero"),
+    "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; known are"),
+    "alone": (TABLE[["sound"]], [], "has the target column alone"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_in_one_sentence(name, refused, tmp_path):
+    frame, arguments, message = BAD[name]
+    if frame is not None:
+        frame.to_csv(tmp_path / "t.csv", index=False)
+    assert message in refused("fit", "t.csv", "--target", "sound", "--out", "m.safetensors", *arguments)
+
+
+def test_names_of_outputs_that_would_hurt_are_refused(refused, tmp_path):
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    call = ["fit", "t.csv", "--target", "sound", "--out"]
+    assert "--out is t2.csv, which is the name of a table" in refused(*call, "t2.csv", out="t2.csv")
+    assert "no folder; name a file" in refused(*call, "deep/m.safetensors")
+    assert "a folder; name a file" in refused(*call, ".")
+
+
+def test_debug_shows_where_an_error_comes_from(shell):
+    status, _, err = shell("fit", "t.csv", "--target", "y", "--out", "m", "--debug")
+    assert status == 2
+    assert err.startswith("Traceback")
+    assert "there is no file t.csv" in err
+
+
+# -- predict ----------------------------------------------------------------------------------------------------------
+
+
+def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, tmp_path):
+    fit(TABLE)
+    new = TABLE.drop(columns="sound").assign(more=1, kind=["oval", *KIND[1:]])
+    new.to_csv("n.csv", index=False)
+    status, out, err = shell("predict", "m.safetensors", "n.csv")
+    assert status == 0
+    assert len(out.splitlines()) == N + 1
+    assert "n.csv: not needed, and left out: more" in err
+    assert "column 'kind' has 'oval', unseen in training: predicted as none of the known values" in err
+    new.drop(columns="chord").to_csv("n.csv", index=False)
+    said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
+    assert "n.csv: it has no column 'chord'" in said
+    assert "the model needs it" in said
+    new.assign(chord=["x" if i == 3 else 1.5 for i in range(N)]).to_csv("n.csv", index=False)
+    said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
+    assert "n.csv: line 5, column 'chord': 'x' is not a number" in said
+    new.assign(chord=[None if i == 3 else 1.5 for i in range(N)]).to_csv("n.csv", index=False)
+    said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
+    assert "n.csv: line 5, column 'chord' is empty" in said
+
+
+def test_predictions_do_not_overwrite_their_table(fit, refused):
+    fit(TABLE)
+    call = ["predict", "m.safetensors", "t.csv", "--out"]
+    assert "--out is t.csv, the table itself; name another file" in refused(*call, "t.csv", out="none")
+    assert "--out is p.xlsx, but must end with .csv or .parquet" in refused(*call, "p.xlsx", out="p.xlsx")
+    assert "--level is 95, but must be between 0 and 1" in refused(*call, "p.csv", "--level", "95", out="p.csv")
+    assert "is not a model of agp" in refused("predict", "t.csv", "t.csv", "--out", "p.csv", out="p.csv")
+
+
+def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
+    from agp.estimators import GPRegressor
+
+    inputs = TABLE[["size", "kind"]]
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(agp.ConvergenceWarning):
+        estimator = GPRegressor(max_steps=5).fit(inputs, SOUND)
+    agp.save(estimator, tmp_path / "m.safetensors")
+    status, out, _ = shell("predict", "m.safetensors", "t.csv")
+    assert status == 0
+    assert float(out.splitlines()[1].split(",")[0]) == pytest.approx(estimator.predict(inputs)[0], rel=1e-9)
+    assert "size: number" in shell("describe", "m.safetensors")[1]
+    agp.save(estimator.model_, tmp_path / "m.safetensors")
+    assert "holds no model of a table with named columns" in refused("predict", "m.safetensors", "t.csv", out="none")
+    assert "kernel.lengthscale" in shell("describe", "m.safetensors")[1]
+
+
+def test_edited_notes_are_refused_in_one_sentence(fit, refused):
+    fit(TABLE)
+    estimator, notes = agp.io.load_described("m.safetensors")
+    for change in ({"columns": {"a": ["number", []]}}, {"columns": 3}, {"task": 3}, {"rows": "x"}, {"more": 1}):
+        agp.io.save_described("m.safetensors", estimator, notes | change)
+        for command in (["predict", "m.safetensors", "t.csv"], ["describe", "m.safetensors"]):
+            assert "has notes about its table that do not fit its model" in refused(*command, out="none")
+
+
+# -- describe, help ---------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_described(fit, shell):
+    fit(TABLE, "--test-share", "0.2", "--method", "sgpr", "--num-inducing", "10")
+    status, out, _ = shell("describe", "m.safetensors")
+    assert status == 0
+    for word in (
+        "table      t.csv: 48 rows for training",
+        "target     sound (regression)",
+        "kind: text (round, square)",
+        "held out   RMSE ",
+        "estimator  GPRegressor, method sgpr, missing cells: refuse",
+        "training   not converged after 8 steps, bound ",
+        "kernel.lengthscale ",
+    ):
+        assert word in out
+
+
+COMMANDS = ("fit", "predict", "describe", "compare", "backends")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)
+def test_help_fits_one_screen_and_names_every_option(command, capsys, monkeypatch):
+    from agp.cli import _parser
+
+    made = {}
+    real = _parser.Parser.add_argument
+
+    def seen(self, *names, **settings):
+        made.setdefault(self.prog, set()).update(name for name in names if name.startswith("--"))
+        return real(self, *names, **settings)
+
+    monkeypatch.setattr(_parser.Parser, "add_argument", seen)
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    options = made[" ".join(["agp", *command])]
+    assert options
+    missing = {name for name in options if not any(name in line for line in lines)}
+    assert not missing
+    assert any(line.startswith("example") for line in lines)
+
+
+def test_wrong_arguments_are_one_sentence(capsys):
+    for arguments, said in (
+        (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
+        (["train"], "agp: argument COMMAND: invalid choice: 'train'"),
+        (
+            ["fit", "t.csv", "--target", "y", "--out", "m", "--seed", "x"],
+            "agp: argument --seed: invalid int value: 'x'",
+        ),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        err = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert err.startswith(said)
+        assert err.count("\n") == 1
+
+
+def test_the_package_is_a_command(capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "agp.__main__", raising=False)
+    monkeypatch.setattr(sys, "argv", ["agp", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("agp", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"agp {agp.__version__}\n"
+
+
+@pytest.mark.parametrize("package", ["pandas", "sklearn", "narwhals"])
+def test_what_is_not_installed_names_one_extra(package, shell, monkeypatch, tmp_path):
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    for name in [name for name in sys.modules if name.startswith(("agp.estimators", f"{package}."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(agp, "estimators", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    status, _, err = shell("fit", "t.csv", "--target", "sound", "--out", "m.safetensors")
+    assert status == 2
+    assert f'{package}, which is not installed: pip install "array-gp[cli]"' in err
+
+
+def test_interruption_writes_nothing(tmp_path):
+    program = (
+        "import sys\nfrom agp.cli import main, _fit\n"
+        "def stop(*_): raise KeyboardInterrupt\n_fit.save_described = stop\nsys.exit(main(sys.argv[1:]))"
+    )
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    call = [sys.executable, "-c", program, "fit", "t.csv", "--target", "sound", "--out", "m", "-q", *QUICK]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.endswith("agp: interrupted; nothing was written.\n")
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,125 @@
+"""Tables as people have them: dialects of text, Parquet, arrays; and what is said of those that are none."""
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas", reason="tables need the extra cli")
+
+from agp.data import read_table  # noqa: E402
+
+EXPECTED = pd.DataFrame({"a": [1.5, -2.0, 3.25], "kind": ["x", "y", "x"], "n": [1, 20, 3]})
+ROWS = [(1.5, "x", 1), (-2.0, "y", 20), (3.25, "x", 3)]
+
+
+def text_of(separator=",", quote="", decimal=".", end="\n", header="a,kind,n"):
+    names = separator.join(f"{quote}{name}{quote}" for name in header.split(","))
+    rows = [separator.join([f"{a}".replace(".", decimal), f"{quote}{k}{quote}", f"{n}"]) for a, k, n in ROWS]
+    return end.join([names, *rows]) + end
+
+
+LINES = text_of().split()
+DIALECTS = {
+    "plain": text_of().encode(),
+    "byte-order mark": b"\xef\xbb\xbf" + text_of().encode(),
+    "semicolons": text_of(";").encode(),
+    "decimal commas": text_of(";", decimal=",").encode(),
+    "tabs": text_of("\t").encode(),
+    "tabs and commas": text_of("\t", decimal=",").encode(),
+    "bars": text_of("|").encode(),
+    "quotes": text_of(quote='"').encode(),
+    "blanks": text_of(" ").encode(),
+    "blanks after commas": text_of(", ").encode(),
+    "windows": text_of(end="\r\n").encode(),
+    "empty lines": text_of().replace("\n", "\n\n").encode(),
+    "utf-16": text_of().encode("utf-16"),
+    "index": "\n".join(f"{i},{line}" for i, line in zip(["", 0, 1, 2], LINES, strict=True)).encode(),
+    "names of rows": "\n".join([LINES[0], *(f"r{i},{line}" for i, line in enumerate(LINES[1:]))]).encode(),
+    "trailing separator": "\n".join([LINES[0], *(f"{line}," for line in LINES[1:])]).encode(),
+}  # fmt: skip
+NOTES = {
+    "decimal commas": "numbers have decimal commas",
+    "tabs and commas": "numbers have decimal commas",
+    "index": "the first column, which has no name, only numbers the rows, and is left out",
+    "names of rows": "the first cell of each row has no name in the header, and is left out",
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_table_is_read_in_every_dialect(name, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(DIALECTS[name])
+    table = read_table(path)
+    pd.testing.assert_frame_equal(table.frame, EXPECTED, check_dtype=False)
+    assert table.notes == ((NOTES[name],) if name in NOTES else ())
+
+
+def test_numbers_come_back_to_the_bit(tmp_path):
+    x = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(-30, 30, 200)
+    pd.DataFrame({"x": x, "y": -x}).to_csv(tmp_path / "t.csv", index=False)
+    np.testing.assert_array_equal(read_table(tmp_path / "t.csv").frame["x"], x)
+
+
+def test_old_encodings_are_read_and_told(tmp_path):
+    (tmp_path / "t.csv").write_bytes("größe,y\n1,2\n".encode("cp1252"))
+    table = read_table(tmp_path / "t.csv")
+    assert list(table.frame) == ["größe", "y"]
+    assert table.notes == ("read as cp1252 text, for it is not UTF-8",)
+
+
+def test_parquet_and_arrays(tmp_path):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    EXPECTED.to_parquet(tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet").frame, EXPECTED, check_dtype=False)
+    np.savez(tmp_path / "t.npz", X=np.ones((3, 2)), y=np.zeros(3), test_masks=np.ones((3, 4), bool))
+    table = read_table(tmp_path / "t.npz")
+    assert list(table.frame) == ["X0", "X1", "y"]
+    assert table.notes == ("the arrays test_masks are left out",)
+    np.savez(tmp_path / "t.npz", a=np.arange(3.0), kind=np.array(["x", "y", "x"]))
+    assert list(read_table(tmp_path / "t.npz").frame) == ["a", "kind"]
+    np.savez(tmp_path / "t.npz", a=np.arange(3.0), b=np.arange(4.0))
+    with pytest.raises(ValueError, match=r"no columns \[N\] of one length; its arrays are a \[3\], b \[4\]"):
+        read_table(tmp_path / "t.npz")
+
+
+def test_columns_that_count_rows_are_left_out_but_others_are_not(tmp_path):
+    for header, left in (("id,x", True), ("time,x", False), ("Index,x", True)):
+        (tmp_path / "t.csv").write_text(f"{header}\n1,5\n2,7\n3,5\n")
+        assert (list(read_table(tmp_path / "t.csv").frame) == ["x"]) is left
+    (tmp_path / "t.csv").write_text("id,x\n1,5\n3,7\n9,5\n")
+    assert list(read_table(tmp_path / "t.csv").frame) == ["id", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", b"", "t.csv is empty"),
+        ("t.csv", b"\n \n", "t.csv is empty"),
+        ("t.csv", b"a,b\n", "has a header but no rows"),
+        ("t.csv", b"1,2\n3,4\n", "no header line? Its first line is '1,2'; add a line with the names of the columns"),
+        ("t.csv", b"a,b\n1,2\n1,2,3,4\n", "line 3 has 4 cells, where 2 are expected"),
+        ("t.csv", b"a,b,b\n1,2,3\n", "has 2 columns named 'b'; give each a name of its own"),
+        ("t.csv", b"PK\x03\x04\0\0\0", "is no text; a table in text, Parquet or npz is needed"),
+        ("t.xlsx", b"PK", "is no table that can be read: save it as one of .csv, .tsv"),
+        ("t.parquet", b"a,b\n", "is not a Parquet file that can be read"),
+        ("t.npz", b"a,b\n", "is not an npz file of plain arrays"),
+    ],
+)
+def test_what_is_no_table_is_told_in_one_sentence(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="t[.]") as caught:
+        read_table(tmp_path / name)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_not_there_are_told(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no file .*nowhere\.csv\.$"):
+        read_table(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="is not a regular file"):
+        read_table(tmp_path)
+
+
+def test_cells_are_told_by_line_even_after_texts_of_several_lines(tmp_path):
+    (tmp_path / "t.csv").write_text('a,b\n"x\ny",1\n\nz,2\n')
+    table = read_table(tmp_path / "t.csv")
+    assert [table.place(row, "a") for row in (0, 1)] == ["line 2, column 'a'", "line 5, column 'a'"]

@@ -1,0 +1,274 @@
+"""Estimators in files: what predicts the same, to the bit, and what is refused in one sentence."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model_cases import structure_of
+from safetensors.numpy import load as load_arrays
+from test_container import sealed
+from test_refusals import edit, refused
+
+import agp
+
+pd = pytest.importorskip("pandas", reason="data frames are those of pandas")
+pytest.importorskip("sklearn", reason="estimators need the extra sklearn")
+
+from sklearn.base import clone  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
+from sklearn.impute import SimpleImputer  # noqa: E402
+
+from agp.estimators import GPClassifier, GPRegressor  # noqa: E402
+from agp.estimators._columns import Columns  # noqa: E402
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 3))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=40)
+HOLES = np.where(RNG.uniform(size=X.shape) < 0.1, np.nan, X)
+TABLE = pd.DataFrame(
+    {"size": HOLES[:, 0], "kind": RNG.choice(["small", "big", None], 40), "on": X[:, 1] > 0, "all gone": np.nan}
+)
+NUMBERS = pd.DataFrame(X, columns=list("abc"))
+WHOLE = pd.DataFrame({"size": X[:, 0], "kind": "b", "on": 1})
+WORDS = np.where(X[:, 0] > 0.5, "up", np.where(X[:, 0] < -0.5, "down", "level"))
+
+QUICK = {"max_steps": 5, "random_state": 3, "num_inducing": 10}
+
+
+def trained(estimator, X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.ConvergenceWarning)
+        return estimator.fit(X, y)
+
+
+CASES = {
+    "exact": lambda: (trained(GPRegressor(**QUICK), X, Y), X),
+    "sparse": lambda: (trained(GPRegressor(method="rsvgp", kernel="matern32 + linear", **QUICK), X, Y), X),
+    "kernel": lambda: (trained(GPRegressor(kernel=agp.RBF(1.0, (1.0, 2.0, 0.5)) * agp.Linear(), **QUICK), X, Y), X),
+    "column": lambda: (trained(GPRegressor(**QUICK), X, np.stack([Y, -Y], axis=1)), X),
+    "holes": lambda: (trained(GPRegressor(missing="impute", **QUICK), HOLES, Y), HOLES),
+    "frame": lambda: (trained(GPRegressor(missing="impute", **QUICK), TABLE, Y), TABLE),
+    "numbers": lambda: (trained(GPRegressor(**QUICK), NUMBERS, Y), NUMBERS),
+    "texts": lambda: (trained(GPRegressor(**QUICK), pd.DataFrame({"a": WORDS}), Y), pd.DataFrame({"a": WORDS})),
+    "words": lambda: (trained(GPClassifier(**QUICK), X, WORDS), X),
+    "objects": lambda: (trained(GPClassifier(**QUICK), WHOLE.assign(kind="a"), pd.Series(WORDS)), WHOLE),
+    "truth": lambda: (trained(GPClassifier(**QUICK), X, X[:, 0] > 0), X),
+    "whole": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 7, -3)), X),
+    "floats": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 2.0, 1.0)), X),
+    "by parts": lambda: (GPRegressor(method="wsvgp", **QUICK).partial_fit(X, Y), X),
+}  # fmt: skip
+LEFT_OUT = {"_encoder", "_updates", "_states"}
+"""What is built anew, from what comes back."""
+
+
+def answers(estimator, X):
+    if isinstance(estimator, GPClassifier):
+        return estimator.predict(X), estimator.predict_proba(X)
+    return estimator.predict(X, return_std=True)
+
+
+def assert_same_attributes(found, expected):
+    here, there = vars(found), vars(expected)
+    assert here.keys() == there.keys()
+    for name in there.keys() - LEFT_OUT - {"model_", "columns_", "kernel"}:
+        np.testing.assert_array_equal(here[name], there[name], err_msg=name)
+        assert type(here[name]) is type(there[name]), name
+    assert here["history_"] == there["history_"] if "history_" in there else True
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_estimator_predicts_the_same_to_the_bit(name, path):
+    estimator, rows = CASES[name]()
+    agp.save(estimator, path)
+    found = agp.load(path)
+    assert type(found) is type(estimator)
+    assert_same_attributes(found, estimator)
+    for here, there in zip(answers(found, rows), answers(estimator, rows), strict=True):
+        assert here.dtype == there.dtype
+        assert here.tobytes() == there.tobytes() or here.tolist() == there.tolist()
+    assert repr(clone(found)) == repr(clone(estimator))
+    before = structure_of(path)
+    agp.save(found, path)
+    assert structure_of(path) == before
+
+
+def test_a_table_is_encoded_as_before(path):
+    estimator, _ = CASES["frame"]()
+    agp.save(estimator, path)
+    found = agp.load(path)
+    new = TABLE.assign(kind=["small", "unheard of"] * 20, size=np.nan)
+    np.testing.assert_array_equal(found._inputs(new, reset=False), estimator._inputs(new, reset=False))
+    with pytest.raises(ValueError, match="feature names should match"):
+        found.predict(TABLE.rename(columns={"size": "length"}))
+
+
+@given(
+    cells=st.lists(
+        st.tuples(st.none() | st.floats(-1e200, 1e200), st.none() | st.text(max_size=3), st.booleans()),
+        min_size=1, max_size=6,
+    )
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_columns_of_any_table_come_back(cells):
+    frame = pd.DataFrame(
+        {
+            "a": pd.Series([a for a, _, _ in cells], dtype=float),
+            "b": pd.Series([b for _, b, _ in cells], dtype=object),
+            "c": pd.Series([c for _, _, c in cells], dtype=bool),
+        }
+    )
+    import narwhals.stable.v2 as nw
+
+    known = nw.from_native(frame.assign(b=frame["b"].astype("string")), eager_only=True)
+    columns = Columns("impute").fit(known)
+    again = Columns.of(json.loads(json.dumps(columns.state())))
+    assert again.state() == columns.state()
+    expected = columns.transform(known)
+    assert again.width == expected.shape[1]
+    np.testing.assert_array_equal(again.transform(known), expected)
+
+
+def test_parts_go_on_after_loading(path):
+    estimator, _ = CASES["by parts"]()
+    agp.save(estimator, path)
+    found = agp.load(path).partial_fit(X, Y)
+    assert found.n_iter_ == estimator.n_iter_ + 1
+    assert found.n_rows_seen_ == 2 * len(X)
+
+
+def test_an_estimator_moves_to_another_library(path):
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    estimator = trained(GPRegressor(backend="torch", **QUICK), X, Y)
+    agp.save(estimator, path)
+    there, here = agp.load(path), agp.load(path, backend="numpy")
+    assert np.array_equal(there.predict(X), estimator.predict(X))
+    assert isinstance(here.model_.process.X if "process" in vars(here.model_) else here.model_.X, np.ndarray)
+    np.testing.assert_allclose(here.predict(X), estimator.predict(X), rtol=1e-6)
+    assert here.get_params() | {"backend": "torch"} == estimator.get_params()
+    assert isinstance(agp.load(path, backend="torch", dtype="float32").model_.X, torch.Tensor)
+    assert agp.load(path, backend="numpy", dtype="float32").predict(X).dtype == np.float32
+    assert isinstance(there.predict(torch.asarray(X)), torch.Tensor)
+
+
+# -- what is not saved ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (GPRegressor(random_state=np.random.RandomState(0), max_steps=2), "the parameter random_state is RandomState"),
+        (
+            GPRegressor(device=object(), max_steps=2),
+            "the parameter device is <object .*; set a number or a text: set_pa",
+        ),
+    ],
+)
+def test_parameters_that_files_cannot_hold_are_named(estimator, message, path):
+    device, estimator.device = estimator.device, None
+    trained(estimator, X, Y).device = device
+    with pytest.raises(TypeError, match=message):
+        agp.save(estimator, path)
+    assert not path.exists()
+
+
+def test_what_is_not_trained_or_foreign_is_not_saved(path):
+    with pytest.raises(NotFittedError, match="This GPRegressor instance is not fitted yet"):
+        agp.save(GPRegressor(), path)
+    with pytest.raises(
+        TypeError, match=r"or an estimator of agp\.estimators, not sklearn\.impute\._base\.SimpleImputer"
+    ):
+        agp.save(SimpleImputer(), path)
+    own = type("Mine", (GPRegressor,), {})(max_steps=2)
+    with pytest.raises(TypeError, match="Mine is a class of your own; save its model_ instead"):
+        agp.save(trained(own, X, Y), path)
+
+
+def test_without_scikit_learn_the_extra_is_named(path, monkeypatch):
+    agp.save(CASES["exact"]()[0], path)
+    for name in [name for name in sys.modules if name.startswith(("agp.estimators", "sklearn"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(
+        ImportError, match=r"holds an estimator: .*sklearn, which is not installed: .*array-gp\[sklearn\]"
+    ):
+        agp.load(path)
+
+
+def test_a_fresh_process_loads_an_estimator(path):
+    agp.save(CASES["words"]()[0], path)
+    program = f"import agp, numpy as np\nprint(agp.load({str(path)!r}).predict(np.zeros((1, 3)))[0])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() in WORDS, done.stderr
+
+
+# -- contents with a right digest -------------------------------------------------------------------------------------
+
+
+def rewritten(path, change):
+    """The file with edited facts and arrays, and the digest that belongs to them."""
+    structure, arrays = structure_of(path), load_arrays(path.read_bytes())
+    change(structure, arrays)
+    path.write_bytes(sealed(arrays, json.dumps(structure)))
+
+
+CHANGES = {
+    "class": (lambda f: f.update({"class": "os.system"}), "os.system"),
+    "no class": (lambda f: f.pop("class"), "class"),
+    "classifier": (lambda f: f.update({"class": "GPRegressor"}), "it has no _single"),
+    "parameter": (lambda f: f["parameters"].update(method=3), "GPClassifier does not take method=3"),
+    "more": (lambda f: f["parameters"].update(predict=3), "does not take predict=3"),
+    "learned": (lambda f: f["learned"].update(n_iter_="x"), "it has 'x' for n_iter_"),
+    "attribute": (lambda f: f["learned"].update(predict=3), "predict"),
+    "method": (lambda f: f["learned"].update(method_="magic"), "it has the method 'magic'"),
+    "width": (lambda f: f["learned"].update(n_features_in_=9), "9 columns"),
+    "names": (lambda f: f.update(names=["a", 3, "c"]), "where the names of 3 columns belong"),
+    "no columns": (lambda f: f.pop("columns"), "names of columns, but nothing that was learned of them"),
+    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not fit what was learned of them"),
+    "means": (lambda f: f["columns"].update(means=["a", "b"]), "where means and missing cells belong"),
+    "values": (lambda f: f["columns"].update(values=[[3]]), "where texts belong"),
+    "no values": (lambda f: f["columns"].update(values=[[]]), "where texts belong"),
+    "more values": (lambda f: f["columns"]["values"][0].append("z"), "its columns make 4 inputs of 3"),
+    "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not in order"),
+    "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
+    "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not in order"),
+    "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "another likelihood than Bernoulli"),
+    "kind of labels": (lambda f: f["classes"].update(dtype="O"), "where labels belong"),
+    "numbers for labels": (lambda f: f["classes"].update(values=[1, 2, 3]), "where labels belong"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    file = tmp_path_factory.mktemp("whole") / "model.safetensors"
+    agp.save(CASES["objects"]()[0], file)
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_wrong_facts_are_refused(kind, path, whole):
+    path.write_bytes(whole)
+    change, why = CHANGES[kind]
+    rewritten(path, lambda s, a: change(s["facts"]))
+    refused(path, match=rf"is not a model of agp \(.*{why}.*\); name another file\.$")
+
+
+@given(draw=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.filterwarnings("ignore")
+def test_any_edit_of_the_facts_is_refused_or_sound(draw, path, whole):
+    path.write_bytes(whole)
+    rewritten(path, lambda s, a: edit(draw.draw, s["facts"], a))
+    try:
+        found = agp.load(path)
+    except agp.FileError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    rows = pd.DataFrame({name: ["a"] if name == "kind" else [1.0] for name in ("size", "kind", "on")})
+    assert found.model_.predict(found.model_.example_input()).mean.shape == (1, 3)
+    if "feature_names_in_" in vars(found) and list(found.feature_names_in_) == list(rows):
+        assert found.predict_proba(rows).shape == (1, 3)
