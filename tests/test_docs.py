@@ -26,6 +26,7 @@ SHORT = {
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
+    "pictures.py": ["."],
 }
 """Arguments with which an example is done in seconds."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
