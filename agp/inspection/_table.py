@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import to_numpy
+from agp.errors import not_installed
 
 __all__ = ["ArrayTable", "Table", "as_table", "column_names", "is_array"]
 
@@ -130,8 +131,11 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
             msg = f"X has shape {values.shape}, but must be a table [N, D] with rows and columns."
             raise ValueError(msg)
         return ArrayTable(values, tuple(names) if names else column_names(values.shape[1]))
-    import narwhals.stable.v2 as nw
-
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError as error:
+        msg = f"X is a {type(X).__name__}; tables that are no arrays need {not_installed('narwhals', 'sklearn')}."
+        raise ImportError(msg) from error
     try:
         frame = nw.from_native(X, eager_only=True)
     except TypeError:
