@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     )
     from agp import data as data
     from agp import estimators as estimators
+    from agp import inspection as inspection
     from agp import io as io
     from agp import plot as plot
     from agp import testing as testing

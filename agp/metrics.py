@@ -3,14 +3,15 @@
 Arguments are arrays of any library and device, or lists of numbers.
 """
 
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from agp.backend import Array, to_numpy
 
-__all__ = ["coverage", "error_rate", "nlpd", "rmse"]
-
-Z95 = 1.959963984540054
-"""The 97.5 % quantile of the standard normal distribution."""
+__all__ = ["Reliability", "coverage", "error_rate", "nlpd", "reliability", "rmse"]
 
 
 def _on_host(*arrays: Array) -> list[np.ndarray]:
@@ -38,10 +39,53 @@ def rmse(mean: Array, y: Array) -> float:
     return float(np.sqrt(np.mean((mean - y) ** 2)))
 
 
-def coverage(mean: Array, variance: Array, y: Array) -> float:
-    """The share of targets [N, P] inside the central 95 % interval of N(mean, variance), both [N, P]."""
+def coverage(mean: Array, variance: Array, y: Array, level: float = 0.95) -> float:
+    """The share of targets [N, P] inside the central interval of N(mean, variance), both [N, P], of that level."""
     mean, variance, y = _alike(mean, variance, y)
-    return float(np.mean(np.abs(y - mean) <= Z95 * np.sqrt(variance)))
+    if not 0.0 < level < 1.0:
+        msg = f"level is {level!r}, but must lie between 0 and 1."
+        raise ValueError(msg)
+    return float(np.mean(np.abs(y - mean) <= NormalDist().inv_cdf(0.5 + 0.5 * level) * np.sqrt(variance)))
+
+
+class Reliability(NamedTuple):
+    """How often what was predicted with some probability happened; each [B], for the bins that are not empty."""
+
+    predicted: npt.NDArray[np.float64]
+    """The average probability of the predictions in a bin."""
+    observed: npt.NDArray[np.float64]
+    """The share of them that came true."""
+    counts: npt.NDArray[np.int64]
+    """How many there are."""
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error: the average of |predicted - observed| over the predictions."""
+        return float(np.average(np.abs(self.predicted - self.observed), weights=self.counts))
+
+
+def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
+    """The reliability of probabilities, in bins of equal width.
+
+    Of two classes the probability is that of 1; of C classes it is that of the most probable one, and what is observed
+    is whether this is the label. Arguments and errors as `error_rate`, and ValueError for fewer than one bin.
+    """
+    if bins < 1:
+        msg = f"bins is {bins!r}, but must be at least 1."
+        raise ValueError(msg)
+    probability, y = _on_host(probability, y)
+    if _several_classes(probability, y):
+        happened = np.argmax(probability, axis=1) == y[:, 0]
+        probability = np.max(probability, axis=1)
+    else:
+        probability, y = (x.ravel() for x in _alike(probability, y))
+        happened = y > 0.5
+    which = np.minimum((probability * bins).astype(int), bins - 1)
+    count = np.bincount(which, minlength=bins)
+    filled = count > 0
+    sums = (np.bincount(which, weights=w, minlength=bins)[filled] for w in (probability, happened.astype(float)))
+    predicted, observed = (total / count[filled] for total in sums)
+    return Reliability(predicted, observed, count[filled])
 
 
 def error_rate(probability: Array, y: Array) -> float:
@@ -60,11 +104,18 @@ def error_rate(probability: Array, y: Array) -> float:
         For other shapes, and labels of C classes that are none of them.
     """
     probability, y = _on_host(probability, y)
-    if probability.ndim == 2 and probability.shape[1] > 1 and y.shape == (len(probability), 1):
-        classes = probability.shape[1]
-        if not np.isin(y, np.arange(classes)).all():
-            msg = f"labels must be whole numbers from 0 to {classes - 1}, as many as probability has columns."
-            raise ValueError(msg)
+    if _several_classes(probability, y):
         return float(np.mean(np.argmax(probability, axis=1) != y[:, 0]))
     probability, y = _alike(probability, y)
     return float(np.mean((probability > 0.5) != (y > 0.5)))
+
+
+def _several_classes(probability: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
+    """Whether these are probabilities [N, C] of classes, and labels [N, 1] of one of them each."""
+    if probability.ndim != 2 or probability.shape[1] == 1 or y.shape != (len(probability), 1):
+        return False
+    classes = probability.shape[1]
+    if not np.isin(y, np.arange(classes)).all():
+        msg = f"labels must be whole numbers from 0 to {classes - 1}, as many as probability has columns."
+        raise ValueError(msg)
+    return True

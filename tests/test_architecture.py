@@ -36,7 +36,7 @@ HOUSE = (
     ("updates",),
     ("testing",),
     ("io", "training"),
-    ("metrics", "data", "methods", "plot"),
+    ("metrics", "data", "methods", "inspection", "plot"),
     ("estimators",),
     ("cli",),
 )

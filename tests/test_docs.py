@@ -26,6 +26,7 @@ SHORT = {
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
+    "pictures.py": ["."],
 }
 """Arguments with which an example is done in seconds."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,6 +46,16 @@ def code_of(page):
     return "\n".join(lines) + "\n"
 
 
+def write_table(path):
+    """The table of a reader: numbers, text, a missing cell, and a target."""
+    rng = np.random.default_rng(0)
+    x, kind = rng.uniform(0.0, 10.0, 100), rng.choice(["round", "square"], 100)
+    y = np.sin(x) + 3.0 * (kind == "round") + 0.2 * rng.standard_normal(100)
+    rows = [f"{a:.4f},{b},{c:.4f}" for a, b, c in zip(x, kind, y, strict=True)]
+    rows[5] = rows[5][rows[5].index(",") :]
+    path.write_text("\n".join(["x,kind,y", *rows]) + "\n", encoding="utf-8")
+
+
 def run(page, monkeypatch, folder):
     """Run the blocks of a page in order, in a module of its own and an empty folder; return what was printed."""
     module = types.ModuleType("documented")
@@ -52,6 +63,7 @@ def run(page, monkeypatch, folder):
     monkeypatch.setattr("agp.backend._discovery._REGISTERED", {})  # what a page registers stays on the page
     monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
     monkeypatch.chdir(folder)
+    write_table(folder / "table.csv")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code_of(page), str(page), "exec"), module.__dict__)

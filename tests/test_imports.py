@@ -78,7 +78,7 @@ def test_checkers_of_types_see_the_same_names():
         seen |= {alias.name: (node.module or "").removeprefix("agp").removeprefix(".") for alias in node.names}
     names = {name for name, room in seen.items() if room}
     assert {name: seen[name] for name in names} == agp._ROOM_OF
-    assert set(seen) - {"data", "estimators", "io", "plot", "testing"} == set(agp.__all__)
+    assert set(seen) - {"data", "estimators", "inspection", "io", "plot", "testing"} == set(agp.__all__)
 
 
 @pytest.mark.parametrize("name", ["SVPG", "_hidden", "numpy"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from agp.metrics import coverage, error_rate, nlpd, rmse
+from agp.metrics import coverage, error_rate, nlpd, reliability, rmse
 
 
 def test_nlpd_is_the_mean_of_negated_log_densities():
@@ -78,3 +78,44 @@ def test_targets_without_their_column_are_scored_right_or_refused(score):
 )
 def test_scores_are_floats(result):
     assert type(result) is float
+
+
+def test_coverage_at_any_level():
+    y = np.random.default_rng(0).standard_normal((100_000, 1))
+    for level in (0.1, 0.5, 0.9):
+        assert coverage(0.0 * y, 0.0 * y + 1.0, y, level) == pytest.approx(level, abs=0.005)
+    for wrong in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="must lie between 0 and 1"):
+            coverage(y, y**2, y, wrong)
+
+
+def test_reliability_by_hand():
+    probability = np.asarray([0.1, 0.15, 0.9, 0.8, 1.0, 0.85])[:, None]
+    y = np.asarray([0.0, 1.0, 1.0, 0.0, 1.0, 1.0])[:, None]
+    found = reliability(probability, y, 5)
+    np.testing.assert_allclose(found.predicted, [0.125, 0.8875])
+    np.testing.assert_allclose(found.observed, [0.5, 0.75])
+    assert found.counts.tolist() == [2, 4]
+    assert found.error == pytest.approx((2 * 0.375 + 4 * 0.1375) / 6)
+
+
+def test_reliability_of_two_classes_is_that_of_scikit_learn():
+    calibration = pytest.importorskip("sklearn.calibration")
+    rng = np.random.default_rng(0)
+    probability = rng.uniform(size=500)
+    y = (rng.uniform(size=500) < probability**2).astype(float)
+    observed, predicted = calibration.calibration_curve(y, probability, n_bins=8)
+    found = reliability(probability, y, 8)
+    np.testing.assert_allclose(found.observed, observed)
+    np.testing.assert_allclose(found.predicted, predicted)
+
+
+def test_reliability_of_more_classes_is_that_of_the_most_probable_one():
+    probability = np.asarray([[0.7, 0.2, 0.1], [0.1, 0.75, 0.15], [0.3, 0.3, 0.4]])
+    found = reliability(probability, np.asarray([[0.0], [2.0], [2.0]]), 2)
+    np.testing.assert_allclose(found.predicted, [0.4, 0.725])
+    np.testing.assert_allclose(found.observed, [1.0, 0.5])
+    with pytest.raises(ValueError, match="labels must be whole numbers from 0 to 2"):
+        reliability(probability, np.full((3, 1), 7.0))
+    with pytest.raises(ValueError, match="bins is 0"):
+        reliability(probability, np.zeros((3, 1)), 0)

@@ -24,6 +24,10 @@ HEADER = (
 )  # fmt: skip
 
 
+DPI = 150
+"""Of pictures."""
+
+
 class Report:
     """Collects the rows of a comparison."""
 
@@ -74,15 +78,15 @@ class Report:
         if not finished:
             return []
         try:
-            from agp.plot import plot_curves, plot_map
+            from agp.plot import plot_comparison, plot_map
         except ImportError:
             console().print(f"no pictures: they need {not_installed('matplotlib', 'plot')}.", markup=False)
             return []
-        plot_curves(self.folder / "nlpd_vs_time.png", finished)
+        plot_comparison(finished).savefig(self.folder / "nlpd_vs_time.png", dpi=DPI)
         names = ["nlpd_vs_time.png"]
         if self.data.X_all is not None:
             for method, path in self._references.items():
-                plot_map(self.folder / f"map_{method}.png", self.data, path, method)
+                plot_map(self.data, path, method).savefig(self.folder / f"map_{method}.png", dpi=DPI)
                 names.append(f"map_{method}.png")
         return names
 

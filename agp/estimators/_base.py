@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs
-from agp.estimators._columns import Columns, as_frame, check_missing
+from agp.estimators._columns import Columns, as_frame, check_missing, indicated
+from agp.inspection import column_names
 from agp.methods import METHODS, build
 from agp.models import Model
 from agp.training import fit, recipe
@@ -172,6 +173,20 @@ class GPEstimator(ABC, BaseEstimator):
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return placed(A, next(iter(leaves(self.model_).values()))) if host else self._placed(A), host
+
+    def model_inputs(self, X: Any) -> Array:
+        """Rows of X as the numbers [N, D] that `model_` takes: categories as 0 and 1, missing cells imputed."""
+        return self._fitted_inputs(X)[0]
+
+    def model_columns(self) -> list[str]:
+        """The names of the columns of `model_inputs`."""
+        check_is_fitted(self, "model_")
+        named = vars(self).get("feature_names_in_")
+        names = [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
+        columns = vars(self).get("columns_")
+        if columns is None:
+            return names
+        return columns.names() if isinstance(columns, Columns) else [*names, *indicated(columns, names)]
 
 
 def is_foreign(X: Any) -> bool:

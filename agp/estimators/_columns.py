@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-__all__ = ["Columns", "Missing", "as_frame", "check_missing", "imputer_of", "imputer_state"]
+__all__ = ["Columns", "Missing", "as_frame", "check_missing", "imputer_of", "imputer_state", "indicated"]
 
 Missing = Literal["refuse", "impute"]
 
@@ -72,6 +72,14 @@ class Columns:
             parts.append(self.encoder.transform(self._texts(frame)))
         return np.concatenate(parts, axis=1)
 
+    def names(self) -> list[str]:
+        """The names of the columns that `transform` makes."""
+        found = [*self.numbers, *(indicated(self.imputer, self.numbers) if self.missing == "impute" else [])]
+        if self.categories:
+            for name, values in zip(self.categories, self.encoder.categories_, strict=True):
+                found += [f"{name} = {value}" for value in values]
+        return found
+
     @property
     def width(self) -> int:
         """The number D of columns that `transform` makes."""
@@ -130,6 +138,12 @@ class Columns:
                 raise ValueError(_missing(name, empty.index(True)))
             columns.append([None if gone else str(value) for value, gone in zip(values, empty, strict=True)])
         return np.asarray(columns, dtype=object).T
+
+
+def indicated(imputer: SimpleImputer, names: list[str]) -> list[str]:
+    """The names of the columns in which a fitted imputer says where cells of the named ones are missing."""
+    indicator: Any = imputer.indicator_
+    return [f"{names[i]} is missing" for i in indicator.features_] if names else []
 
 
 def _missing(name: str, row: int) -> str:

@@ -1,4 +1,9 @@
-"""Pictures, by matplotlib (the extra ``plot``)."""
+"""Pictures, by matplotlib (the extra ``plot``): one call each, for every model and estimator.
+
+Each function returns a matplotlib `Figure`, which can be saved (``figure.savefig("fit.png")``) and changed
+(``figure.axes``), and draws into `ax` where that is given: axes of the user's own, as many as the picture has panels.
+`matplotlib.pyplot`, which keeps figures in a global state and opens windows, is never touched.
+"""
 
 import importlib
 
@@ -10,7 +15,19 @@ except ImportError as error:
     msg = f"agp.plot needs {_not_installed('matplotlib', 'plot')}."
     raise ImportError(msg) from error
 
-from agp.plot._compare import plot_curves, plot_map
-from agp.plot._uncertainty import plot_uncertainty
+from agp.plot._calibration import plot_calibration
+from agp.plot._compare import plot_comparison, plot_map
+from agp.plot._effects import plot_effects
+from agp.plot._fit import plot_fit
+from agp.plot._inducing import plot_inducing
+from agp.plot._learning import plot_learning
 
-__all__ = ["plot_curves", "plot_map", "plot_uncertainty"]
+__all__ = [
+    "plot_calibration",
+    "plot_comparison",
+    "plot_effects",
+    "plot_fit",
+    "plot_inducing",
+    "plot_learning",
+    "plot_map",
+]

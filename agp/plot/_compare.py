@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 
 from agp.data import Dataset
 
-__all__ = ["plot_curves", "plot_map"]
+__all__ = ["plot_comparison", "plot_map"]
 
 STYLES = {("closed-form", "float64"): "-", ("closed-form", "float32"): "--", ("autodiff", "float64"): "-."}
 
 
-def plot_curves(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Test NLPD against seconds of training, one panel for each method, one line for each row."""
+def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
+    """Test NLPD against seconds of training, one panel for each method, one line for each row of `agp compare`."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     figure = Figure(figsize=(5.2 * len(methods), 4.2), layout="constrained")
     axes = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
@@ -33,10 +33,10 @@ def plot_curves(path: Path, rows: list[dict[str, Any]]) -> None:
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("test NLPD [nats per datum]")
     axes[-1].legend(fontsize=7)
-    figure.savefig(path, dpi=150)
+    return figure
 
 
-def plot_map(path: Path, data: Dataset, reference: str | Path, method: str) -> None:
+def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
     """Truth and predictions over two inputs: mean and standard deviation, or for classes the most probable one.
 
     In the standard units of the data; classes and counts in their own.
@@ -60,7 +60,7 @@ def plot_map(path: Path, data: Dataset, reference: str | Path, method: str) -> N
     panels[0].set_ylabel(_column(data, 1))
     units = "inputs in standard units" if data.classes or data.counts else "standard units"
     figure.suptitle(f"{data.name}, {method} ({units})")
-    figure.savefig(path, dpi=150)
+    return figure
 
 
 def _draw_values(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, npt.NDArray]) -> None:

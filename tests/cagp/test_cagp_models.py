@@ -382,18 +382,6 @@ def test_uncertainty_of_capped_support_needs_all_inputs():
         model.uncertainty(X, X, memory=0.01)
 
 
-def test_a_picture_of_both(tmp_path, backend):
-    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    from agp.plot import plot_uncertainty
-
-    X, y = data(backend)
-    model = CaGP.from_data(X[:, :1], y, num_actions=5)
-    plot_uncertainty(tmp_path / "split.png", model, X[:, :1], y)
-    assert (tmp_path / "split.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="inputs with one column"):
-        plot_uncertainty(tmp_path / "wide.png", model, X, y)
-
-
 def test_coverage_under_the_prior_is_the_nominal_one():
     # conservative means wider, not over-covering on average: the posterior is exact for the projected data
     rng = np.random.default_rng(3)

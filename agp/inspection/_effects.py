@@ -1,0 +1,160 @@
+"""What predictions do, on average over the data, when one column changes."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agp.backend import Array, backend_of, to_numpy
+from agp.host import generator
+from agp.inspection._subject import Z95, Host, host, of_function, subject_of
+from agp.inspection._table import Table, as_table
+
+__all__ = ["Effect", "average_prediction", "partial_dependence"]
+
+MEAN_ROWS, BAND_ROWS = 500, 50
+"""Rows over which means are averaged, and over which the uncertainty of the average is found."""
+GRID = 25
+"""Values of a column of numbers."""
+CATEGORIES = 12
+"""The most categories: the most frequent ones."""
+TAIL = 1.0
+"""Percent at either end of a column that are left out."""
+SAMPLES, FEATURES = 100, 256
+"""Samples of a function, and the random frequencies of each."""
+
+
+class Effect(NamedTuple):
+    """The average prediction at values of one column."""
+
+    name: str
+    values: npt.NDArray[Any]
+    """[G], numbers or categories."""
+    mean: Host
+    """[G, P], of observations: values, or probabilities."""
+    lower: Host
+    """[G, P]: the average of the function lies between them with 95 %."""
+    upper: Host
+    is_number: bool
+
+
+def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: int = 0) -> Effect:
+    """The partial dependence of predictions on a column: their average over the rows, all with one value there.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
+    X
+        A table [N, D] as the model or estimator takes it: an array, or a data frame.
+    column
+        A name, or a number from 0 on.
+    seed
+        Of the rows that stand for a large table, and of samples.
+
+    Returns
+    -------
+    effect
+        At 25 values between the first and the last percent of a column of numbers, or at all that it has if these are
+        fewer; at the 12 most frequent categories. Means are over 500 rows at most. The band holds 95 % of the
+        posterior of the average *function* over 50 rows at most: of observations, in their units, or of probabilities.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no model or table, and for a column that does not exist.
+
+    Source: Friedman, "Greedy function approximation: a gradient boosting machine", Annals of Statistics 2001.
+    """
+    subject, rng = subject_of(model), generator(seed, 12)
+    table = as_table(X, subject.names)
+    where = table.position(column)
+    values, chosen = _grid(table, where), rng.permutation(table.rows)
+    many, few = (
+        subject.inputs(table.taken(np.sort(chosen[:count])).crossed(where, values).native())
+        for count in (MEAN_ROWS, BAND_ROWS)
+    )
+    mean = _averaged(subject.model.predict(many, observed=True).mean, len(values))
+    middle, lower, upper = average_prediction(subject.model, few, len(values), seed=seed)
+    if subject.classes:  # probabilities
+        lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, 1.0)
+    else:
+        lower, upper = mean + lower - middle, mean + upper - middle
+    return Effect(table.names[where], values, mean, lower, upper, table.is_number(where))
+
+
+def average_prediction(model: Any, X: Array, groups: int, /, *, seed: int = 0) -> tuple[Host, Host, Host]:
+    """The average prediction over each of G groups of rows, and where that average of the function lies with 95 %.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`.
+    X
+        Inputs [G n, D], the n rows of a group together.
+    groups
+        G.
+    seed
+        Of the samples below.
+
+    Returns
+    -------
+    mean, lower, upper
+        Each [G, P]. Where observations have the function's own mean the interval is exact: 1.96 times the root of the
+        average entry of the joint covariance of the group. Elsewhere, and in deep models, it holds the middle 95 % of
+        100 samples of the function.
+    """
+    latent, observed = model.predict(X).mean, model.predict(X, observed=True).mean
+    mean = _averaged(observed, groups)
+    if np.array_equal(to_numpy(latent), to_numpy(observed)):
+        try:
+            deviation = _deviation(model, X, groups)
+        except TypeError:  # a deep process has no joint covariance
+            pass
+        else:
+            return mean, mean - Z95 * deviation, mean + Z95 * deviation
+    averages = [_averaged(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, seed)]
+    lower, upper = np.percentile(np.stack(averages), [2.5, 97.5], axis=0)
+    return mean, lower, upper
+
+
+def _deviation(model: Any, X: Array, groups: int) -> Host:
+    size, found = X.shape[0] // groups, []
+    for g in range(groups):
+        covariance = host(model.predict_covariance(X[g * size : (g + 1) * size, :]))
+        found.append(np.sqrt(np.maximum(covariance.mean(axis=(1, 2)), 0.0)))
+    return np.stack(found)
+
+
+def _samples(model: Any, X: Array, groups: int, seed: int) -> Iterator[Array]:
+    """Samples [N, P] of the latent functions: joint ones, from random features where the kernel has them."""
+    size = X.shape[0] // groups
+    try:
+        functions = model.sample_functions(SAMPLES, seed=seed, features=FEATURES)
+        parts = [functions(X[g * size : (g + 1) * size, :]) for g in range(groups)]
+        samples = backend_of(X).xp.concat(parts, axis=1)
+    except TypeError:
+        samples = model.sample(X, SAMPLES, seed=seed)
+    return (samples[s, :, :] for s in range(SAMPLES))
+
+
+def _averaged(x: Array, groups: int) -> Host:
+    values = host(x)
+    return values.reshape(groups, -1, values.shape[1]).mean(axis=1)
+
+
+def _grid(table: Table, column: int) -> npt.NDArray[Any]:
+    values = table.values(column)
+    if not table.is_number(column):
+        return np.asarray([value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)], dtype=object)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        msg = f"the column {table.names[column]!r} has no numbers."
+        raise ValueError(msg)
+    distinct = np.unique(values)
+    if distinct.size <= GRID:
+        return distinct
+    low, high = np.percentile(values, [TAIL, 100.0 - TAIL])
+    return np.linspace(float(low), float(high), GRID)

@@ -1,0 +1,156 @@
+"""A trained model or estimator under one roof: what it takes, what it predicts, what its columns and classes are."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from agp import tree
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.errors import RepairWarning
+from agp.inspection._table import column_names, is_array
+from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
+from agp.models import Model
+
+__all__ = ["Z95", "Host", "Predicted", "Subject", "host", "of_function", "subject_of"]
+
+Z95 = 1.959963984540054
+"""The 97.5 % quantile of the standard normal distribution."""
+
+Host = npt.NDArray[np.float64]
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """What `agp.estimators` offer, seen from below."""
+
+    def model_inputs(self, X: Any) -> Array:
+        """Rows as numbers [N, D] for the model."""
+        ...
+
+    def model_columns(self) -> list[str]:
+        """The names of these D columns."""
+        ...
+
+
+class Predicted(NamedTuple):
+    """Predictions on the host, each [N, P]."""
+
+    mean: Host
+    """Of observations: values, or probabilities."""
+    variance: Host
+    """Of observations."""
+    lower: Host
+    """Where the function itself lies with 95 %, in the terms of `mean`."""
+    upper: Host
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained model, what its inputs are made of, and the names in them."""
+
+    model: Any
+    inputs: Callable[[Any], Array]
+    """Rows as the user writes them -> X [N, D] beside the model."""
+    names: tuple[str, ...] | None
+    """Of the columns that the user writes, where they have names."""
+    columns: tuple[str, ...]
+    """Of the columns of the model."""
+    classes: tuple[Any, ...]
+    """The labels; none where values are predicted."""
+
+    @property
+    def several_classes(self) -> bool:
+        """Whether each prediction is the probabilities of classes that exclude each other."""
+        return isinstance(self.model.likelihood, (RobustMax, Softmax))
+
+    def predict(self, X: Array) -> Predicted:
+        """Predictions of observations, and where the function lies, at the model's inputs [N, D].
+
+        Where observations have the function's own mean, its interval is 1.96 standard deviations to each side; else
+        its ends are mapped as the likelihood maps functions. Several classes, which share the probability, have no such
+        interval, and get NaN.
+        """
+        latent, observed = self.model.predict(X), self.model.predict(X, observed=True)
+        mean, variance = host(observed.mean), host(observed.variance)
+        if self.several_classes:
+            return Predicted(mean, variance, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
+        ends = [latent.mean + side * latent.variance**0.5 for side in (-Z95, Z95)]
+        return Predicted(mean, variance, *(host(of_function(self.model.likelihood, f)) for f in ends))
+
+    def targets(self, y: Any) -> Host:
+        """Targets or labels as the model takes them [N, K], on the host.
+
+        Raises
+        ------
+        ValueError
+            For labels that training did not see.
+        """
+        y = np.asarray(to_numpy(y) if is_array(y) else y)
+        if self.classes:
+            y = self._codes(y)
+        values = np.asarray(y, dtype=np.float64)
+        return values.reshape(len(values), -1)
+
+    def _codes(self, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        known = np.asarray(self.classes)
+        unseen = ~np.isin(y, known)
+        if unseen.any():
+            first, labels = y[unseen].flat[0], ", ".join(map(str, known.tolist()))
+            msg = f"y has the label {str(first)!r}; the model knows {labels}."
+            raise ValueError(msg)
+        return np.searchsorted(known, y)
+
+    def known_noise(self, y: Host) -> Host | float:
+        """The variances of noise that come with the targets [N, K], beyond those of predictions."""
+        heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
+        return y[:, self.model.outputs :] if heteroscedastic else 0.0
+
+
+def subject_of(x: Any) -> Subject:
+    """A model of the library, or a fitted estimator, as a subject.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    if isinstance(x, Model):
+        reference = next(iter(tree.leaves(x).values()))
+        columns = column_names(x.width)
+        return Subject(x, lambda X: _beside(X, reference), None, columns, _classes_of(x.likelihood))
+    if not isinstance(x, Estimator) or isinstance(x, type):
+        kind = x.__name__ if isinstance(x, type) else type(x).__name__
+        msg = f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
+        raise TypeError(msg)
+    columns = tuple(x.model_columns())  # raises unless it is fitted
+    fitted = vars(x)
+    names = tuple(map(str, fitted["feature_names_in_"])) if "feature_names_in_" in fitted else None
+    classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
+    return Subject(fitted["model_"], x.model_inputs, names, columns, classes)
+
+
+def of_function(likelihood: Any, f: Array) -> Array:
+    """The means [N, P] of observations where the latent functions are f [N, P]."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RepairWarning)  # about variances, which may be zero and are not used
+        return likelihood.predict(f, 0.0 * f).mean
+
+
+def _classes_of(likelihood: Any) -> tuple[int, ...]:
+    if isinstance(likelihood, Bernoulli):
+        return (0, 1)
+    return tuple(range(likelihood.classes)) if isinstance(likelihood, (RobustMax, Softmax)) else ()
+
+
+def _beside(X: Any, reference: Array) -> Array:
+    """Host rows beside a model; arrays of other libraries as they are."""
+    return placed(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
+
+
+def host(x: Array) -> Host:
+    """An array of any library as host numbers of double precision."""
+    return np.asarray(backend_of(x).to_numpy(x), dtype=np.float64)

@@ -1,0 +1,101 @@
+"""Whether predictions are as certain as they should be."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from agp.inspection import Z95, Host, Subject, as_table, subject_of
+from agp.metrics import coverage, reliability, rmse
+from agp.plot._panels import band, panels
+
+__all__ = ["plot_calibration"]
+
+LEVELS = np.linspace(0.02, 0.98, 49)
+
+
+def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None) -> Figure:
+    """How often predictions are right, against how often they say they are; best on data that training did not see.
+
+    Regression: the share of the targets inside central intervals of each nominal level, a line for each output. The
+    intervals are those of a normal distribution with the predicted mean and variance. The legend tells the sharpness:
+    the average predicted standard deviation, beside the root mean squared error. Classification: a reliability diagram,
+    with the average gap in the legend, and how many predictions there are in each bin below; of several classes it is
+    that of the most probable one. The grey band holds 95 % of what chance does to a perfect model with so many data.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
+    X, y
+        Data [N, D] and [N] or [N, K], as the model or estimator takes them; targets that are NaN are left out.
+    bins
+        Of probabilities, of equal width.
+    ax
+        Axes to draw into; by default a new figure.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no model or does not fit it, for infinite predicted variances, and more than one axes.
+    """
+    subject = subject_of(model)
+    table, targets = as_table(X, subject.names), subject.targets(y)
+    if len(targets) != table.rows:
+        msg = f"X has {table.rows} rows, y has {len(targets)}; they must belong together."
+        raise ValueError(msg)
+    figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
+    found = subject.predict(subject.inputs(X))
+    if subject.classes:
+        _draw_reliability(one, subject, found.mean, targets, bins)
+    else:
+        _draw_coverage(one, found.mean, found.variance + subject.known_noise(targets), targets)
+    one.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linewidth=1.0, linestyle="--", zorder=1)
+    one.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
+    one.grid(alpha=0.25)
+    one.legend(fontsize=8, framealpha=0.85, loc="upper left")
+    return figure
+
+
+def _draw_coverage(ax: Axes, mean: Host, variance: Host, targets: Host) -> None:
+    if not np.isfinite(variance).all():
+        msg = "a predicted variance is infinite, so there are no intervals to judge."
+        raise ValueError(msg)
+    fewest = None
+    for p in range(mean.shape[1]):
+        seen = np.isfinite(targets[:, p])
+        fewest = min(int(seen.sum()), fewest or len(seen))
+        at, var, y = mean[seen, p], variance[seen, p], targets[seen, p]
+        shares = [coverage(at, var, y, float(level)) for level in LEVELS]
+        name = "" if mean.shape[1] == 1 else f"output {p + 1}: "
+        label = f"{name}mean deviation {np.mean(np.sqrt(var)):.3g}, RMSE {rmse(at, y):.3g}"
+        ax.plot(LEVELS, shares, color=f"C{p % 10}", linewidth=1.8, label=label)
+    _chance(ax, LEVELS, np.full(LEVELS.shape, fewest))
+    ax.set(xlabel="nominal level of the interval", ylabel="share of the targets inside")
+
+
+def _draw_reliability(ax: Axes, subject: Subject, probability: Host, targets: Host, bins: int) -> None:
+    found = reliability(probability, targets, bins)
+    below = ax.inset_axes((0.55, 0.06, 0.42, 0.18))
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    below.bar(found.predicted, found.counts, width=0.7 * (edges[1] - edges[0]), color="C0", alpha=0.5)
+    below.set_xlim(0.0, 1.0)
+    below.set_title("predictions", fontsize=7, pad=2)
+    below.tick_params(labelsize=6)
+    ax.plot(found.predicted, found.observed, "o-", color="C0", markersize=5, label=f"average gap {found.error:.3f}")
+    _chance(ax, found.predicted, found.counts)
+    if subject.several_classes:
+        ax.set(xlabel="probability of the most probable class", ylabel="share of the labels that are this class")
+    else:
+        ax.set(
+            xlabel=f"predicted probability of {subject.classes[1]}", ylabel=f"share of the labels {subject.classes[1]}"
+        )
+
+
+def _chance(ax: Axes, level: Host, count: Any) -> None:
+    """Where 95 % of the shares lie that a perfect model would have, by the normal approximation."""
+    reach = Z95 * np.sqrt(level * (1.0 - level) / count)
+    band(
+        ax, level, np.clip(level - reach, 0.0, 1.0), np.clip(level + reach, 0.0, 1.0), "0.6", "chance, 95 %", alpha=0.3
+    )

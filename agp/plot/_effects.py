@@ -1,0 +1,92 @@
+"""What each input does to predictions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from agp.inspection import Effect, as_table, partial_dependence, subject_of
+from agp.plot._panels import FUNCTION, band, legend, panels
+
+__all__ = ["plot_effects"]
+
+MOST = 12
+"""Columns that a picture without a choice of columns shows."""
+
+
+def plot_effects(
+    model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None, seed: int = 0
+) -> Figure:
+    """The partial dependence of predictions on each column: their average over the rows, all with one value there.
+
+    Bands hold 95 % of the posterior of that average of the function (`agp.inspection.partial_dependence`). Categories
+    of data frames are points. Outputs of a regression have a row of panels each, classes a line each. The vertical
+    scale is one for all columns, so that flat panels are columns that hardly matter.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
+    X
+        A table [N, D] as the model or estimator takes it.
+    columns
+        Names or numbers; by default all.
+    ax
+        Axes to draw into, one for each column (and output); by default a new figure.
+    seed
+        Of the rows that stand for a large table, and of samples.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no model or table, columns that do not exist, more than 12 columns without a choice, and the wrong
+        number of axes.
+    """
+    subject = subject_of(model)
+    names = as_table(X, subject.names).names
+    if columns is None and len(names) > MOST:
+        msg = f"X has {len(names)} columns; name those to be drawn: columns=[{names[0]!r}, {names[1]!r}]."
+        raise ValueError(msg)
+    chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns
+    effects = [partial_dependence(model, X, column, seed=seed) for column in chosen]
+    outputs = effects[0].mean.shape[1]
+    rows = 1 if subject.classes else outputs
+    shape = {"columns": min(len(effects), 4)} if rows == 1 else {"columns": len(effects)}
+    figure, axes = panels(ax, rows * len(effects), size=(3.3, 2.9), sharey=True if rows == 1 else "row", **shape)
+    labels = [str(c) for c in subject.classes] if subject.several_classes else [None] * outputs
+    for i, one in enumerate(axes):
+        effect = effects[i % len(effects)]
+        for p in range(outputs) if rows == 1 else [i // len(effects)]:
+            _draw(one, effect, p, f"C{p % 10}", labels[p])
+        one.set_xlabel(effect.name)
+        one.grid(alpha=0.25)
+        if i % shape["columns"] == 0:
+            one.set_ylabel(_what(subject.classes, subject.several_classes, i // len(effects), rows))
+    if subject.several_classes:
+        legend(axes[-1])
+    return figure
+
+
+def _draw(ax: Axes, effect: Effect, p: int, colour: str, label: str | None) -> None:
+    mean, lower, upper = effect.mean[:, p], effect.lower[:, p], effect.upper[:, p]
+    if effect.is_number:
+        band(ax, effect.values, lower, upper, colour, None, **FUNCTION)
+        ax.plot(effect.values, mean, color=colour, linewidth=1.6, label=label)
+        return
+    at = np.arange(len(effect.values))
+    reach = np.maximum(np.stack([mean - lower, upper - mean]), 0.0)
+    ax.errorbar(at, mean, yerr=reach, fmt="o", color=colour, capsize=3, label=label)
+    names = ["missing" if value is None or value != value else str(value) for value in effect.values]
+    long = max(map(len, names)) * len(names) > 24
+    ax.set_xticks(at, names, rotation=35 if long else 0, ha="right" if long else "center")
+    ax.set_xlim(-0.5, len(names) - 0.5)
+
+
+def _what(classes: tuple[Any, ...], several: bool, output: int, rows: int) -> str:
+    if several:
+        return "average probability"
+    if classes:
+        return f"average probability of {classes[1]}"
+    return "average prediction" if rows == 1 else f"average of output {output + 1}"

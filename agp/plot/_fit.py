@@ -1,0 +1,131 @@
+"""Data, mean and uncertainties over one input."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from agp.inspection import Z95, Host, Predicted, Subject, Table, as_table, host, inducing_inputs, subject_of
+from agp.models import CaGP
+from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thinned
+
+__all__ = ["plot_fit"]
+
+POINTS = 400
+"""Inputs at which curves are drawn."""
+
+
+def plot_fit(
+    model: Any, X: Any, y: Any, /, *, ax: Any = None, margin: float = 0.1, computational: bool = True
+) -> Figure:
+    """Data, mean, and 95 % intervals of the function and of new observations, over one input.
+
+    There is a panel for each output. For classes it is probabilities: of two classes with the interval of the function,
+    of several a line each. A `CaGP` splits the uncertainty of the function: the *mathematical* one is that of the exact
+    posterior with the same hyperparameters, the *computational* one beyond it was not computed. Inducing inputs are
+    marked at the bottom.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
+    X, y
+        The data: inputs with one column of numbers, targets or labels.
+    ax
+        Axes to draw into, one for each panel; by default a new figure.
+    margin
+        How far the picture goes beyond the data, in shares of their range.
+    computational
+        Whether to split the uncertainty of a `CaGP`, which takes O(N^3).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no model, inputs with more columns or no numbers, the wrong number of axes, and as
+        `CaGP.uncertainty`.
+    """
+    subject = subject_of(model)
+    table = as_table(X, subject.names)
+    if len(table.names) != 1 or not table.is_number(0):
+        names = ", ".join(table.names[:8])
+        msg = f"X has the columns {names}, but this picture is for one column of numbers; use plot_effects."
+        raise ValueError(msg)
+    x, targets = table.values(0).astype(np.float64), subject.targets(y)
+    low, high = np.nanmin(x), np.nanmax(x)
+    reach = margin * (high - low)
+    grid = np.linspace(low - reach, high + reach, POINTS)
+    at = subject.inputs(table.taken(np.zeros(1, dtype=int)).crossed(0, grid).native())
+    found = subject.predict(at)
+    outputs = 1 if subject.several_classes else found.mean.shape[1]
+    figure, axes = panels(ax, outputs, columns=3)
+    split = _split(subject, at, table) if computational else None
+    for p, one in enumerate(axes):
+        if subject.several_classes:
+            _draw_classes(one, grid, found, x, targets[:, 0], subject.classes)
+        elif subject.classes:
+            _draw_probability(one, grid, found, p, x, targets, subject.classes)
+        else:
+            _draw_values(one, grid, found, p, x, targets, split)
+            one.set_ylabel("output" if outputs == 1 else f"output {p + 1}")
+        _mark_inducing(one, subject)
+        one.set(xlabel=table.names[0], xlim=(grid[0], grid[-1]))
+        one.grid(alpha=0.25)
+        legend(one, above=True)
+    return figure
+
+
+def _split(subject: Subject, at: Any, table: Table) -> Host | None:
+    """Standard deviations [N, P] of the exact posterior, for a model that tells them apart from its own."""
+    model = subject.model
+    if not isinstance(model, CaGP):
+        return None
+    try:
+        return np.sqrt(host(model.uncertainty(at, subject.inputs(table.native())).mathematical))
+    except ValueError as error:
+        msg = f"{error} Or leave it out of the picture: computational=False."
+        raise ValueError(msg) from error
+
+
+def _draw_values(ax: Axes, grid: Host, found: Predicted, p: int, x: Host, y: Host, exact: Host | None) -> None:
+    mean, lower, upper = found.mean[:, p], found.lower[:, p], found.upper[:, p]
+    spread = Z95 * np.sqrt(found.variance[:, p])
+    if np.isfinite(spread).all():
+        band(ax, grid, mean - spread, mean + spread, "C0", "new observations, 95 %", **OBSERVATIONS)
+    if exact is None:
+        band(ax, grid, lower, upper, "C0", "function, 95 %", **FUNCTION)
+    else:
+        inner = Z95 * exact[:, p]
+        band(ax, grid, lower, mean - inner, "C1", "function, computational", alpha=0.6)
+        band(ax, grid, mean + inner, upper, "C1", None, alpha=0.6)
+        band(ax, grid, mean - inner, mean + inner, "C0", "function, mathematical", alpha=0.5)
+    drawn, label = thinned(len(x))
+    ax.plot(x[drawn], y[drawn, p], markersize=5 if len(x) < 300 else 3, label=label, **DATA)
+    ax.plot(grid, mean, color="C0", linewidth=1.6, label="mean")
+
+
+def _draw_probability(
+    ax: Axes, grid: Host, found: Predicted, p: int, x: Host, y: Host, classes: tuple[Any, ...]
+) -> None:
+    band(ax, grid, found.lower[:, p], found.upper[:, p], "C0", "function, 95 %", **FUNCTION)
+    ax.plot(grid, found.mean[:, p], color="C0", linewidth=1.6, label="probability")
+    drawn, label = thinned(len(x))
+    ax.plot(x[drawn], y[drawn, p], label=label, **{**DATA, "marker": "|", "markeredgewidth": 0.8, "markersize": 9})
+    ax.set(ylabel=f"probability of {classes[1]}", ylim=(-0.06, 1.06))
+
+
+def _draw_classes(ax: Axes, grid: Host, found: Predicted, x: Host, y: Host, classes: tuple[Any, ...]) -> None:
+    drawn, _ = thinned(len(x))
+    for c, name in enumerate(classes):
+        colour = f"C{c % 10}"
+        ax.plot(grid, found.mean[:, c], color=colour, linewidth=1.6, label=str(name))
+        own = drawn[y[drawn] == c]
+        ax.plot(x[own], np.full(own.shape, 1.05), "|", color=colour, markersize=8)  # the data, above the curves
+    ax.set(ylabel="probability", ylim=(-0.06, 1.1))
+
+
+def _mark_inducing(ax: Axes, subject: Subject) -> None:
+    for i, Z in enumerate(inducing_inputs(subject.model).values()):
+        style = {"marker": "^", "linestyle": "none", "color": f"C{3 + i}", "markersize": 5, "clip_on": False}
+        label = "inducing inputs" if i == 0 else None
+        ax.plot(Z[:, 0], np.zeros(len(Z)), transform=ax.get_xaxis_transform(), label=label, **style)

@@ -1,0 +1,99 @@
+"""Data and inducing inputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from agp.inspection import ArrayTable, host, inducing_inputs, subject_of
+from agp.plot._panels import DATA, legend, panels, thinned
+
+__all__ = ["plot_inducing"]
+
+BINS = 30
+REACH = 0.25
+"""How far the picture goes beyond the data, in shares of their range; training may move inducing inputs further."""
+
+
+def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None) -> Figure:
+    """Data and inducing inputs over two columns, or over one: then as a histogram, with the inducing inputs below.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model` with inducing inputs, or a fitted `GPRegressor` or `GPClassifier` with such a method.
+    X
+        A table [N, D] as the model or estimator takes it.
+    columns
+        One or two names or numbers of the columns of the model; by default the first two. What an estimator makes of
+        a category is a column for each of its values, named as in "kind = round".
+    ax
+        Axes to draw into; by default a new figure.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a model without inducing inputs, columns that do not exist, and more than one axes.
+    """
+    subject = subject_of(model)
+    groups = inducing_inputs(subject.model)
+    if not groups:
+        msg = f"the {type(subject.model).__name__} has no inducing inputs among the inputs of the data."
+        raise ValueError(msg)
+    seen = ArrayTable(host(subject.inputs(X)), subject.columns)
+    names = columns if columns is not None else range(min(2, len(seen.names)))
+    where = [seen.position(column) for column in ([names] if isinstance(names, (str, int)) else names)]
+    if len(where) not in (1, 2):
+        msg = f"columns names {len(where)} columns, but must name one or two."
+        raise ValueError(msg)
+    figure, (one,) = panels(ax, 1, size=(5.4, 4.4) if len(where) == 2 else (6.0, 3.2))
+    limits = [_limits(seen.values(column)) for column in where]
+    one.set_xlim(*limits[0])
+    if len(where) == 2:
+        one.set_ylim(*limits[1])
+    inside = {name: _inside(Z[:, where], limits) for name, Z in groups.items()}
+    labels = {name: _label(name, inside[name], several=len(groups) > 1) for name in groups}
+    shown = {labels[name]: Z[:, where][inside[name]] for name, Z in groups.items()}
+    (_draw_plane if len(where) == 2 else _draw_line)(one, seen, where, shown)
+    one.set_xlabel(seen.names[where[0]])
+    one.grid(alpha=0.25)
+    legend(one, above=True)
+    return figure
+
+
+def _limits(values: Any) -> tuple[float, float]:
+    low, high = float(np.min(values)), float(np.max(values))
+    reach = REACH * (high - low) or 1.0
+    return low - reach, high + reach
+
+
+def _inside(Z: Any, limits: list[tuple[float, float]]) -> Any:
+    low, high = np.asarray(limits).T
+    return (abs(2.0 * Z - low - high) <= high - low).all(axis=1)
+
+
+def _label(name: str, inside: Any, *, several: bool) -> str:
+    beyond = int(np.sum(~inside))
+    label = f"{len(inside)} inducing inputs" + (f" ({beyond} beyond the picture)" if beyond else "")
+    return f"{label}, {name}" if several else label
+
+
+def _draw_plane(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
+    drawn, label = thinned(seen.rows)
+    style = {**DATA, "color": "0.6", "markersize": 4}
+    ax.plot(seen.values(where[0])[drawn], seen.values(where[1])[drawn], label=label, **style)
+    for i, (name, Z) in enumerate(shown.items()):
+        style = {"linestyle": "none", "marker": "o^sDv"[i % 5], "color": f"C{3 + i}", "markersize": 5}
+        ax.plot(Z[:, 0], Z[:, 1], label=name, markeredgecolor="white", markeredgewidth=0.5, **style)
+    ax.set_ylabel(seen.names[where[1]])
+
+
+def _draw_line(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
+    ax.hist(seen.values(where[0]), bins=BINS, color="0.75", label="data")
+    step = 0.06 * ax.get_ylim()[1]
+    for i, (name, Z) in enumerate(shown.items()):
+        style = {"linestyle": "none", "marker": "^", "color": f"C{3 + i}", "markersize": 6}
+        ax.plot(Z[:, 0], np.full(len(Z), -step * (i + 1)), label=name, **style)
+    ax.set_ylabel("rows")

@@ -1,0 +1,59 @@
+"""Where pictures are drawn, and what they have in common."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from agp.host import generator
+
+__all__ = ["DATA", "FUNCTION", "OBSERVATIONS", "band", "legend", "panels", "thinned"]
+
+DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
+FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
+"""How strongly bands are painted."""
+MOST_POINTS = 2000
+
+
+def panels(
+    ax: Any, count: int, *, columns: int | None = None, size: tuple[float, float] = (6.4, 4.0), **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """The axes that were given, if they are as many as needed, or those of a new figure; and their figure."""
+    if ax is None:
+        columns = min(count, columns or count)
+        rows = -(-count // columns)
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+        made = list(figure.subplots(rows, columns, squeeze=False, **shared).ravel())
+        for unused in made[count:]:
+            unused.remove()
+        return figure, made[:count]
+    given = list(np.asarray(ax, dtype=object).ravel()) if isinstance(ax, (Iterable, np.ndarray)) else [ax]
+    if wrong := [x for x in given if not isinstance(x, Axes)]:
+        msg = f"ax is, or holds, a {type(wrong[0]).__name__}; give axes of matplotlib."
+        raise TypeError(msg)
+    if len(given) != count:
+        msg = f"the picture has {count} panel{'s' if count > 1 else ''}, but ax holds {len(given)}; give as many axes."
+        raise ValueError(msg)
+    return given[0].figure, given  # type: ignore[return-value]
+
+
+def band(ax: Axes, x: Any, lower: Any, upper: Any, colour: str, label: str | None, **style: Any) -> None:
+    """Fill what lies between two curves."""
+    ax.fill_between(x, lower, upper, color=colour, label=label, linewidth=0, **style)
+
+
+def legend(ax: Axes, *, above: bool = False) -> None:
+    """A legend where it hides least: in the axes, or above them."""
+    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "frameon": False} if above else {}
+    ax.legend(fontsize=8, framealpha=0.85, **place)
+
+
+def thinned(rows: int) -> tuple[npt.NDArray[np.intp], str]:
+    """The numbers of the rows that are drawn as points, and how the legend calls them."""
+    if rows <= MOST_POINTS:
+        return np.arange(rows), "data"
+    chosen = np.sort(generator(0, 13).permutation(rows)[:MOST_POINTS])
+    return chosen, f"data ({MOST_POINTS:,} of {rows:,})"

@@ -1,0 +1,69 @@
+"""Make the pictures of the page about pictures, from synthetic data.
+
+python docs/examples/pictures.py docs/pictures
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import agp
+from agp.estimators import GPClassifier, GPRegressor
+
+folder = Path(sys.argv[1])
+rng = np.random.default_rng(0)
+
+
+def save(name, figure, dpi=80):
+    """Write a picture that is small enough to be committed."""
+    figure.savefig(folder / f"{name}.png", dpi=dpi)
+
+
+X = np.sort(rng.uniform(0.0, 10.0, (300, 1)), axis=0)
+X = X[(X[:, 0] < 4.5) | (X[:, 0] > 6.0)]
+y = np.sin(2.0 * X) + 0.2 * rng.standard_normal(X.shape)
+result = agp.train(agp.SVGP.from_data(X, y, num_inducing=20), X, y, steps=600, batch_size=100)
+save("fit", agp.plot.plot_fit(result.model, X, y))
+save("learning", agp.plot.plot_learning(result), dpi=60)
+
+few = agp.CaGP.from_data(X, y, num_actions=10)
+few = agp.train(few, X, y, steps=60, updates=agp.recipe(few, 60, rate=0.1)).model
+save("fit-cagp", agp.plot.plot_fit(few, X, y))
+
+side = rng.uniform(-2.0, 2.0, (120, 1))
+label = np.where(np.sin(2.0 * side[:, 0]) + 0.5 * rng.standard_normal(120) > 0.0, "late", "on time")
+save("fit-classes", agp.plot.plot_fit(GPClassifier(tolerance=0.01).fit(side, label), side, label))
+
+
+def houses(rows):
+    """Houses that never were, and their prices."""
+    area, age = rng.uniform(40.0, 200.0, rows), rng.uniform(0.0, 80.0, rows)
+    kind = rng.choice(["flat", "house", "farm"], rows)
+    base = np.select([kind == "flat", kind == "house"], [50.0, 90.0], 70.0)
+    price = base + 2.0 * area + 0.02 * (age - 50.0) ** 2 + 30.0 * rng.standard_normal(rows)
+    return pd.DataFrame({"area": area, "age": age, "kind": kind}), pd.Series(price, name="price")
+
+
+table, price = houses(120)
+test, truth = houses(400)
+regressor = GPRegressor(random_state=0).fit(table, price)
+save("calibration", agp.plot.plot_calibration(regressor, test, truth))
+save("effects", agp.plot.plot_effects(regressor, table))
+
+ring = rng.standard_normal((600, 2))
+ring += 2.0 * ring / np.linalg.norm(ring, axis=1, keepdims=True)
+waves = np.sin(ring[:, :1]) * np.cos(ring[:, 1:]) + 0.1 * rng.standard_normal((600, 1))
+sparse = agp.train(agp.SVGP.from_data(ring, waves, num_inducing=40), ring, waves, steps=100, batch_size=200).model
+save("inducing", agp.plot.plot_inducing(sparse, ring))
+
+
+def dear(prices):
+    """Labels by price, some of them wrong."""
+    return np.where(prices + 40.0 * rng.standard_normal(len(prices)) > 350.0, "dear", "cheap")
+
+
+table, price = houses(250)
+classifier = GPClassifier(tolerance=0.01, random_state=0).fit(table, dear(price))
+save("reliability", agp.plot.plot_calibration(classifier, test, dear(truth)))

@@ -1,0 +1,387 @@
+"""Pictures, by what they draw: lines, bands, labels and legends, for models, estimators and axes of every kind."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import NUMPY, TORCH
+
+pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+from matplotlib.figure import Figure
+
+import agp
+from agp.errors import ConvergenceWarning
+from agp.estimators import GPClassifier, GPRegressor
+from agp.metrics import coverage, reliability
+from agp.plot import plot_calibration, plot_effects, plot_fit, plot_inducing, plot_learning
+from agp.tree import leaves
+
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.uniform(0.0, 6.0, (50, 1)), axis=0)
+Y = np.sin(2.0 * X) + 0.1 * RNG.standard_normal((50, 1))
+WIDE = RNG.uniform(-2.0, 2.0, (60, 3))
+Z95 = 1.959963984540054
+
+
+@pytest.fixture(autouse=True)
+def _short_trainings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def axes_of(count):
+    """Axes of somebody else's figure."""
+    return list(Figure().subplots(1, count, squeeze=False)[0])
+
+
+def points(line):
+    """The points [N, 2] of a line."""
+    return np.stack([np.asarray(x, dtype=float) for x in line.get_data()], axis=1)
+
+
+def lines(ax):
+    """The lines of a picture by their names in the legend."""
+    return {str(line.get_label()): points(line) for line in ax.lines}
+
+
+def bands(ax):
+    """The corners of the bands by their names in the legend."""
+    return {str(found.get_label()): found.get_paths()[0].vertices for found in ax.collections}
+
+
+def heights(vertices, x):
+    """The lowest and the highest corner of a band at an input."""
+    at = vertices[np.isclose(vertices[:, 0], x), 1]
+    return at.min(), at.max()
+
+
+def texts(ax):
+    """What the legend says."""
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def saved(figure, folder):
+    """Draw the picture, which fails for labels that cannot be set, and give it back."""
+    figure.savefig(folder / "picture.png", dpi=40)
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+    return figure
+
+
+def labelled(X):
+    """Labels of two classes."""
+    return np.where(np.sin(2.0 * X[:, 0]) > 0.0, "up", "down")
+
+
+# -- the fit ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [NUMPY, TORCH], ids=lambda place: place.name)
+def test_a_fit_shows_mean_both_intervals_data_and_inducing_inputs(place, available, tmp_path):
+    place = available(place)
+    host = agp.train(agp.SVGP.from_data(X, Y, num_inducing=7), X, Y, steps=20).model
+    figure = saved(plot_fit(place.move(host), place.array(X), place.array(Y)), tmp_path)
+    (ax,) = figure.axes
+    grid = lines(ax)["mean"][:, :1]
+    latent, observed = host.predict(grid), host.predict(grid, observed=True)
+    np.testing.assert_allclose(lines(ax)["mean"][:, 1], observed.mean[:, 0], atol=1e-8)
+    np.testing.assert_allclose(lines(ax)["data"], np.hstack([X, Y]))
+    for name, variance in (("function, 95 %", latent.variance), ("new observations, 95 %", observed.variance)):
+        low, high = heights(bands(ax)[name], grid[100, 0])
+        assert high - low == pytest.approx(2.0 * Z95 * variance[100, 0] ** 0.5, rel=1e-6)
+    np.testing.assert_allclose(lines(ax)["inducing inputs"][:, 0], leaves(host)["process.inducing.Z"][:, 0])
+    assert texts(ax) == ["new observations, 95 %", "function, 95 %", "data", "mean", "inducing inputs"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("input", "output")
+    assert grid[0, 0] < X.min() < X.max() < grid[-1, 0]
+
+
+def test_a_computation_aware_fit_splits_its_uncertainty(tmp_path):
+    model = agp.CaGP.from_data(X, Y, num_actions=5)
+    (ax,) = saved(plot_fit(model, X, Y), tmp_path).axes
+    grid = lines(ax)["mean"][:, :1]
+    combined, mathematical, _ = (v[200, 0] ** 0.5 for v in model.uncertainty(grid))
+    low, high = heights(bands(ax)["function, mathematical"], grid[200, 0])
+    assert high - low == pytest.approx(2.0 * Z95 * mathematical, rel=1e-6)
+    low, high = heights(bands(ax)["function, computational"], grid[200, 0])
+    assert high - low == pytest.approx(Z95 * (combined - mathematical), rel=1e-6)
+    (ax,) = plot_fit(model, X, Y, computational=False).axes
+    assert "function, 95 %" in bands(ax)
+    assert "function, computational" not in bands(ax)
+
+
+def test_a_split_that_takes_too_much_says_how_to_do_without(monkeypatch):
+    model = agp.CaGP.from_data(X, Y, num_actions=5)
+
+    def refused(*_):
+        msg = "the exact posterior takes 9e9 MiB."
+        raise ValueError(msg)
+
+    monkeypatch.setattr(agp.CaGP, "uncertainty", refused)
+    with pytest.raises(ValueError, match=r"9e9 MiB\. Or leave it out of the picture: computational=False"):
+        plot_fit(model, X, Y)
+
+
+def test_several_outputs_have_a_panel_each(tmp_path):
+    both = np.hstack([Y, 100.0 + 10.0 * Y])
+    figure = saved(plot_fit(agp.GPR.from_data(X, both), X, both), tmp_path)
+    assert [ax.get_ylabel() for ax in figure.axes] == ["output 1", "output 2"]
+    assert lines(figure.axes[1])["data"][:, 1].mean() > 50.0
+    given = axes_of(2)
+    assert plot_fit(agp.GPR.from_data(X, both), X, both, ax=given) is given[0].figure
+    assert all("mean" in lines(ax) for ax in given)
+    with pytest.raises(ValueError, match="the picture has 2 panels, but ax holds 1; give as many axes"):
+        plot_fit(agp.GPR.from_data(X, both), X, both, ax=given[0])
+
+
+def test_two_classes_are_a_probability_with_the_interval_of_the_function(tmp_path):
+    estimator = GPClassifier(tolerance=0.05).fit(X, labelled(X))
+    (ax,) = saved(plot_fit(estimator, X, labelled(X)), tmp_path).axes
+    curve = lines(ax)["probability"]
+    np.testing.assert_allclose(curve[:, 1], estimator.predict_proba(curve[:, :1])[:, 1], atol=1e-9)
+    assert ax.get_ylabel() == "probability of up"
+    low, high = heights(bands(ax)["function, 95 %"], curve[100, 0])
+    assert 0.0 <= low < curve[100, 1] < high <= 1.0
+    np.testing.assert_array_equal(lines(ax)["data"][:, 1], labelled(X) == "up")
+
+
+def test_more_classes_are_a_line_each(tmp_path):
+    labels = np.digitize(X[:, 0], [2.0, 4.0])
+    names = np.asarray(["low", "middle", "high"])[labels]
+    estimator = GPClassifier(tolerance=0.1, max_steps=30, num_inducing=6).fit(X, names)
+    (ax,) = saved(plot_fit(estimator, X, names), tmp_path).axes
+    assert [text for text in texts(ax) if text != "inducing inputs"] == ["high", "low", "middle"]
+    total = sum(lines(ax)[name][:, 1] for name in ("high", "low", "middle"))
+    np.testing.assert_allclose(total, 1.0, atol=1e-6)
+
+
+def test_a_data_frame_gives_the_axis_its_name(tmp_path):
+    table = pd.DataFrame({"depth [m]": X[:, 0]})
+    estimator = GPRegressor(max_steps=10).fit(table, pd.Series(Y[:, 0], name="heat"))
+    (ax,) = saved(plot_fit(estimator, table, pd.Series(Y[:, 0])), tmp_path).axes
+    assert ax.get_xlabel() == "depth [m]"
+
+
+def test_deep_models_and_counts_are_drawn(tmp_path):
+    parts = [agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened").process for _ in range(2)]
+    model = agp.SVGP(agp.Deep(tuple(parts), samples=2), agp.Gaussian(0.1))
+    assert "mean" in lines(saved(plot_fit(model, X, Y), tmp_path).axes[0])
+    counts = np.floor(5.0 + 4.0 * Y)
+    (ax,) = saved(plot_fit(agp.TVGP.from_data(X, counts, likelihood=agp.Poisson()), X, counts), tmp_path).axes
+    assert np.asarray(bands(ax)["function, 95 %"])[:, 1].min() >= 0.0
+
+
+def test_a_fit_of_more_columns_is_refused():
+    model = agp.GPR.from_data(WIDE, WIDE[:, :1])
+    with pytest.raises(ValueError, match=r"X has the columns input 1, input 2, input 3, but this picture is for one"):
+        plot_fit(model, WIDE, WIDE[:, :1])
+
+
+# -- learning curves --------------------------------------------------------------------------------------------------
+
+
+def test_learning_curves_are_what_was_logged(tmp_path):
+    model = agp.SVGP.from_data(X, Y, num_inducing=7, posterior="whitened")
+    result = agp.train(model, X, Y, steps=30, batch_size=20)
+    figure = saved(plot_learning(result), tmp_path)
+    np.testing.assert_allclose(points(figure.axes[0].lines[0])[:, 1], result.trace["bound"])
+    np.testing.assert_array_equal(points(figure.axes[0].lines[0])[:, 0], np.arange(1, 31))
+    assert figure.axes[0].get_ylabel() == "bound on the log evidence [nats]"
+    (ax, *_) = plot_learning(result, against="seconds").axes
+    assert points(ax.lines[0])[:, 0][-1] == pytest.approx(result.seconds)
+    assert ax.get_xlabel() == "training time [s]"
+
+
+def test_learning_curves_of_rates_scores_and_estimators():
+    trace = {"bound": [1.0, 2.0], "rate of a": [1.0, 0.1], "rate of b": [1.0, 0.01], "zero": [0.0, 0.0]}
+    trace["test_nlpd"] = [3.0, 2.0]
+    bound, rates, score = plot_learning(trace).axes
+    assert texts(rates) == ["a", "b"]
+    assert rates.get_yscale() == "log"
+    assert score.get_ylabel() == "test nlpd"
+    estimator = GPRegressor(max_steps=5).fit(X, Y[:, 0])
+    np.testing.assert_allclose(points(plot_learning(estimator).axes[0].lines[0])[:, 1], estimator.history_["bound"])
+    with pytest.raises(ValueError, match="an estimator does not know its seconds"):
+        plot_learning(estimator, against="seconds")
+    with pytest.raises(ValueError, match="against is 'hours', but must be 'steps' or 'seconds'"):
+        plot_learning(trace, against="hours")
+    with pytest.raises(TypeError, match="there are no learning curves in a GPRegressor"):
+        plot_learning(GPRegressor())
+    with pytest.raises(ValueError, match="nothing was logged"):
+        plot_learning({"bound": []})
+
+
+def test_a_noisy_bound_has_a_running_mean():
+    noise = np.random.default_rng(1).standard_normal(1000)
+    (ax,) = plot_learning({"bound": (5.0 + noise).tolist()}).axes
+    mean = lines(ax)["running mean"][:, 1]
+    assert mean[500] == pytest.approx(np.mean(5.0 + noise[488:513]))
+    assert texts(ax) == ["each step", "running mean"]
+
+
+# -- calibration ------------------------------------------------------------------------------------------------------
+
+
+def test_calibration_of_values_is_the_coverage_at_each_level(tmp_path):
+    model = agp.GPR.from_data(X, Y)
+    (ax,) = saved(plot_calibration(model, X, Y), tmp_path).axes
+    (curve,) = [found for name, found in lines(ax).items() if name.startswith("mean deviation")]
+    mean, variance = model.predict(X, observed=True)
+    for level, share in curve[::12]:
+        assert share == coverage(mean, variance, Y, level)
+    deviation, error = np.mean(variance**0.5), np.mean((mean - Y) ** 2) ** 0.5
+    assert texts(ax) == [f"mean deviation {deviation:.3g}, RMSE {error:.3g}", "chance, 95 %"]
+    low, high = heights(bands(ax)["chance, 95 %"], 0.5)
+    assert high - low == pytest.approx(2.0 * Z95 * 0.5 / 50**0.5)
+
+
+def test_targets_that_were_not_observed_are_left_out():
+    both = np.hstack([Y, Y])
+    model = agp.GPR.from_data(X, both)
+    both[:10, 1] = np.nan
+    (ax,) = plot_calibration(model, X, both).axes
+    mean, variance = model.predict(X, observed=True)
+    (second,) = [found for name, found in lines(ax).items() if name.startswith("output 2")]
+    assert second[24, 1] == coverage(mean[10:, 1:], variance[10:, 1:], both[10:, 1:], second[24, 0])
+
+
+def test_known_noise_belongs_to_the_intervals():
+    known = np.hstack([Y, np.full_like(Y, 100.0)])
+    model = agp.SVGP.from_data(X, known, likelihood=agp.HeteroscedasticGaussian(), num_inducing=5)
+    (ax,) = plot_calibration(model, X, known).axes
+    assert points(ax.lines[0])[24, 1] == 1.0  # intervals of +-6.7 hold everything
+
+
+def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
+    labels = labelled(X)
+    estimator = GPClassifier(tolerance=0.05).fit(X, labels)
+    (ax,) = [ax for ax in saved(plot_calibration(estimator, X, labels, bins=5), tmp_path).axes if ax.get_xlabel()]
+    expected = reliability(estimator.predict_proba(X)[:, 1], (labels == "up").astype(float), 5)
+    np.testing.assert_allclose(points(ax.lines[0]), np.stack([expected.predicted, expected.observed], axis=1))
+    assert texts(ax) == [f"average gap {expected.error:.3f}", "chance, 95 %"]
+    assert ax.get_xlabel() == "predicted probability of up"
+
+
+def test_calibration_refuses_what_cannot_be_judged():
+    with pytest.raises(ValueError, match="X has 50 rows, y has 3; they must belong together"):
+        plot_calibration(agp.GPR.from_data(X, Y), X, Y[:3])
+    model = agp.TVGP.from_data(X, Y, likelihood=agp.StudentT(degrees_of_freedom=1.5))
+    with pytest.raises(ValueError, match="a predicted variance is infinite"):
+        plot_calibration(model, X, Y)
+
+
+# -- effects ----------------------------------------------------------------------------------------------------------
+
+
+def test_effects_have_a_panel_for_each_column(tmp_path):
+    kind = np.where(WIDE[:, 1] > 0.0, "round", "square")
+    table = pd.DataFrame({"size": WIDE[:, 0], "kind": kind})
+    target = WIDE[:, 0] + 3.0 * (kind == "round") + 0.1 * RNG.standard_normal(60)
+    estimator = GPRegressor(max_steps=50).fit(table, target)
+    size, second = saved(plot_effects(estimator, table), tmp_path).axes
+    assert (size.get_xlabel(), second.get_xlabel()) == ("size", "kind")
+    assert size.get_ylabel() == "average prediction"
+    assert sorted(text.get_text() for text in second.get_xticklabels()) == ["round", "square"]
+    assert np.polyfit(*points(size.lines[0]).T, 1)[0] == pytest.approx(1.0, abs=0.1)
+    (ax,) = plot_effects(estimator, table, columns="size").axes
+    assert ax.get_xlabel() == "size"
+
+
+def test_effects_of_several_outputs_have_a_row_each(tmp_path):
+    both = np.stack([WIDE[:, 0], 10.0 * WIDE[:, 1]], axis=1)
+    figure = saved(plot_effects(agp.GPR.from_data(WIDE, both), WIDE, columns=[0, 1]), tmp_path)
+    assert [ax.get_ylabel() for ax in figure.axes] == ["average of output 1", "", "average of output 2", ""]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["input 1", "input 2"] * 2
+
+
+def test_effects_on_several_classes_have_a_line_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("agp.inspection._effects.SAMPLES", 5)
+    labels = np.digitize(WIDE[:, 0], [-0.7, 0.7])
+    estimator = GPClassifier(tolerance=0.1, max_steps=20, num_inducing=6).fit(WIDE, labels)
+    figure = saved(plot_effects(estimator, WIDE, columns=[0, 2]), tmp_path)
+    assert texts(figure.axes[-1]) == ["0", "1", "2"]
+    np.testing.assert_allclose(sum(points(line)[:, 1] for line in figure.axes[0].lines), 1.0, atol=1e-6)
+
+
+def test_effects_of_many_columns_need_a_choice():
+    many = RNG.standard_normal((20, 13))
+    model = agp.GPR.from_data(many, many[:, :1])
+    with pytest.raises(ValueError, match=r"X has 13 columns; name those to be drawn: columns=\['input 1', 'input 2'\]"):
+        plot_effects(model, many)
+
+
+# -- inducing inputs --------------------------------------------------------------------------------------------------
+
+
+def test_inducing_inputs_lie_among_the_data(tmp_path):
+    model = agp.SVGP.from_data(WIDE, WIDE[:, :1], num_inducing=7)
+    Z = leaves(model)["process.inducing.Z"]
+    (ax,) = saved(plot_inducing(model, WIDE), tmp_path).axes
+    np.testing.assert_allclose(lines(ax)["7 inducing inputs"], Z[:, :2])
+    np.testing.assert_allclose(lines(ax)["data"], WIDE[:, :2])
+    (ax,) = plot_inducing(model, WIDE, columns=["input 3", 0]).axes
+    np.testing.assert_allclose(lines(ax)["7 inducing inputs"], Z[:, [2, 0]])
+    (ax,) = saved(plot_inducing(model, WIDE, columns=[1]), tmp_path).axes
+    np.testing.assert_allclose(np.sort(lines(ax)["7 inducing inputs"][:, 0]), np.sort(Z[:, 1]))
+    assert sum(bar.get_height() for bar in ax.patches) == 60
+
+
+def test_inducing_inputs_beyond_the_data_are_counted():
+    model = agp.SVGP.from_data(WIDE, WIDE[:, :1], num_inducing=7)
+    Z = leaves(model)["process.inducing.Z"].copy()
+    Z[:2] += 1e3
+    model = agp.tree.with_leaves(model, {"process.inducing.Z": Z})
+    (ax,) = plot_inducing(model, WIDE).axes
+    np.testing.assert_allclose(lines(ax)["7 inducing inputs (2 beyond the picture)"], Z[2:, :2])
+    assert ax.get_xlim()[1] < 10.0
+
+
+def test_inducing_inputs_of_estimators_have_the_names_of_columns():
+    table = pd.DataFrame(WIDE, columns=["a", "b", "c"])
+    estimator = GPRegressor(method="sgpr", num_inducing=5, max_steps=3).fit(table, WIDE[:, 0])
+    (ax,) = plot_inducing(estimator, table, columns=["c", "a"]).axes
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
+    with pytest.raises(ValueError, match="columns names 3 columns, but must name one or two"):
+        plot_inducing(estimator, table, columns=["a", "b", "c"])
+    with pytest.raises(ValueError, match="the GPR has no inducing inputs among the inputs of the data"):
+        plot_inducing(agp.GPR.from_data(X, Y), X)
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_many_data_are_thinned_and_the_legend_says_so():
+    many = np.linspace(0.0, 1.0, 3000)[:, None]
+    model = agp.SVGP.from_data(many, many, num_inducing=5)
+    (ax,) = plot_fit(model, many, many).axes
+    assert len(lines(ax)["data (2,000 of 3,000)"]) == 2000
+
+
+def test_pictures_go_into_axes_that_are_given():
+    model = agp.SVGP.from_data(X, Y, num_inducing=5)
+    for draw in (
+        lambda ax: plot_fit(model, X, Y, ax=ax),
+        lambda ax: plot_learning({"bound": [1.0, 2.0]}, ax=ax),
+        lambda ax: plot_calibration(model, X, Y, ax=ax),
+        lambda ax: plot_effects(model, X, ax=ax),
+        lambda ax: plot_inducing(model, X, ax=ax),
+    ):
+        (ax,) = axes_of(1)
+        assert draw(ax) is ax.figure
+        assert len(ax.lines) > 0
+        with pytest.raises(TypeError, match="ax is, or holds, a str; give axes of matplotlib"):
+            draw(["axes"])
+
+
+def test_the_state_of_pyplot_is_not_touched():
+    program = """
+import sys, numpy as np, agp
+X = np.linspace(0.0, 1.0, 9)[:, None]
+assert "matplotlib" not in sys.modules
+agp.plot.plot_fit(agp.GPR.from_data(X, X), X, X)
+assert "matplotlib.figure" in sys.modules and "matplotlib.pyplot" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
