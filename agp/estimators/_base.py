@@ -91,7 +91,7 @@ class GPEstimator(ABC, BaseEstimator):
             return self._foreign_inputs(X, reset=reset)
         check_missing(self.missing)
         if reset:
-            vars(self).pop("columns_", None)
+            self.__dict__.pop("columns_", None)
         frame = as_frame(X)
         if frame is not None and (reset or isinstance(vars(self).get("columns_"), Columns)):
             return self._table_inputs(X, frame, reset=reset)
@@ -127,7 +127,7 @@ class GPEstimator(ABC, BaseEstimator):
         if reset:
             self.n_features_in_ = X.shape[1]
             for name in ("feature_names_in_", "columns_"):  # of a training before
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
         elif X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
@@ -212,7 +212,7 @@ class GPEstimator(ABC, BaseEstimator):
 
     def _forget_updates(self) -> None:
         for name in ("_updates", "_states"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
 
     def _start_parts(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}

@@ -45,7 +45,9 @@ def test_torch_integers_and_other_precisions_are_taken():
     assert isinstance(GPRegressor(max_steps=20).fit(A, b).bound_, float)
 
 
-@pytest.mark.parametrize(("library", "steps"), [("torch", 100), pytest.param("jax", 2, marks=pytest.mark.slow)])  # what JAX learns is tested elsewhere
+@pytest.mark.parametrize(
+    ("library", "steps"), [("torch", 100), pytest.param("jax", 2, marks=pytest.mark.slow)]
+)  # what JAX learns is tested elsewhere
 def test_labels_stay_in_their_library(library, steps):
     pytest.importorskip(library, reason=f"{library} is not installed: not executed")
     A, codes = agp.to_backend(X, library), agp.to_backend(CODES.astype(np.float64), library)
