@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         NonFiniteError,
         NotPositiveDefiniteError,
         RepairWarning,
+        UntouchedWarning,
     )
     from agp.gradient import value_and_gradient
     from agp.inducing import Patches, Points, Together
@@ -126,6 +127,7 @@ __all__ = [
     "Stack",
     "StudentT",
     "Together",
+    "UntouchedWarning",
     "White",
     "Whitened",
     "ZeroMean",
@@ -165,7 +167,7 @@ _HOMES: dict[str, str] = {
     "backend": "backend_of get_backend known_backends register_backend to_numpy",
     "errors": (
         "BackendError CheckpointError ConvergenceWarning FileError Interrupted NonFiniteError NotPositiveDefiniteError "
-        "RepairWarning"
+        "RepairWarning UntouchedWarning"
     ),
     "gradient": "value_and_gradient",
     "inducing": "Patches Points Together",

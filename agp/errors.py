@@ -11,6 +11,7 @@ __all__ = [
     "NonFiniteError",
     "NotPositiveDefiniteError",
     "RepairWarning",
+    "UntouchedWarning",
     "not_installed",
 ]
 
@@ -71,3 +72,7 @@ class ConvergenceWarning(UserWarning):
 
 class RepairWarning(RuntimeWarning):
     """Numerical trouble was met and repaired by the documented rule; the message says how."""
+
+
+class UntouchedWarning(UserWarning):
+    """No update of a training moves an auxiliary array that others make stale; the message says which update would."""

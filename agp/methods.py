@@ -34,6 +34,8 @@ __all__ = [
     "GROUP_METHODS",
     "KERNELS",
     "METHODS",
+    "OWN_UPDATES",
+    "PART_METHODS",
     "STORAGES",
     "build",
     "kernel_named",
@@ -130,6 +132,10 @@ GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed")
 """Methods with a second group of inducing inputs."""
 ACTION_METHODS = ("cagp-opt", "cagp-cg")
 """Methods with actions in place of inducing inputs."""
+PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *ACTION_METHODS, "tsvgp"))
+"""Methods that keep nothing for each datum, so that rows can come in parts."""
+OWN_UPDATES = ("qsvgp", "cagp-cg")
+"""Methods whose steps are those of `updates_of`, and not the recipe for their model."""
 
 
 def kernel_named(name: str) -> Kernel:

@@ -18,7 +18,7 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.ledger import collected, current
 
-__all__ = ["Kind", "Report", "Tally", "collected", "counted", "packed", "report", "reported", "summed"]
+__all__ = ["Kind", "Report", "Tally", "collected", "counted", "outside", "packed", "report", "reported", "summed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -193,7 +193,7 @@ class Tally:
         if self.failures:
             raise NotPositiveDefiniteError(self.failures[0])
         if self.total:
-            warnings.warn(str(self), RepairWarning, stacklevel=_outside())
+            warnings.warn(str(self), RepairWarning, stacklevel=outside())
 
     def __str__(self) -> str:
         (first, _), *others = self.messages.items()
@@ -217,7 +217,7 @@ class Tally:
 OWN = ("agp", "agp_backends")
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level, counted from the caller, of the first function that is not of this library."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:

@@ -7,19 +7,24 @@ import array_api_compat
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from agp.backend import Array, backend_of, placed, to_numpy
-from agp.checks import check_inputs
+from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._columns import Columns, as_frame, check_missing, indicated
+from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
-from agp.methods import METHODS, build
-from agp.models import Model
-from agp.training import fit, recipe
+from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build
+from agp.models import Model, valid_data
+from agp.repairs import counted
+from agp.training import Batches, fit, recipe
 from agp.tree import leaves, to_backend
 
-__all__ = ["GPEstimator", "answered", "is_foreign", "usual_inducing"]
+__all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", "takes_parts", "usual_inducing"]
+
+PART_STEPS = 1000
+"""The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
 
 SQUARE_ROOTS, LEAST, MOST = 8.0, 100, 1000
 """The default number of inducing inputs: so many square roots of N, within limits."""
@@ -28,6 +33,11 @@ SQUARE_ROOTS, LEAST, MOST = 8.0, 100, 1000
 def usual_inducing(rows: int) -> int:
     """The default number of inducing inputs for so many rows."""
     return min(rows, max(LEAST, min(MOST, int(SQUARE_ROOTS * rows**0.5))))
+
+
+def takes_parts(estimator: Any) -> bool:
+    """Whether an estimator has `partial_fit`."""
+    return estimator.method == "auto" or estimator.method in PART_METHODS
 
 
 class GPEstimator(ABC, BaseEstimator):
@@ -49,6 +59,7 @@ class GPEstimator(ABC, BaseEstimator):
         max_steps: int | None = None,
         max_seconds: float | None = None,
         batch_size: int | None = None,
+        total_rows: int | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -63,6 +74,7 @@ class GPEstimator(ABC, BaseEstimator):
         self.max_steps = max_steps
         self.max_seconds = max_seconds
         self.batch_size = batch_size
+        self.total_rows = total_rows
         self.random_state = random_state
         self.verbose = verbose
 
@@ -79,28 +91,51 @@ class GPEstimator(ABC, BaseEstimator):
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         check_missing(self.missing)
+        if reset:
+            self.__dict__.pop("columns_", None)
         frame = as_frame(X)
-        if frame is not None:
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if reset:
-                self.columns_ = Columns(self.missing).fit(frame)  # type: ignore[arg-type]
-            return self.columns_.transform(frame)
+        if frame is not None and (reset or isinstance(vars(self).get("columns_"), Columns)):
+            return self._table_inputs(X, frame, reset=reset)
+        X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset)
+        refuse_words("X", X)
         nan = "allow-nan" if self.missing == "impute" else True
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=nan, reset=reset)
+        X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=nan, estimator=self, input_name="X")
+        columns: Any = vars(self).get("columns_")
+        if isinstance(columns, Columns):
+            return columns.transform_array(X)
         if self.missing == "impute":
             if reset:
-                self.columns_ = SimpleImputer(add_indicator=True, keep_empty_features=True).fit(X)
-            X = self.columns_.transform(X)
+                columns = self.columns_ = SimpleImputer(add_indicator=True, keep_empty_features=True).fit(X)
+            X = columns.transform(X)
         return X
 
+    def _table_inputs(self, X: Any, frame: Any, *, reset: bool) -> Array:
+        if 0 in frame.shape:
+            msg = f"X has shape {frame.shape}: it is empty."
+            raise ValueError(msg)
+        validate_data(self, X, skip_check_array=True, reset=reset)
+        if reset:
+            self.columns_ = Columns(self.missing).fit(frame)  # type: ignore[arg-type]
+        return self.columns_.transform(frame)
+
     def _foreign_inputs(self, X: Array, *, reset: bool) -> Array:
+        X = floating(X)
+        B = backend_of(X)
+        if self.missing == "impute" and bool(B.xp.any(B.xp.isnan(X))):
+            msg = f"X is a {B.name} array with missing cells, which are imputed in NumPy arrays and tables only."
+            raise ValueError(msg)
         check_inputs("X", X)
         if reset:
             self.n_features_in_ = X.shape[1]
+            for name in ("feature_names_in_", "columns_"):  # of a training before
+                self.__dict__.pop(name, None)
         elif X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise ValueError(msg)
+        elif "columns_" in vars(self):
+            columns, host = self.columns_, to_numpy(X)
+            return placed((columns.transform_array if isinstance(columns, Columns) else columns.transform)(host), X)
         return X
 
     def _placed(self, X: Any) -> Array:
@@ -112,10 +147,10 @@ class GPEstimator(ABC, BaseEstimator):
 
     # -- training ---------------------------------------------------------------------------------------------------
 
-    def _method(self, rows: int) -> str:
+    def _method(self, rows: int, *, parts: bool) -> str:
         known = self._methods()
         if self.method == "auto":
-            return self._usual_method(rows)
+            return "wsvgp" if parts else self._usual_method(rows)
         if self.method not in METHODS:
             msg = f"unknown method {self.method!r}; known are auto, {', '.join(known)}."
             raise ValueError(msg)
@@ -124,47 +159,93 @@ class GPEstimator(ABC, BaseEstimator):
             raise ValueError(msg)
         return self.method
 
-    @abstractmethod
     def _methods(self) -> list[str]:
-        """The methods for this task."""
+        """The methods for this task, all of which `agp.fit` trains by their recipe."""
+        return [name for name in METHODS if name not in OWN_UPDATES]
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
         """The method for so many rows."""
 
-    def _built(self, X: Array, y: Array, likelihood: Any, **parts: Any) -> Model:
-        rows = X.shape[0]
-        self.method_ = self._method(rows)
+    def _built(self, X: Array, y: Array, likelihood: Any, *, parts: bool, **settings: Any) -> Model:
+        self.method_ = self._method(X.shape[0], parts=parts)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        count = usual_inducing(rows) if self.num_inducing is None else min(self.num_inducing, rows)
-        settings = {"kernel": self.kernel, "num_inducing": count, "seed": self._seed, **parts}
+        settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0]), "seed": self._seed}
+        if self.method_ in ACTION_METHODS and self.num_inducing is not None:
+            settings["num_actions"] = settings["num_inducing"]
         return build(self.method_, X, y, likelihood=likelihood, **settings)
 
+    def _inducing(self, rows: int) -> int:
+        """How many inducing inputs, or actions: no more than there are rows for each group."""
+        asked = self.num_inducing
+        count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
+        return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
+
     def _fit(self, model: Any, X: Array, y: Array) -> None:
+        X, y = valid_data(X, y)
         settings = {"tolerance": self.tolerance, "max_steps": self.max_steps, "max_seconds": self.max_seconds}
-        size = None if self.batch_size is None or not model.stochastic else min(self.batch_size, X.shape[0])
-        result = fit(model, X, y, batch_size=size, seed=self._seed, progress=bool(self.verbose), **settings)
+        result = fit(
+            model, X, y, batch_size=self._batch(model, X), seed=self._seed, progress=bool(self.verbose), **settings
+        )
         self.model_ = result.model
         self.n_iter_ = result.steps
+        self.n_rows_seen_ = X.shape[0]
         self.history_ = result.trace
         self.converged_ = result.converged
         self.bound_ = float(result.model.bound(X, y)[0])
+        self._forget_updates()
 
-    def _fit_part(self, X: Array, y: Array) -> None:
-        """One step of the recipe on some more rows."""
-        self.n_rows_seen_ += X.shape[0]
-        batch = self.model_.batch(X, y, scale=self.n_rows_seen_ / X.shape[0])
-        for i, update in enumerate(self._updates):
-            self.model_, self._states[i], _ = update(self.model_, batch, self._states[i])
-        self.n_iter_ += 1
+    def _keep_untrained(self, model: Any, X: Array, y: Array) -> None:
+        self._start_parts(model)
+        self.n_rows_seen_, self.converged_, self.bound_ = X.shape[0], True, float(model.bound(X, y)[0])
+
+    def _batch(self, model: Any, X: Array) -> int | None:
+        if self.batch_size is None or (self.method == "auto" and not model.stochastic):
+            return None
+        if not model.stochastic:
+            msg = f"the method {self.method_} needs all rows at once; leave batch_size out."
+            raise ValueError(msg)
+        return min(check_whole("batch_size", self.batch_size), X.shape[0])
+
+    @property
+    def _is_started(self) -> bool:
+        return "model_" in vars(self)
+
+    def _forget_updates(self) -> None:
+        for name in ("_updates", "_states"):
+            self.__dict__.pop(name, None)
 
     def _start_parts(self, model: Any) -> None:
-        if not model.stochastic:
-            msg = f"the method {self.method_} needs all rows at once; use fit, or a method with minibatches (wsvgp)."
+        self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
+        self._forget_updates()
+
+    @counted
+    @underflow_is_zero
+    @overflow_is_judged
+    def _fit_part(self, X: Array, y: Array) -> None:
+        """One step of the recipe on some more rows."""
+        if self.method_ not in PART_METHODS:
+            msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
             raise ValueError(msg)
-        self.model_, self.n_iter_, self.n_rows_seen_ = model, 0, 0
-        self._updates = recipe(model, 1000)
-        self._states = [update.init(model) for update in self._updates]
+        X, y = valid_data(X, y)
+        self.model_.check(X, y)
+        seen = self.n_rows_seen_ + X.shape[0]
+        total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
+        if "_updates" not in vars(self):
+            self._updates = recipe(self.model_, PART_STEPS)
+            self._states = [update.init(self.model_) for update in self._updates]
+        batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
+        batch = batch._replace(scale=max(1.0, total / X.shape[0]))
+        model, states, logged = self.model_, [], {}
+        for update, state in zip(self._updates, self._states, strict=True):
+            model, state, info = update(model, batch, state)
+            states.append(state)
+            logged |= info
+        check_results("after these rows", logged | leaves(model), "they were not learned from")
+        self.model_, self._states, self.n_rows_seen_, self.n_iter_ = model, states, seen, self.n_iter_ + 1
+        numbers = {name: float(value) for name, value in logged.items()}
+        self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
+        self.bound_, self.converged_ = numbers["bound"], False
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
@@ -197,3 +278,20 @@ def is_foreign(X: Any) -> bool:
 def answered(x: Array, *, host: bool) -> Any:
     """An answer as a NumPy array, or as it is."""
     return to_numpy(x) if host else x
+
+
+def floating(x: Array, /) -> Array:
+    """An array of another library whose whole numbers and Booleans are floats, the widest of its device."""
+    B = backend_of(x)
+    return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
+
+
+def refuse_words(name: str, x: Any, /) -> None:
+    """ValueError if a NumPy array holds text or dates, which would become numbers without a word."""
+    kind = x.dtype.kind
+    if kind in "mM":
+        msg = f"{name} holds dates; make numbers of them, such as days since a date."
+        raise ValueError(msg)
+    if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
+        msg = f"{name} holds text; make numbers of it" + (", or pass a data frame." if name == "X" else ".")
+        raise ValueError(msg)

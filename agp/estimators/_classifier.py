@@ -9,19 +9,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from agp.backend import Array, backend_of, placed, to_numpy
-from agp.estimators._base import GPEstimator, answered, is_foreign
+from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.estimators._base import GPEstimator, answered, is_foreign, takes_parts
+from agp.estimators._columns import missing_rows
 from agp.likelihoods import Bernoulli, Softmax
-from agp.methods import FULL_METHODS, GAUSSIAN_METHODS, METHODS
+from agp.methods import GAUSSIAN_METHODS
 
 __all__ = ["GPClassifier"]
 
 FULL_ROWS = 300
 """Up to so many rows there are no inducing inputs by default."""
-
-
-def _takes_parts(estimator: Any) -> bool:
-    return estimator.method == "auto" or estimator.method not in FULL_METHODS
 
 
 class GPClassifier(ClassifierMixin, GPEstimator):
@@ -37,14 +34,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         W-SVGP.
     kernel, num_inducing, missing, backend, device, dtype
         As `GPRegressor`.
-    tolerance, max_steps, max_seconds, batch_size, random_state, verbose
+    tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
         As `GPRegressor`.
 
     Attributes
     ----------
     classes_
-        The labels, sorted.
-    model_, method_, bound_, history_, n_iter_, converged_, n_features_in_, feature_names_in_
+        The labels, sorted: NumPy's, or of the library whose labels training saw.
+    model_, method_, bound_, history_, n_iter_, converged_, n_rows_seen_, n_features_in_, feature_names_in_
         As `GPRegressor`.
     """
 
@@ -56,10 +53,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         labels = self._labels(X, y)
         self._learn_classes(labels)
         targets = self._targets(labels, A)
-        self._fit(self._model(A, targets), A, targets)
+        self._fit(self._model(A, targets, parts=False), A, targets)
         return self
 
-    @available_if(_takes_parts)
+    @available_if(takes_parts)
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "GPClassifier":
         """A training step on some more rows; the first call also sets the model up.
 
@@ -70,21 +67,25 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         classes
             All labels there will be, needed in the first call if its rows do not have them all.
         """
-        first = "n_rows_seen_" not in vars(self)
+        first = not self._is_started
         A = self._placed(self._inputs(X, reset=first))
         labels = self._labels(X, y)
         if first:
-            self._learn_classes(labels if classes is None else np.asarray(classes))
+            self._learn_classes(labels if classes is None else _beside(classes, labels))
         targets = self._targets(labels, A)
         if first:
-            self._start_parts(self._model(A, targets))
+            self._start_parts(self._model(A, targets, parts=True))
         self._fit_part(A, targets)
         return self
 
     def predict(self, X: Any) -> Any:
-        """The most probable label [N] at each row of X [N, D]."""
-        probabilities = to_numpy(self._probabilities(X)[0])
-        return self.classes_[np.argmax(probabilities, axis=1)]
+        """The most probable label [N] at each row of X [N, D], as the labels came: text, NumPy or another library."""
+        probabilities, host = self._probabilities(X)
+        classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
+        if not is_foreign(classes):
+            return classes[np.argmax(to_numpy(probabilities), axis=1)]
+        xp = backend_of(probabilities).xp
+        return xp.take(classes, xp.argmax(probabilities, axis=1), axis=0)
 
     def predict_proba(self, X: Any) -> Any:
         """The probabilities [N, C] of the labels `classes_`."""
@@ -94,35 +95,77 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _methods(self) -> list[str]:
-        return [name for name in METHODS if name not in GAUSSIAN_METHODS and name != "solve-collapsed"]
+        return [name for name in super()._methods() if name not in (*GAUSSIAN_METHODS, "solve-collapsed")]
 
     def _usual_method(self, rows: int) -> str:
         return "tvgp" if rows <= FULL_ROWS and len(self.classes_) == 2 else "wsvgp"
 
-    def _model(self, X: Array, y: Array) -> Any:
-        return self._built(X, y, Bernoulli() if len(self.classes_) == 2 else Softmax(len(self.classes_)))
+    def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
+        count = self.classes_.shape[0]
+        return self._built(X, y, Bernoulli() if count == 2 else Softmax(count), parts=parts)
 
     def _labels(self, X: Any, y: Any) -> Any:
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
-        labels = column_or_1d(to_numpy(y) if is_foreign(y) else y, warn=True)
+        if is_foreign(y):
+            return _checked(y)
+        if missing := missing_rows(y):
+            msg = f"y has no label in row {missing[0]}; leave such rows out."
+            raise ValueError(msg)
+        labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
         check_classification_targets(labels)
         return labels
 
     def _learn_classes(self, labels: Any) -> None:
-        self._encoder: Any = LabelEncoder().fit(labels)
-        self.classes_ = self._encoder.classes_
-        if len(self.classes_) < 2:
+        """The sorted labels: NumPy's, or an array of the library and on the device that the labels are on."""
+        if is_foreign(labels):
+            self._encoder: Any = None
+            self.classes_ = backend_of(labels).xp.unique_values(labels)
+        else:
+            self._encoder = LabelEncoder().fit(labels)
+            self.classes_ = self._encoder.classes_
+        if self.classes_.shape[0] < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
 
     def _targets(self, labels: Any, X: Array) -> Array:
-        return placed(self._encoder.transform(labels).astype(np.float64)[:, None], X)
+        """The numbers [N, 1] of the labels."""
+        if not is_foreign(labels):
+            known = self._encoder or LabelEncoder().fit(to_numpy(self.classes_))
+            return placed(known.transform(labels).astype(np.float64)[:, None], X)
+        xp = backend_of(labels).xp
+        found = labels[:, None] == _beside(self.classes_, labels)[None, :]
+        if not bool(xp.all(xp.any(found, axis=1))):
+            row = int(xp.argmin(xp.astype(xp.any(found, axis=1), xp.int64)))
+            msg = f"y has a label in row {row} that is not among the classes {self.classes_.tolist()}."
+            raise ValueError(msg)
+        codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
+        same = backend_of(labels) is backend_of(X)
+        return self._placed(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
         A, host = self._fitted_inputs(X)
         mean = self.model_.predict(A, observed=True).mean
         xp = backend_of(mean).xp
-        return (xp.concat([1.0 - mean, mean], axis=1) if len(self.classes_) == 2 else mean), host
+        return (xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean), host
+
+
+def _checked(labels: Array) -> Array:
+    """Labels [N] of another library. ValueError if they are no labels."""
+    xp = backend_of(labels).xp
+    if labels.ndim != 1:
+        msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."
+        raise ValueError(msg)
+    if xp.isdtype(labels.dtype, "real floating") and not bool(xp.all(xp.floor(labels) == labels)):
+        msg = "y has numbers that are not whole, which are no labels; use GPRegressor for them."
+        raise ValueError(msg)
+    return labels
+
+
+def _beside(classes: Any, labels: Any) -> Any:
+    """The classes as an array of the labels' library."""
+    if not is_foreign(labels):
+        return to_numpy(classes) if is_foreign(classes) else np.asarray(classes)
+    return backend_of(labels).xp.asarray(to_numpy(classes) if is_foreign(classes) else classes, **like(labels))

@@ -1,5 +1,6 @@
 """Data frames as numbers: categories one by one, missing cells imputed or refused."""
 
+from numbers import Real
 from typing import Any, Literal
 
 import narwhals.stable.v2 as nw
@@ -8,7 +9,16 @@ import numpy.typing as npt
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-__all__ = ["Columns", "Missing", "as_frame", "check_missing", "imputer_of", "imputer_state", "indicated"]
+__all__ = [
+    "Columns",
+    "Missing",
+    "as_frame",
+    "check_missing",
+    "imputer_of",
+    "imputer_state",
+    "indicated",
+    "missing_rows",
+]
 
 Missing = Literal["refuse", "impute"]
 
@@ -24,6 +34,17 @@ def as_frame(X: Any) -> Any:
     """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None."""
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def missing_rows(y: Any) -> list[int]:
+    """The rows of a series, a list or a NumPy array [N] of labels that hold none: None, NaN or a library's own null."""
+    series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        gone = series.is_null().to_list()
+    else:
+        values = np.asarray(y)
+        gone = [one is None or one != one for one in values.tolist()] if values.dtype.kind in "Of" else []
+    return [i for i, is_gone in enumerate(gone) if is_gone]
 
 
 class Columns:
@@ -47,7 +68,7 @@ class Columns:
     def fit(self, frame: Any) -> "Columns":
         """Learn kinds, categories and means from a narwhals data frame. Errors name the column."""
         for name, dtype in frame.schema.items():
-            if dtype.is_numeric() or dtype == nw.Boolean:
+            if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(frame.get_column(name)):
                 self.numbers.append(name)
             elif dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
                 self.categories.append(name)
@@ -115,8 +136,15 @@ class Columns:
                 raise ValueError(msg)
         return found
 
+    def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The numbers of rows that come without names, in the order of the columns. ValueError if some held text."""
+        if self.categories:
+            msg = f"X is an array, but training saw a table with text in {self.categories[0]!r}; pass such a table."
+            raise ValueError(msg)
+        return self.imputer.transform(X) if self.missing == "impute" else X
+
     def _numbers(self, frame: Any) -> npt.NDArray[np.float64]:
-        columns = [frame.get_column(name).cast(nw.Float64).to_numpy() for name in self.numbers]
+        columns = [_as_numbers(name, frame.get_column(name)) for name in self.numbers]
         found = np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(frame), 0))
         for name, column in zip(self.numbers, found.T, strict=True):
             self._check(name, column)
@@ -175,3 +203,19 @@ def _texts_of(found: Any, *, gaps: bool = False) -> list[Any]:
         msg = f"it has {str(found)[:80]} where texts belong"
         raise TypeError(msg)
     return found
+
+
+def _holds_numbers(column: Any) -> bool:
+    """Whether a column of Python objects, such as pandas makes of numbers with None among them, holds numbers."""
+    if column.dtype != nw.Object:
+        return False
+    known = column.drop_nulls().to_list()
+    return bool(known) and all(isinstance(one, Real) for one in known)
+
+
+def _as_numbers(name: str, column: Any) -> Any:
+    dtype = column.dtype
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Date) or isinstance(dtype, (nw.Datetime, nw.Duration)):
+        msg = f"column {name!r} holds {dtype}, but held numbers in training."
+        raise ValueError(msg)
+    return column.cast(nw.Float64).to_numpy()

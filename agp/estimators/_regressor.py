@@ -1,19 +1,19 @@
 """Regression with the conventions of scikit-learn."""
 
+import warnings
 from typing import Any
 
 from sklearn.base import RegressorMixin
-from sklearn.utils import check_array, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, placed
 from agp.checks import as_columns
-from agp.estimators._base import GPEstimator, answered, is_foreign
+from agp.estimators._base import GPEstimator, answered, floating, is_foreign, refuse_words, takes_parts
 from agp.estimators._columns import as_frame
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean
-from agp.methods import FULL_METHODS, METHODS
 
 __all__ = ["GPRegressor"]
 
@@ -21,10 +21,6 @@ EXACT_ROWS = 1000
 """Up to so many rows the exact GP is the default."""
 COLLAPSED_ROWS = 50_000
 """Up to so many, collapsed sparse regression; beyond, minibatches."""
-
-
-def _takes_parts(estimator: Any) -> bool:
-    return estimator.method == "auto" or estimator.method not in FULL_METHODS
 
 
 class GPRegressor(RegressorMixin, GPEstimator):
@@ -35,17 +31,24 @@ class GPRegressor(RegressorMixin, GPEstimator):
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
         "wsvgp", "rsvgp" (inverse-free) and so on. By default exact up to 1,000 rows, collapsed up to 50,000, and
-        minibatches beyond.
+        minibatches beyond. `partial_fit` begins with W-SVGP.
     kernel
         An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
     num_inducing
-        The number of inducing inputs; by default 8 square roots of N, from 100 to 1,000.
+        The number of inducing inputs (of each group of the methods with two, of actions in computation-aware GPs), or
+        what the rows allow; by default 8 square roots of N, from 100 to 1,000.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
     backend, device, dtype
         Where, and how precisely, to compute: names as for `agp.to_backend`; by default as the inputs are.
-    tolerance, max_steps, max_seconds, batch_size
-        When training ends, and on how many rows a step looks: as `agp.fit`.
+    tolerance, max_steps, max_seconds
+        When training ends: as `agp.fit`.
+    batch_size
+        On how many rows a step looks, all of them if there are fewer: as `agp.fit`. "auto" leaves it aside while a
+        method without minibatches will do.
+    total_rows
+        For `partial_fit`: how many rows there are in all, if they will be shown more than once. By default those that
+        have come so far, each call with new ones.
     random_state
         A seed, a NumPy generator of the old kind, or None; of inducing inputs and minibatches.
     verbose
@@ -63,23 +66,42 @@ class GPRegressor(RegressorMixin, GPEstimator):
         What each step logged, by name.
     n_iter_, converged_
         Steps taken, and whether training ended by its tolerance.
+    n_rows_seen_
+        The rows of `fit`, and of each `partial_fit` since.
     n_features_in_, feature_names_in_
         As in every estimator of scikit-learn.
     """
 
+    _single: bool
+    """Whether targets were [N], and means are, too."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
     def fit(self, X: Any, y: Any) -> "GPRegressor":
-        """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K]."""
+        """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
+
+        Targets that are all the same warn, and nothing is trained: there is no noise to learn from.
+        """
         X, y = self._data(X, y, reset=True)
-        self._fit(self._model(X, y), X, y)
+        model = self._model(X, y, parts=False)
+        if _is_constant(y):
+            text = "all targets are the same: the error bars are those of a model that has learned nothing."
+            warnings.warn(text, UserWarning, stacklevel=2)
+            self._keep_untrained(model, X, y)
+        else:
+            self._fit(model, X, y)
         return self
 
-    @available_if(_takes_parts)
+    @available_if(takes_parts)
     def partial_fit(self, X: Any, y: Any) -> "GPRegressor":
         """A training step on some more rows; the first call also sets the model up, and should be representative."""
-        first = "n_rows_seen_" not in vars(self)
+        first = not self._is_started
         X, y = self._data(X, y, reset=first)
         if first:
-            self._start_parts(self._model(X, y))
+            self._start_parts(self._model(X, y, parts=True))
         self._fit_part(X, y)
         return self
 
@@ -115,32 +137,41 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _methods(self) -> list[str]:
-        return list(METHODS)
-
     def _usual_method(self, rows: int) -> str:
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
 
-    def _model(self, X: Array, y: Array) -> Any:
-        return self._built(X, y, Gaussian(), mean_function=ConstantMean())
+    def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
+        return self._built(X, y, Gaussian(), parts=parts, mean_function=ConstantMean())
 
     def _data(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
         A = self._placed(self._inputs(X, reset=reset))
-        frame = as_frame(y)
-        if is_foreign(y):
-            targets = self._placed(y)
-        else:
-            host = frame.to_numpy() if frame is not None else y
-            host = check_array(host, dtype="float64", ensure_2d=False, input_name="y", estimator=self)
-            host = column_or_1d(host, warn=True) if host.ndim == 2 and host.shape[1] == 1 and frame is None else host
-            check_consistent_length(X, host)
-            targets = placed(host, A)
-        self._single = targets.ndim == 1
+        targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
+        if reset:
+            self._single = targets.ndim == 1
         return A, as_columns(targets)
+
+    def _foreign_targets(self, y: Array, X: Array) -> Array:
+        y = self._placed(floating(y))
+        B = backend_of(y)
+        return B.xp.astype(y, X.dtype) if B is backend_of(X) and B.xp.isdtype(y.dtype, "real floating") else y
+
+    def _host_targets(self, given: Any, y: Any, X: Array) -> Array:
+        frame = as_frame(y)
+        settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
+        y = check_array(y if frame is None else frame.to_numpy(), dtype=None, ensure_all_finite=False, **settings)
+        refuse_words("y", y)
+        y = check_array(y, dtype="float64", **settings)
+        check_consistent_length(given, y)
+        return placed(y, X)
 
     def _shaped(self, x: Array, *, host: bool) -> Any:
         """An answer [..., K], without its last axis where the targets were [N]."""
         return answered(x[..., 0] if self._single else x, host=host)
+
+
+def _is_constant(y: Array) -> bool:
+    xp = backend_of(y).xp
+    return bool(xp.all(y == y[:1, :]))

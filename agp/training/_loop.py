@@ -18,6 +18,7 @@ from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
 from agp.training._result import Result
 from agp.training._run import Callback, Run
+from agp.training._untouched import warn_of_untouched
 from agp.updates import Update
 
 __all__ = ["train"]
@@ -73,6 +74,11 @@ def train(
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
         If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
+
+    Warns
+    -----
+    agp.errors.UntouchedWarning
+        If no update moves inverse factors, sites or chosen actions that the model has.
     """
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
@@ -92,6 +98,7 @@ def train(
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)
     if run.step < steps:
+        warn_of_untouched(model, updates)
         run.begin()
     try:
         with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):

@@ -3,7 +3,7 @@
 from agp.batch import Batch
 from agp.updates._actions import ActionsUpdate, Normalise
 from agp.updates._adam import Adam, Group
-from agp.updates._base import Update
+from agp.updates._base import Moved, MovesLeaves, Update
 from agp.updates._inverse import InverseUpdate
 from agp.updates._natural import NaturalGradient
 from agp.updates._repeat import Repeat
@@ -17,6 +17,8 @@ __all__ = [
     "Batch",
     "Group",
     "InverseUpdate",
+    "Moved",
+    "MovesLeaves",
     "NaturalGradient",
     "Normalise",
     "Plateau",

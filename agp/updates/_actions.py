@@ -1,5 +1,6 @@
 """Updates of the actions of computation-aware GPs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from agp.actions import Actions, Policy
 from agp.backend import backend_of, like
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.updates._base import Info, State
+from agp.updates._base import Info, Moved, State
 
 __all__ = ["ActionsUpdate", "Normalise"]
 
@@ -44,6 +45,11 @@ class ActionsUpdate:
             raise TypeError(msg)
         return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
 
+    @staticmethod
+    def moves(model: Any, /) -> Moved:
+        """The actions that a policy has chosen."""
+        return Moved(_leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.chosen}))
+
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with the actions that suit it; nothing is logged."""
         count = state["count"]
@@ -71,6 +77,10 @@ class Normalise:
             raise TypeError(msg)
         return {}
 
+    def moves(self, model: Any, /) -> Moved:
+        """The actions that are scaled."""
+        return Moved(_leaves_of(self._scaled(model)))
+
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with actions of unit norm; nothing is logged."""
         scaled = {path: actions.normalised() for path, actions in self._scaled(model).items()}
@@ -79,6 +89,10 @@ class Normalise:
     @staticmethod
     def _scaled(model: Any) -> dict[str, Actions]:
         return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.normalises}
+
+
+def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
+    return frozenset(tree.joined(path, name) for path, node in nodes.items() for name in tree.leaves(node))
 
 
 def _kinds(model: Any) -> str:

@@ -10,7 +10,7 @@ from agp.batch import Batch
 from agp.gradient import GradientMode, check_mode, gradient_of
 from agp.priors import check_priors
 from agp.rows import MEMORY
-from agp.updates._base import Info, State
+from agp.updates._base import Info, Moved, State
 from agp.updates._root_steps import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
 
@@ -73,7 +73,8 @@ class Adam:
         Other settings by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``; the first
         pattern that matches counts.
     frozen
-        A pattern, or several, of leaves that stay as they are.
+        A pattern, or several, of leaves that stay as they are. Auxiliary arrays stay anyway; named here, they are not
+        warned about if no other update moves them.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
@@ -129,8 +130,12 @@ class Adam:
             If the backend has no automatic differentiation but it is asked for.
         """
         parameters = tree.leaves(model, "parameter")
-        for pattern in (*self.groups, *self.frozen):
-            if not any(tree.matches(name, pattern) for name in parameters):
+        freezable = [*parameters, *tree.leaves(model, "auxiliary")]
+        for pattern, names in [
+            *((one, [*parameters]) for one in self.groups),
+            *((one, freezable) for one in self.frozen),
+        ]:
+            if not any(tree.matches(name, pattern) for name in names):
                 msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
                 raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
@@ -148,6 +153,11 @@ class Adam:
     def _natural_leaves(self, model: Any) -> tuple[str, ...]:
         """The leaves that natural-gradient steps move."""
         return () if self.natural is None else stepping_leaves(model, self.frozen)
+
+    def moves(self, model: Any, /) -> Moved:
+        """The parameters that are not frozen, and what is frozen, auxiliary arrays included."""
+        kept = {name for name in tree.leaves(model) if any(tree.matches(name, pattern) for pattern in self.frozen)}
+        return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 
     def _pattern(self, name: str) -> str | None:
         """The name of the group of a leaf; None if it is frozen."""

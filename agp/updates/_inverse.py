@@ -8,7 +8,7 @@ from agp.backend import backend_of
 from agp.batch import Batch
 from agp.linalg import InverseFactor, StepRule, report_restarts, safe_step, starting_vector
 from agp.posteriors import InverseOwner
-from agp.updates._base import Info, State
+from agp.updates._base import Info, Moved, State
 from agp.updates._stopping import Residual, Stopping
 
 __all__ = ["InverseUpdate"]
@@ -64,6 +64,11 @@ class InverseUpdate:
         self.stopping.check(model)
         leaves = tree.leaves(model)
         return {name: starting_vector(leaves[name]) for path, owner in owners.items() for name in _names(path, owner)}
+
+    @staticmethod
+    def moves(model: Any, /) -> Moved:
+        """The inverse factors."""
+        return Moved(frozenset(name for path, owner in _owners(model).items() for name in _names(path, owner)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with better inverse factors, owner after owner, those of one owner in their order.

@@ -8,7 +8,7 @@ from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.posteriors import NaturalSteps, Posterior
 from agp.rows import MEMORY
-from agp.updates._base import Info, State
+from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
 from agp.updates._schedules import Rate, check_step, rate_at
 
@@ -69,6 +69,11 @@ class NaturalGradient:
             msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
             raise TypeError(msg)
         return {"count": zero_like(model)}
+
+    def moves(self, model: Any, /) -> Moved:
+        """The parameters of every q(u) that takes the steps."""
+        stepping = self.stepping(model).items()
+        return Moved(frozenset(tree.joined(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter")))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with the new q(u), of every posterior that takes such steps; the info is the largest number of

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.updates._base import Info, State, Update
+from agp.updates._base import Info, Moved, MovesLeaves, State, Update
 
 __all__ = ["Repeat"]
 
@@ -45,6 +46,14 @@ class Repeat:
     def init(self, model: Any, /) -> State:
         """The states of the updates, by their positions."""
         return {str(i): update.init(model) for i, update in enumerate(self._all)}
+
+    def moves(self, model: Any, /) -> Moved:
+        """What its updates move and keep; all leaves, if one of them does not say."""
+        told = [update for update in self._all if isinstance(update, MovesLeaves)]
+        if len(told) < len(self._all):
+            return Moved(frozenset(tree.leaves(model)))
+        found = [update.moves(model) for update in told]
+        return Moved(*(frozenset().union(*names) for names in zip(*found, strict=True)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model after all times.

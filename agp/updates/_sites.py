@@ -8,7 +8,7 @@ from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.posteriors import SiteHolder
 from agp.rows import MEMORY
-from agp.updates._base import Info, State
+from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
 from agp.updates._natural import posterior_names, zero_like
 from agp.updates._schedules import Rate, check_step, rate_at
@@ -75,6 +75,15 @@ class SiteStep:
             raise TypeError(msg)
         return {"count": zero_like(model)}
 
+    def moves(self, model: Any, /) -> Moved:
+        """The sites, and the inverse factors that follow them; of chosen groups, theirs."""
+        holders = tree.nodes(model, SiteHolder)
+        found = [path for path in model.site_paths if path in holders and holders[path].has_sites]
+        if self.groups is not None:
+            found = [tree.joined(path, f"parts.{i}") for path in found for i in self.groups]
+        names = tree.leaves(model, "auxiliary")
+        return Moved(frozenset(name for name in names if any(_is_under(name, path) for path in found)))
+
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with moved sites.
 
@@ -101,6 +110,10 @@ class SiteStep:
         moved, logged = guarded_by_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         return moved, {"count": state["count"] + 1.0}, {f"{name}{ending}": x for name, x in logged.items()}
+
+
+def _is_under(name: str, path: str) -> bool:
+    return not path or name.startswith(f"{path}.")
 
 
 def _largest(values: list[Array]) -> Array:

@@ -19,20 +19,23 @@ class WhitenedSVGP(gpytorch.models.ApproximateGP):
         Starting values: [D] and two numbers.
     binary
         Whether the likelihood is Bernoulli, not Gaussian.
+    constant_mean
+        Whether the prior mean is a trained constant that starts at zero, not zero.
     jitter
         Added to the diagonal of Kuu; None for the library's default, 1e-6 in float64.
     """
 
     def __init__(
-        self, Z: Any, lengthscale: Any, variance: float, noise: float, *, jitter: float | None, binary: bool = False
-    ) -> None:
+        self, Z: Any, lengthscale: Any, variance: float, noise: float, *, jitter: float | None, binary: bool = False,
+        constant_mean: bool = False,
+    ) -> None:  # fmt: skip
         M, D = Z.shape
         q = CholeskyVariationalDistribution(M, mean_init_std=0.0)
         super().__init__(VariationalStrategy(self, torch.from_numpy(Z.copy()), q, True, jitter_val=jitter))
         q.variational_mean.data.zero_()
         q.chol_variational_covar.data.copy_(torch.eye(M))
         self.variational_strategy.variational_params_initialized.fill_(1)
-        self.mean_module = gpytorch.means.ZeroMean()
+        self.mean_module = gpytorch.means.ConstantMean() if constant_mean else gpytorch.means.ZeroMean()
         self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=D))
         self.covar_module.base_kernel.lengthscale = torch.from_numpy(lengthscale)
         self.covar_module.outputscale = variance

@@ -1,8 +1,5 @@
-"""Estimators by scikit-learn's conventions: its own checks, tables of every kind, text labels, other libraries."""
+"""Estimators: error bars, units, methods and kernels by name, tables of every kind, labels."""
 
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -12,7 +9,6 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
 
 import agp
 from agp.errors import ConvergenceWarning
@@ -29,35 +25,6 @@ def _short_trainings():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
-
-
-# -- scikit-learn's own checks ----------------------------------------------------------------------------------------
-
-
-SHORT = {"max_steps": 350, "num_inducing": 20}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        GPRegressor(method="gpr"),
-        GPRegressor(method="sgpr", num_inducing=20),
-        GPRegressor(method="wsvgp", **SHORT),
-        GPRegressor(method="rsvgp", **SHORT),
-        GPClassifier(method="tvgp", max_steps=50),
-        GPClassifier(method="wsvgp", max_steps=100, num_inducing=20),
-        GPClassifier(method="rsvgp", max_steps=100, num_inducing=20),
-    ],
-    ids=str,
-)
-def test_every_check_of_scikit_learn_passes(estimator):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of checks that are skipped, and those that the checks provoke
-        outcomes = check_estimator(estimator, on_fail=None)
-    failed = {one["check_name"]: one["exception"] for one in outcomes if one["status"] == "failed"}
-    assert not failed
-    assert sum(one["status"] == "passed" for one in outcomes) > 40
 
 
 def test_parameters_survive_a_copy():
@@ -130,15 +97,6 @@ def test_methods_that_do_not_fit_are_refused():
         GPRegressor(method="nothing").fit(X, Y)
     with pytest.raises(ValueError, match="the method gpr is not for GPClassifier; use one of"):
         GPClassifier(method="gpr").fit(X, LABELS)
-
-
-def test_rows_can_come_in_parts():
-    model = GPRegressor(method="wsvgp", num_inducing=20)
-    for start in range(0, 80, 20):
-        model.partial_fit(X[start : start + 20], Y[start : start + 20])
-    assert model.n_iter_ == 4
-    assert model.predict(X).shape == (80,)
-    assert not [name for name in dir(GPRegressor(method="gpr")) if name == "partial_fit"]
 
 
 # -- classification ---------------------------------------------------------------------------------------------------
@@ -217,49 +175,3 @@ def test_lists_and_whole_numbers_are_taken():
         GPRegressor().fit(whole.tolist(), Y.tolist()).predict(whole.tolist()),
         GPRegressor().fit(whole, Y).predict(whole),
     )
-
-
-# -- other libraries --------------------------------------------------------------------------------------------------
-
-
-def test_torch_tensors_come_back_as_torch_tensors():
-    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
-    A, b = torch.asarray(X), torch.asarray(Y)
-    mean, deviation = GPRegressor().fit(A, b).predict(A, return_std=True)
-    assert isinstance(mean, torch.Tensor)
-    here = GPRegressor().fit(X, Y).predict(X, return_std=True)
-    np.testing.assert_allclose(mean.numpy(), here[0], atol=1e-4)
-    np.testing.assert_allclose(deviation.numpy(), here[1], atol=1e-4)
-
-
-def test_host_data_can_be_computed_elsewhere_and_come_back():
-    pytest.importorskip("torch", reason="torch is not installed: not executed")
-    model = GPRegressor(backend="torch", dtype="float32").fit(X, Y)
-    assert agp.backend_of(next(iter(agp.tree.leaves(model.model_).values()))).name == "torch"
-    assert isinstance(model.predict(X), np.ndarray)
-
-
-TENSORS = """
-import torch
-from sklearn import config_context
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from agp.estimators import GPRegressor
-
-torch.manual_seed(0)
-X = torch.rand(60, 2, dtype=torch.float64)
-y = torch.sin(6.0 * X[:, 0])
-with config_context(array_api_dispatch=True):
-    pipeline = make_pipeline(StandardScaler(), GPRegressor()).fit(X, y)
-    found = pipeline.predict(X)
-assert isinstance(found, torch.Tensor)
-assert float(((found - y) ** 2).mean()) < 1e-3
-"""
-
-
-@pytest.mark.slow
-def test_tensors_pass_through_a_pipeline(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed: not executed")
-    settings = os.environ | {"SCIPY_ARRAY_API": "1"}
-    done = subprocess.run([sys.executable, "-c", TENSORS], env=settings, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -358,12 +358,12 @@ def test_fewer_steps_than_were_done_are_refused(written):
 def test_other_learning_rates_are_refused(tmp_path):
     X, y = data()
     model, path = sparse(X, y), tmp_path / "run.safetensors"
-    train(model, X, y, steps=3, updates=[Adam(0.01)], checkpoint=path)
+    train(model, X, y, steps=3, updates=[Adam(0.01, frozen="inverse_factor")], checkpoint=path)
     with pytest.raises(ValueError, match="other updates"):
-        train(model, X, y, steps=6, updates=[Adam(0.02)], checkpoint=path)
+        train(model, X, y, steps=6, updates=[Adam(0.02, frozen="inverse_factor")], checkpoint=path)
 
 
 def test_updates_that_log_the_same_name_are_refused():
     X, y = data()
     with pytest.raises(ValueError, match="two updates log bound"):
-        train(sparse(X, y), X, y, steps=1, updates=[Adam(0.01), Adam(0.02)])
+        train(sparse(X, y), X, y, steps=1, updates=[Adam(0.01, frozen="inverse_factor"), Adam(0.02)])

@@ -1,0 +1,304 @@
+"""What scikit-learn's own tools, and people who know them, expect of estimators."""
+
+import inspect
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import VotingRegressor
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils import get_tags
+
+from agp import methods
+from agp.errors import ConvergenceWarning, NonFiniteError
+from agp.estimators import GPClassifier, GPRegressor
+
+RNG = np.random.default_rng(1)
+X = RNG.uniform(-2.0, 2.0, size=(60, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=60)
+LABELS = np.where(X[:, 0] > 0.0, "yes", "no")
+QUICK = {"method": "wsvgp", "num_inducing": 10, "max_steps": 60}
+
+
+@pytest.fixture(autouse=True)
+def _short_trainings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+# -- tags and signatures ----------------------------------------------------------------------------------------------
+
+
+def test_tags_say_what_the_arguments_allow():
+    tags = get_tags(GPRegressor())
+    assert tags.target_tags.multi_output
+    assert tags.array_api_support
+    assert not tags.input_tags.sparse
+    assert not tags.input_tags.allow_nan
+    assert get_tags(GPRegressor(missing="impute")).input_tags.allow_nan
+    assert get_tags(GPClassifier()).classifier_tags.multi_class
+    assert not get_tags(GPClassifier()).target_tags.multi_output
+
+
+@pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
+def test_there_are_no_weights_of_rows(kind):
+    assert "sample_weight" not in inspect.signature(kind.fit).parameters
+    assert "sample_weight" not in inspect.signature(kind.partial_fit).parameters
+
+
+# -- tools ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_finds_a_kernel():
+    found = GridSearchCV(GPRegressor(), {"kernel": ["linear", "rbf"]}, cv=2).fit(X, Y)
+    assert found.best_params_ == {"kernel": "rbf"}
+
+
+def test_estimators_stand_behind_transformers():
+    columns = ColumnTransformer([("number", StandardScaler(), [0]), ("kind", OneHotEncoder(sparse_output=False), [1])])
+    table = pd.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "u", "v")})
+    for steps in (columns, columns.set_output(transform="pandas")):
+        assert make_pipeline(steps, GPRegressor()).fit(table, Y).score(table, Y) > 0.8
+
+
+def test_estimators_vote_and_are_calibrated():
+    assert VotingRegressor([("a", GPRegressor()), ("b", GPRegressor(kernel="matern32"))]).fit(X, Y).score(X, Y) > 0.9
+    probabilities = CalibratedClassifierCV(GPClassifier(**QUICK), cv=2).fit(X, LABELS).predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("model", [GPRegressor(**QUICK), GPClassifier(**QUICK)], ids=["regressor", "classifier"])
+def test_trained_estimators_are_pickled_and_copied(model):
+    model = clone(model).fit(X, LABELS if "Classifier" in str(model) else Y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    assert "model_" not in vars(clone(model))
+
+
+def test_a_second_fit_forgets_the_first():
+    table = pd.DataFrame({"a": X[:, 0], "kind": LABELS})
+    model = GPRegressor(missing="impute").fit(table, Y).fit(np.hstack([X, X]), Y)
+    assert model.n_features_in_ == 4
+    assert "feature_names_in_" not in vars(model)
+    assert model.predict(np.hstack([X, X])).shape == (60,)
+
+
+# -- unusual data -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: np.hstack([x, np.ones((60, 1))]),
+        lambda x: x * [1e8, 1e-8],
+        lambda x: np.asfortranarray(x),
+        lambda x: x > 0.0,
+        lambda x: np.round(10.0 * x).astype(np.int8),
+        lambda x: x.astype(np.float16),
+    ],
+    ids=["constant column", "scales", "Fortran", "Booleans", "whole numbers", "half precision"],
+)
+def test_unusual_inputs_are_taken(change):
+    A = change(X)
+    A.flags.writeable = False
+    assert np.isfinite(GPRegressor(max_steps=30).fit(A, Y).predict(A)).all()
+
+
+def test_single_precision_stays():
+    single = X.astype(np.float32)
+    assert GPRegressor(max_steps=30).fit(single, Y).predict(single).dtype == np.float32
+
+
+def test_there_may_be_few_rows():
+    mean, deviation = GPRegressor().fit(X[:2], Y[:2]).predict(X[:2], return_std=True)
+    assert np.isfinite(mean).all()
+    assert (deviation > 0.0).all()
+    assert GPRegressor(method="sgpr", num_inducing=500, max_steps=5).fit(X, Y).model_.inducing.Z.shape == (60, 2)
+    assert GPRegressor(method="solve-collapsed", max_steps=5).fit(X, Y).predict(X).shape == (60,)
+
+
+@pytest.mark.parametrize("level", [0.0, 7.0])
+def test_targets_that_are_all_the_same_are_said(level):
+    with pytest.warns(UserWarning, match="all targets are the same"):
+        model = GPRegressor().fit(X, np.full(60, level))
+    mean, deviation = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, level)
+    assert (deviation > 0.0).all()
+    assert model.n_iter_ == 0
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (np.array([b"1.0"] * 60), "y holds text; make numbers of it"),
+        (["1.0"] * 60, "y holds text"),
+        (pd.Series(["1.0"] * 60), "y holds text"),
+        (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; make numbers of them"),
+        (pd.Series(pd.to_timedelta(range(60), unit="s")), "y holds dates"),
+        (np.where(np.arange(60) == 3, np.nan, Y), "Input y contains NaN"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused(targets, words):
+    with pytest.raises(ValueError, match=words):
+        GPRegressor().fit(X, targets)
+
+
+def test_inputs_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="X holds text; make numbers of it, or pass a data frame"):
+        GPRegressor().fit([["a", 1.0]] * 60, Y)
+    with pytest.raises(ValueError, match="X holds dates"):
+        GPRegressor().fit(np.array([["2020-01-01"]] * 60, dtype="datetime64[D]"), Y)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["a"] * 3 + [None] + ["b"] * 56, np.where(np.arange(60) == 3, np.nan, 1.0), pd.Series([1, 0, 1, None] * 15)],
+    ids=["None", "NaN", "series"],
+)
+def test_labels_that_are_missing_are_refused(labels):
+    with pytest.raises(ValueError, match="y has no label in row 3; leave such rows out"):
+        GPClassifier().fit(X, labels)
+
+
+def test_columns_of_targets_keep_their_shape():
+    assert GPRegressor(max_steps=5).fit(X, Y[:, None]).predict(X).shape == (60, 1)
+    assert GPRegressor(max_steps=5).fit(X, pd.DataFrame({"u": Y, "v": Y})).predict(X).shape == (60, 2)
+    assert GPRegressor(max_steps=5).fit(X, pd.Series(Y)).predict(X).shape == (60,)
+
+
+# -- tables and arrays in turn ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["refuse", "impute"])
+@pytest.mark.filterwarnings("ignore:X (has feature names|does not have valid)")
+def test_tables_of_numbers_and_arrays_stand_for_each_other(missing):
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    model = GPRegressor(missing=missing, max_steps=30).fit(table, Y)
+    np.testing.assert_array_equal(model.predict(X), model.predict(table))
+    model = GPRegressor(missing=missing, max_steps=30).fit(X, Y)
+    np.testing.assert_array_equal(model.predict(X), model.predict(table))
+    model = GPRegressor(max_steps=30).fit(table.assign(kind="u"), Y)
+    with pytest.raises(ValueError, match="X is an array, but training saw a table with text in 'kind'"):
+        model.predict(np.ones((3, 3)))
+
+
+def test_columns_that_changed_are_refused():
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    model = GPRegressor(max_steps=5).fit(table, Y)
+    with pytest.raises(ValueError, match="column 'b' holds .*String, but held numbers in training"):
+        model.predict(table.assign(b="u"))
+    with pytest.raises(ValueError, match=r"X has shape \(0, 2\): it is empty"):
+        model.predict(table[:0])
+
+
+def test_numbers_among_objects_are_numbers():
+    table = pd.DataFrame({"a": X[:, 0].astype(object), "b": [None, *X[1:, 1]]}, dtype=object)
+    model = GPRegressor(missing="impute", max_steps=30).fit(table, Y)
+    assert model.columns_.numbers == ["a", "b"]
+    assert np.isfinite(model.predict(table)).all()
+
+
+def test_polars_tables_are_taken():
+    polars = pytest.importorskip("polars", reason="polars is not installed: not executed")
+    columns = {"size": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "u", "v"), "count": [None, *range(59)]}
+    table = polars.DataFrame(columns)
+    model = GPRegressor(missing="impute", max_steps=30).fit(table, polars.Series(Y))
+    assert list(model.feature_names_in_) == ["size", "kind", "count"]
+    np.testing.assert_array_equal(model.predict(pd.DataFrame(columns)), model.predict(table))
+    with pytest.raises(ValueError, match="'count' has a missing cell in row 0"):
+        GPRegressor().fit(table, Y)
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", GPRegressor()._methods())
+def test_every_method_answers_everything(method):
+    model = GPRegressor(method=method, max_steps=3, num_inducing=10).fit(X, np.stack([Y, -Y], axis=1))
+    assert model.predict(X[:4], return_cov=True)[1].shape == (4, 4, 2)
+    assert model.sample_y(X[:4], 3).shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("method", GPClassifier()._methods())
+def test_every_method_takes_several_classes(method):
+    model = GPClassifier(method=method, max_steps=3, num_inducing=10).fit(X, np.digitize(X[:, 0], [-0.7, 0.7]))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-6)
+
+
+def test_methods_with_steps_of_their_own_are_refused():
+    assert set(methods.OWN_UPDATES).isdisjoint(GPRegressor()._methods())
+    with pytest.raises(ValueError, match="the method cagp-cg is not for GPRegressor"):
+        GPRegressor(method="cagp-cg").fit(X, Y)
+
+
+def test_batches_are_refused_where_there_are_none():
+    with pytest.raises(ValueError, match="the method gpr needs all rows at once; leave batch_size out"):
+        GPRegressor(method="gpr", batch_size=10).fit(X, Y)
+    assert GPRegressor(batch_size=10).fit(X, Y).method_ == "gpr"
+    assert GPRegressor(method="wsvgp", max_steps=3, batch_size=1000).fit(X, Y).n_iter_ == 3
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", methods.PART_METHODS)
+def test_rows_can_come_in_parts(method):
+    if method in methods.OWN_UPDATES:
+        assert method not in GPRegressor()._methods()
+        return
+    model = GPRegressor(method=method, num_inducing=10)
+    for start in range(0, 60, 20):
+        model.partial_fit(X[start : start + 20], Y[start : start + 20])
+    assert (model.n_iter_, model.n_rows_seen_, model.converged_) == (3, 60, False)
+    assert len(model.history_["bound"]) == 3
+    assert model.bound_ == model.history_["bound"][-1]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.PART_METHODS])
+def test_methods_that_need_all_rows_take_no_parts(method):
+    assert "partial_fit" not in dir(GPRegressor(method=method))
+
+
+def test_parts_go_on_where_a_fit_ended():
+    model = GPRegressor(method="wsvgp", num_inducing=10, max_steps=300).fit(X, Y)
+    before = model.predict(X)
+    model.partial_fit(X, Y)
+    assert (model.n_iter_, model.n_rows_seen_) == (301, 120)
+    assert np.abs(model.predict(X) - before).max() < 0.1
+    model.fit(np.hstack([X, X]), Y).partial_fit(np.hstack([X, X]), Y)
+    assert (model.n_iter_, model.n_features_in_) == (301, 4)
+    with pytest.raises(ValueError, match="the method gpr needs all rows at once; use fit, or another method"):
+        GPRegressor().fit(X, Y).partial_fit(X, Y)
+
+
+def test_parts_learn():
+    model = GPRegressor(num_inducing=20, total_rows=60, random_state=0)
+    for _ in range(300):
+        for start in (0, 30):
+            model.partial_fit(X[start : start + 30], Y[start : start + 30])
+    assert model.method_ == "wsvgp"
+    assert model.score(X, Y) > 0.9
+
+
+def test_rows_that_break_the_model_are_not_learned_from():
+    model = GPRegressor(method="wsvgp", num_inducing=10).partial_fit(X, Y)
+    before = model.predict(X)
+    with np.errstate(all="ignore"), pytest.raises((NonFiniteError, FloatingPointError)):
+        model.partial_fit(X, np.full(60, 1e200))
+    np.testing.assert_array_equal(model.predict(X), before)
+    assert model.n_iter_ == 1
+
+
+def test_classes_may_be_told_before_they_come():
+    model = GPClassifier(method="wsvgp", num_inducing=10).partial_fit(X, LABELS, classes=["no", "yes", "perhaps"])
+    assert model.predict_proba(X).shape == (60, 3)
+    with pytest.raises(ValueError, match="previously unseen labels"):
+        model.partial_fit(X, np.full(60, "never"))

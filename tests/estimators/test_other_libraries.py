@@ -1,0 +1,144 @@
+"""Estimators with arrays of torch and JAX: nothing leaves its library, and scikit-learn passes tensors through."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import agp
+from agp.errors import ConvergenceWarning
+from agp.estimators import GPClassifier, GPRegressor
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, size=(60, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=60)
+CODES = (X[:, 0] > 0.0) + 5
+
+
+@pytest.fixture(autouse=True)
+def _short_trainings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def test_torch_tensors_come_back_as_torch_tensors():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    A, b = torch.asarray(X), torch.asarray(Y)
+    mean, deviation = GPRegressor().fit(A, b).predict(A, return_std=True)
+    assert isinstance(mean, torch.Tensor)
+    here = GPRegressor().fit(X, Y).predict(X, return_std=True)
+    np.testing.assert_allclose(mean.numpy(), here[0], atol=1e-4)
+    np.testing.assert_allclose(deviation.numpy(), here[1], atol=1e-4)
+
+
+def test_torch_integers_and_other_precisions_are_taken():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    A, b = torch.asarray(X), torch.asarray(Y)
+    assert GPRegressor(max_steps=20).fit(A.float(), b).predict(A.float()).dtype == torch.float32
+    whole = (10.0 * A).to(torch.int64)
+    assert GPRegressor(max_steps=20).fit(whole, (10.0 * b).to(torch.int64)).predict(whole).dtype == torch.float64
+    A.requires_grad_()
+    assert isinstance(GPRegressor(max_steps=20).fit(A, b).bound_, float)
+
+
+@pytest.mark.parametrize(
+    ("library", "steps"), [("torch", 100), pytest.param("jax", 2, marks=pytest.mark.slow)]
+)  # what JAX learns is tested elsewhere
+def test_labels_stay_in_their_library(library, steps):
+    pytest.importorskip(library, reason=f"{library} is not installed: not executed")
+    A, codes = agp.to_backend(X, library), agp.to_backend(CODES.astype(np.float64), library)
+    model = GPClassifier(method="wsvgp", num_inducing=10, max_steps=steps).fit(A, codes)
+    found = model.predict(A)
+    assert agp.backend_of(found).name == agp.backend_of(model.classes_).name == library
+    assert agp.to_numpy(model.classes_).tolist() == [5.0, 6.0]
+    assert agp.backend_of(model.predict_proba(A)).name == library
+    host = model.predict(X)
+    assert isinstance(host, np.ndarray)
+    np.testing.assert_array_equal(host, agp.to_numpy(found))
+    assert np.mean(host == CODES) > 0.9 or steps < 100
+
+
+def test_text_labels_stay_on_the_host():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    model = GPClassifier(method="wsvgp", num_inducing=10, max_steps=100).fit(torch.asarray(X), CODES.astype(str))
+    assert np.mean(model.predict(torch.asarray(X)) == CODES.astype(str)) > 0.9
+
+
+def test_torch_labels_of_any_kind():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    A = torch.asarray(X)
+    assert GPClassifier(method="wsvgp", max_steps=3).fit(A, A[:, 0] > 0.0).predict(A).dtype == torch.bool
+    model = GPClassifier(method="wsvgp").partial_fit(A, torch.asarray(CODES), classes=[5, 6, 7])
+    assert model.predict_proba(A).shape == (60, 3)
+    assert model.predict(A).dtype == torch.int64
+    with pytest.raises(ValueError, match=r"y has a label in row 2 that is not among the classes \[5, 6, 7\]"):
+        model.partial_fit(A, torch.where(torch.arange(60) == 2, 9, torch.asarray(CODES)))
+    with pytest.raises(ValueError, match="y has numbers that are not whole"):
+        GPClassifier().fit(A, torch.asarray(Y))
+    with pytest.raises(ValueError, match="y has one class, 1"):
+        GPClassifier().fit(A, torch.ones(60, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"y has shape \(60, 2\), but must be 1-dimensional"):
+        GPClassifier().fit(A, A)
+
+
+def test_mixtures_and_missing_cells_are_refused():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    with pytest.raises(TypeError, match="y is a torch array, X a numpy array; move one with agp.to_backend"):
+        GPRegressor().fit(X, torch.asarray(Y))
+    with pytest.raises(TypeError, match="y is a torch array, X a numpy array"):
+        GPClassifier().fit(X, torch.asarray(CODES))
+    holes = torch.where(torch.arange(60)[:, None] == 4, torch.nan, torch.asarray(X))
+    with pytest.raises(ValueError, match="X has 2 NaN or infinite entries, the first in row 4"):
+        GPRegressor().fit(holes, torch.asarray(Y))
+    with pytest.raises(ValueError, match="X is a torch array with missing cells"):
+        GPRegressor(missing="impute").fit(holes, torch.asarray(Y))
+
+
+def test_host_data_can_be_computed_elsewhere_and_come_back():
+    pytest.importorskip("torch", reason="torch is not installed: not executed")
+    model = GPRegressor(backend="torch", dtype="float32").fit(X, Y)
+    assert agp.backend_of(next(iter(agp.tree.leaves(model.model_).values()))).name == "torch"
+    assert isinstance(model.predict(X), np.ndarray)
+
+
+TENSORS = """
+import warnings
+import torch
+from sklearn import config_context
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from agp.errors import ConvergenceWarning
+from agp.estimators import GPClassifier, GPRegressor
+
+warnings.simplefilter("error")
+warnings.simplefilter("ignore", ConvergenceWarning)
+torch.manual_seed(0)
+X = torch.rand(60, 2, dtype=torch.float64)
+y = torch.sin(6.0 * X[:, 0]) + 0.02 * torch.randn(60, dtype=torch.float64)
+labels = (X[:, 0] > 0.5).to(torch.int64)
+with config_context(array_api_dispatch=True):
+    pipeline = make_pipeline(StandardScaler(), GPRegressor()).fit(X, y)
+    found = pipeline.predict(X)
+    score = pipeline.score(X, y)
+    classifier = GPClassifier(method="wsvgp", num_inducing=10, max_steps=100)
+    pipeline = make_pipeline(StandardScaler(), classifier).fit(X, labels)
+    predicted, probabilities = pipeline.predict(X), pipeline.predict_proba(X)
+    accuracy = pipeline.score(X, labels)
+assert isinstance(found, torch.Tensor)
+assert float(((found - y) ** 2).mean()) < 1e-3 and score > 0.99
+assert isinstance(predicted, torch.Tensor) and predicted.dtype == torch.int64
+assert isinstance(probabilities, torch.Tensor) and accuracy > 0.9
+assert isinstance(pipeline[-1].classes_, torch.Tensor)
+"""
+
+
+@pytest.mark.slow
+def test_tensors_pass_through_a_pipeline(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed: not executed")
+    settings = os.environ | {"SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-c", TENSORS], env=settings, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
