@@ -17,7 +17,7 @@ from agp.inspection import column_names
 from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build
 from agp.models import Model, valid_data
 from agp.repairs import counted
-from agp.training import Batches, fit, recipe
+from agp.training import FALL, RATE, Batches, fit, recipe
 from agp.tree import leaves, to_backend
 
 __all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", "takes_parts", "usual_inducing"]
@@ -232,7 +232,9 @@ class GPEstimator(ABC, BaseEstimator):
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
         if "_updates" not in vars(self):
-            self._updates = recipe(self.model_, PART_STEPS)
+            # after a training, at the rate where trainings end: that of their beginning would undo some of it
+            rates = {"rate": FALL * RATE, "fall": 1.0} if self.n_iter_ else {}
+            self._updates = recipe(self.model_, PART_STEPS, **rates)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
         batch = batch._replace(scale=max(1.0, total / X.shape[0]))
