@@ -233,8 +233,8 @@ class GPEstimator(ABC, BaseEstimator):
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
         if "_updates" not in vars(self):
             # after a training, at the rate where trainings end: that of their beginning would undo some of it
-            rates = {"rate": FALL * RATE, "fall": 1.0} if self.n_iter_ else {}
-            self._updates = recipe(self.model_, PART_STEPS, **rates)
+            rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
+            self._updates = recipe(self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
         batch = batch._replace(scale=max(1.0, total / X.shape[0]))

@@ -141,7 +141,8 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
     if cls is GPClassifier:
         classes = _classes(facts["classes"])
-        foreign = facts["classes"]["foreign"] and is_foreign(beside := next(iter(tree.leaves(found.model).values())))
+        beside = next(iter(tree.leaves(found.model).values()))
+        foreign = facts["classes"]["foreign"] and is_foreign(beside)
         estimator.classes_ = placed(classes, beside) if foreign else classes
         estimator._encoder = None if foreign else LabelEncoder().fit(classes)
     _check_fit(estimator)
