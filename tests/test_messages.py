@@ -195,7 +195,9 @@ MISTAKES = {
         "no parameter matches 'kernels.*'; the parameters are process.kernel.variance",
     ),
     "part of q(u) frozen": Mistake(
-        lambda: agp.recipe(built(posterior="marginal"), 5, frozen="posterior.mean"),
+        lambda: agp.recipe(built(posterior="marginal"), 5, frozen="posterior.mean")[0].init(
+            built(posterior="marginal")
+        ),
         ValueError,
         "natural-gradient steps would move process.posterior.mean; freeze process.posterior.mean, .* or none of them",
     ),
