@@ -1,13 +1,11 @@
 """Methods and kernels by their short names, for interfaces whose users write text."""
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agp.actions import ConjugateGradients
 from agp.backend import Array
-from agp.gradient import GradientMode
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Likelihood
 from agp.means import Mean
@@ -187,16 +185,13 @@ def build(
     return METHODS[method][1](X, y, **parts)
 
 
-def updates_of(method: str, model: Any, steps: int, *, rate: float, gradient: GradientMode) -> list[Update]:
-    """The project's recipe; q-SVGP has natural gradients for q(u), at the rate of site steps, and Adam for the rest.
+def updates_of(method: str, model: Any, steps: int, **settings: Any) -> list[Update]:
+    """`agp.recipe` with these settings; q-SVGP has steps of `NaturalGradient` for q(u), at the rate of site steps.
 
     CaGP-CG has new actions before each step.
     """
-    updates = recipe(model, steps, rate=rate, gradient=gradient)
     if method == "cagp-cg":
-        return [ActionsUpdate(ConjugateGradients(model.actions.count)), *updates]
-    if method != "qsvgp":
-        return updates
-    (adam,) = updates
-    rest: Any = dataclasses.replace(adam, frozen=("posterior.*",))  # type: ignore[type-var]
-    return [NaturalGradient(SITE_RATE), rest]
+        return [ActionsUpdate(ConjugateGradients(model.actions.count)), *recipe(model, steps, **settings)]
+    if method == "qsvgp":
+        return [NaturalGradient(SITE_RATE), *recipe(model, steps, frozen="posterior.*", **settings)]
+    return recipe(model, steps, **settings)

@@ -40,7 +40,9 @@ model and training:
   --kernel TEXT, --likelihood NAME   matern32; by the targets (defaults)
   --num-inducing M, --num-orthogonal M2   the groups of inducing inputs (128, M)
   --storage NAME, --num-actions I, --support ROWS   of tsvgp; of cagp-*
-  --batch-size B, --iterations T, --rate R   512, 500, 0.03 (defaults)
+  --batch-size B, --iterations T, --rate R   512, 500, 0.05 (defaults)
+  --fall F, --q-steps NAME, --mean NAME   where rates end (0.1 of R); q(u) by
+               natural (gradients) or adam; constant (by the targets) or zero
   --device NAME, --threads N, --seed N   cpu, 1, 0 (defaults)
 output:
   --out FOLDER       for results and pictures (default: agp-compare)
@@ -73,7 +75,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--storage")
     for name, default in NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--rate", type=float, default=0.03)
+    parser.add_argument("--rate", type=float, default=0.05)
+    parser.add_argument("--fall", type=float, default=0.1)
+    parser.add_argument("--q-steps", choices=("natural", "adam"), default="natural")
+    parser.add_argument("--mean", choices=("constant", "zero"), default="constant")
     parser.add_argument("--out", type=Path, default=Path("agp-compare"))
     parser.add_argument("--data", default="elevation")
     parser.add_argument("--target")
@@ -93,6 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
         a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,
         a.iterations, a.rate, a.seed, a.device, groups, storage,
         *chosen_actions(a.num_actions, a.support, a.num_inducing, len(data.X), methods),
+        a.fall, a.q_steps, a.mean,
     )  # fmt: skip
     check_fit(data, methods, settings)
     with _claimed(a.out):
@@ -140,6 +146,9 @@ def _check_numbers(a: argparse.Namespace) -> None:
             raise ValueError(msg)
     if not 0 < a.rate < math.inf:
         msg = f"--rate is {a.rate}, but must be positive and finite."
+        raise ValueError(msg)
+    if not 0 < a.fall <= 1:
+        msg = f"--fall is {a.fall}, but must be above 0 and at most 1."
         raise ValueError(msg)
 
 

@@ -29,6 +29,9 @@ class Settings:
     storage: str | None = None
     num_actions: int | None = None
     support: int | None = None
+    fall: float = 0.1
+    q_steps: str = "natural"
+    mean: str = "constant"
 
     def json(self) -> dict[str, Any]:
         """For `results.json`."""

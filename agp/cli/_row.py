@@ -23,6 +23,7 @@ from agp.cli._plan import Settings, Task
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
+from agp.means import ZeroMean
 from agp.methods import build, updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
@@ -72,7 +73,7 @@ class Row:
         model = build(
             self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
             seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
-            support=s.support,
+            support=s.support, mean_function=ZeroMean() if s.mean == "zero" else None,
         )  # fmt: skip
         began = time.perf_counter()
         result = self.train(model)
@@ -105,9 +106,10 @@ class Row:
                 self.curve.append((progress.seconds, metrics.nlpd(density)))
 
         mode: Any = self.task.gradient
+        how: dict[str, Any] = {"rate": s.rate, "fall": s.fall} | ({"natural": None} if s.q_steps == "adam" else {})
         return train(
             model, self.X, self.y, steps=s.iterations, seed=s.seed, callbacks=[follow], progress=True,
-            updates=updates_of(self.task.method, model, s.iterations, rate=s.rate, gradient=mode),
+            updates=updates_of(self.task.method, model, s.iterations, **how, gradient=mode),
             batch_size=min(s.batch_size, len(self.X)) if model.stochastic else None,
         )  # fmt: skip
 

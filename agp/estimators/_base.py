@@ -26,7 +26,7 @@ __all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", 
 PART_STEPS = 1000
 """The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
 
-SQUARE_ROOTS, LEAST, MOST = 8.0, 100, 1000
+SQUARE_ROOTS, LEAST, MOST = 2.0, 128, 1000
 """The default number of inducing inputs: so many square roots of N, within limits."""
 
 

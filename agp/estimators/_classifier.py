@@ -17,7 +17,7 @@ from agp.methods import GAUSSIAN_METHODS
 
 __all__ = ["GPClassifier"]
 
-FULL_ROWS = 300
+FULL_ROWS = 128
 """Up to so many rows there are no inducing inputs by default."""
 
 
@@ -30,7 +30,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     method
         "auto", or the short name of a method of `agp compare` for any likelihood: "tvgp" (without inducing inputs),
-        "wsvgp", "rsvgp" (inverse-free), "tsvgp" and so on. By default t-VGP for two classes and up to 300 rows, else
+        "wsvgp", "rsvgp" (inverse-free), "tsvgp" and so on. By default t-VGP for two classes and up to 128 rows, else
         W-SVGP.
     kernel, num_inducing, missing, backend, device, dtype
         As `GPRegressor`.

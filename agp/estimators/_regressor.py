@@ -17,7 +17,7 @@ from agp.means import ConstantMean
 
 __all__ = ["GPRegressor"]
 
-EXACT_ROWS = 1000
+EXACT_ROWS = 2000
 """Up to so many rows the exact GP is the default."""
 COLLAPSED_ROWS = 50_000
 """Up to so many, collapsed sparse regression; beyond, minibatches."""
@@ -30,13 +30,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
     ----------
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
-        "wsvgp", "rsvgp" (inverse-free) and so on. By default exact up to 1,000 rows, collapsed up to 50,000, and
+        "wsvgp", "rsvgp" (inverse-free) and so on. By default exact up to 2,000 rows, collapsed up to 50,000, and
         minibatches beyond. `partial_fit` begins with W-SVGP.
     kernel
         An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
     num_inducing
         The number of inducing inputs (of each group of the methods with two, of actions in computation-aware GPs), or
-        what the rows allow; by default 8 square roots of N, from 100 to 1,000.
+        what the rows allow; by default 2 square roots of N, from 128 to 1,000.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
     backend, device, dtype

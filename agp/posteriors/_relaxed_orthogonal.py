@@ -91,8 +91,8 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
                 "for one group use Relaxed."
             )
             raise ValueError(msg)
-        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned) | dict.fromkeys(cls.inverse_factors)
-        return cls(**leaves, sizes=tuple(sizes)).inverted_anew(Kuu)
+        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned) | {"sizes": tuple(sizes)}
+        return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).inverted_anew(Kuu)
 
     def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:
         """The covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""

@@ -13,11 +13,12 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_whole
 from agp.errors import ConvergenceWarning
 from agp.gradient import GradientMode
+from agp.host import generator
 from agp.models import valid_data
 from agp.rows import MEMORY
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
-from agp.training._recipe import recipe
+from agp.training._recipe import FALL, RATE, recipe
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
 
@@ -30,9 +31,13 @@ ITERATIONS = 1000
 STEPS, EPOCHS = 5_000, 20
 """The recipe's limit where the user does not say: the larger of so many steps and so many passes over the data."""
 WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
-"""Over how many steps, or passes, whichever is more, the slope of the bound is estimated."""
+"""Over how many steps, or passes, whichever is more, the slope of the bound of minibatches is estimated."""
 SHORTEST_EPOCH = 100
-"""Where an epoch has fewer steps, the tolerance applies to so many."""
+"""Where an epoch has fewer steps, the tolerance applies to so many. It is the window where a step sees all data."""
+LAST_ITERATIONS, LAST_SHARE = 20, 0.1
+"""L-BFGS ends when so many iterations gain less than this share of the tolerance."""
+COOLING_SHARE, COOLING_STEPS = 0.2, 100
+"""Once the bound rises no more, rates fall to a tenth within this share of the steps so far, at least so many."""
 
 
 @dataclass
@@ -75,9 +80,11 @@ def fit(
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
-        Steps of the recipe end when an epoch gains less than this, in nats per datum: the slope of the bound over the
-        last 5 epochs or 500 steps, whichever is more. Where an epoch has fewer than 100 steps, 100 steps are meant.
-        L-BFGS ends when no entry of the gradient by the dimensionless raw leaves exceeds a thousandth of it.
+        In nats per datum. Steps of the recipe have converged when an epoch gains less: the slope of the bound over the
+        last 5 epochs or 500 steps, whichever is more (100 steps where each sees all data). Where an epoch has fewer
+        than 100 steps, 100 steps are meant. Then rates fall to a tenth within a fifth of the steps so far, and training
+        ends. L-BFGS ends when 20 iterations gain less than a tenth of the tolerance, or no entry of the gradient by the
+        dimensionless raw leaves exceeds a thousandth of it.
     max_steps
         Steps, or iterations of L-BFGS; by default 5,000 steps or 20 epochs, whichever is more, or 1,000 iterations.
     max_seconds
@@ -114,20 +121,45 @@ def fit(
     if not model.stochastic and not why_not_lbfgs(model, X.shape[0]):
         _refuse(checkpoint, batch_size)
         limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
-        settings |= {"gradient": gradient, "memory": memory, "max_iterations": limit, "tolerance": 1e-3 * tolerance}
-        found = fit_lbfgs(model, X, y, **settings)
-        return _said(found, found.converged, clock, found.message)
+        settings |= {"gradient": gradient, "memory": memory, "tolerance": 1e-3 * tolerance}
+        return _by_lbfgs(model, X, y, limit, LAST_SHARE * tolerance * X.shape[0], clock, settings)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
+    noisy = size not in (None, X.shape[0]) or any(model.draws(generator(0), X.shape[0]))
     steps = max(STEPS, EPOCHS * epoch) if max_steps is None else check_whole("max_steps", max_steps)
-    slope = _Slope(X.shape[0], epoch, tolerance)
-    settings["callbacks"] += [slope]
-    updates = recipe(model, steps, gradient=gradient, memory=memory)
-    found = train(model, X, y, steps=steps, updates=updates, batch_size=size, checkpoint=checkpoint, **settings)
-    ending = slope.message if slope.converged else f"the limit of {steps} steps was reached"
-    if found.steps < steps and not slope.converged:
-        ending = "a callback ended it"
-    return _said(found, slope.converged, clock, ending)
+    slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
+    plan = {"gradient": gradient, "memory": memory}
+    watched = {**settings, "callbacks": [*settings["callbacks"], slope]}
+    updates = recipe(model, steps, **plan)
+    found = train(model, X, y, steps=steps, updates=updates, batch_size=size, checkpoint=checkpoint, **watched)
+    if slope.converged:
+        cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
+        reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
+        calmer = recipe(found.model, cooling, rate=reached, **plan)
+        settings["callbacks"] = [_later(callback, found) for callback in settings["callbacks"]]
+        found = _joined(found, train(found.model, X, y, steps=cooling, updates=calmer, batch_size=size, **settings))
+        return _said(found, True, clock, slope.message)
+    ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
+    return _said(found, False, clock, ending)
+
+
+def _by_lbfgs(
+    model: Any, X: Array, y: Array, limit: int, least: float, clock: "_Clock", settings: dict[str, Any]
+) -> FitResult:
+    """L-BFGS until so many nats are gained no more; once more from where rounding has ended a line search."""
+    gain = _Gain(least)
+    settings = {**settings, "callbacks": [*settings["callbacks"], gain]}
+    found = fit_lbfgs(model, X, y, max_iterations=limit, **settings)
+    if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
+        settings["callbacks"] = [_later(callback, found) for callback in settings["callbacks"]]
+        again = fit_lbfgs(found.model, X, y, max_iterations=limit - found.steps, **settings)
+        lost = "ABNORMAL" in again.message and gain.since(found.trace["bound"][-1:]) < least
+        message = "the line search finds no further gain above rounding" if lost else again.message
+        converged = again.converged or lost
+        found = _joined(found, again)
+    else:
+        message, converged = found.message, found.converged
+    return _said(found, converged or gain.converged, clock, gain.message or message)
 
 
 def _positive(name: str, value: float) -> float:
@@ -157,6 +189,23 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
     return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, converged, message)
 
 
+def _joined(first: Any, second: Any) -> Result:
+    """Two trainings, one after the other, as one."""
+    trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
+    steps, seconds = first.steps + second.steps, first.seconds + second.seconds
+    return Result(second.model, steps, seconds, trace, first.repairs + second.repairs)
+
+
+def _later(callback: Callback, first: Result) -> Callback:
+    """The callback as of a training that goes on after a first one."""
+
+    def seen(progress: Progress) -> Any:
+        step, seconds = progress.step + first.steps, progress.seconds + first.seconds
+        return callback(progress._replace(step=step, seconds=seconds))
+
+    return seen
+
+
 class _Clock:
     """A callback that ends the training when a budget of seconds is spent."""
 
@@ -169,14 +218,33 @@ class _Clock:
         return self.ended
 
 
+class _Gain:
+    """A callback that ends L-BFGS when the last iterations have gained too little, in nats."""
+
+    def __init__(self, least: float) -> None:
+        self.least, self.converged, self.message = least, False, ""
+        self.bounds: list[float] = []
+
+    def __call__(self, seen: Progress) -> bool:
+        self.bounds.append(float(seen.info["bound"]))
+        if len(self.bounds) > LAST_ITERATIONS and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.least:
+            self.converged = True
+            self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.least:.2g} nats"
+        return self.converged
+
+    def since(self, bounds: list[float]) -> float:
+        """What was gained since the first of these bounds, if there is any."""
+        return self.bounds[-1] - bounds[0] if bounds else 0.0
+
+
 class _Slope:
     """A callback that ends the training when the bound rises by less than a tolerance.
 
     The slope of a straight line through the bounds of the last steps; the noise of minibatches averages out in it.
     """
 
-    def __init__(self, rows: int, epoch: int, tolerance: float) -> None:
-        self.window = max(WINDOW_STEPS, WINDOW_EPOCHS * epoch)
+    def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
+        self.window = max(WINDOW_STEPS, WINDOW_EPOCHS * epoch) if noisy else SHORTEST_EPOCH
         self.epoch, self.rows, self.tolerance = max(epoch, SHORTEST_EPOCH), rows, tolerance
         self.read: list[float] = []
         self.waiting: list[Array] = []

@@ -10,7 +10,7 @@ from agp.gradient import GradientMode
 from agp.inducing import Inducing
 from agp.posteriors import InverseOwner
 from agp.rows import MEMORY
-from agp.updates import Adam, Group, InverseUpdate, Normalise, SiteStep, Update, delayed, linear
+from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
 
@@ -29,13 +29,15 @@ def recipe(
     steps: int,
     *,
     rate: float = RATE,
+    fall: float = FALL,
+    natural: float | None = SITE_RATE,
     frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
 ) -> list[Update]:
     """The updates that train a model in a number of steps.
 
-    Adam on all parameters, at rates that fall linearly to a tenth; a q(u) with a mean and a full covariance takes
+    Adam on all parameters, at rates that fall linearly; a q(u) with a mean and a full covariance takes
     natural-gradient steps from the same gradient instead. Inducing inputs stay frozen for the first 5 % of the steps,
     then move at a fifth of the rate with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites
     of the dual parameterisation move before it. Sparse actions are scaled to unit norm after each step.
@@ -48,6 +50,10 @@ def recipe(
         How many steps the training will have.
     rate
         Adam's learning rate at the start.
+    fall
+        Where rates end, in shares of where they begin; 1 keeps them constant.
+    natural
+        The rate of natural-gradient steps; None leaves q(u) to Adam, as all else.
     frozen
         A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
         whole or not at all.
@@ -60,16 +66,19 @@ def recipe(
         If there is no model, or a part of such a q(u) is frozen.
     """
     check_model(model)
-    falling = linear(rate, FALL * rate, max(1, steps))
     start = int(FROZEN_SHARE * steps)
-    late = Group(delayed(linear(rate / 5.0, FALL * rate / 5.0, max(1, steps - start)), start), beta1=0.99)
+
+    def falling(rate: float, over: int = steps) -> Rate:
+        return rate if fall == 1.0 else linear(rate, fall * rate, max(1, over))
+
+    late = Group(delayed(falling(rate / 5.0, steps - start), start), beta1=0.99)
     groups = {
         tree.joined(path, leaf): late
         for path, inducing in tree.nodes(model, Inducing).items()
         for leaf in inducing.locations
     }
-    settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": SITE_RATE}
-    adam = Adam(falling, gradient=gradient, memory=memory, **settings)
+    settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
+    adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
     updates: list[Update] = [adam]
     actions = tree.nodes(model, Actions).values()
     if any(node.normalises for node in actions):

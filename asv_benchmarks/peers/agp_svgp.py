@@ -16,15 +16,15 @@ def main() -> None:
     steps, size = t.batches.shape
     kernel = agp.RBF(t.variance, t.lengthscale)
     likelihood = agp.Bernoulli() if t.binary else agp.Gaussian(t.noise)
-    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.Whitened, kernel=kernel, likelihood=likelihood, Z=t.Z)
+    parts = {"kernel": kernel, "likelihood": likelihood, "mean_function": agp.ZeroMean(), "Z": t.Z}
+    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.Whitened, **parts)
     last = steps - 1
     expected = Batches(t.X, t.y[:, None], size, t.seed).indices(last) if size < len(t.X) else t.batches[last]
     if not np.array_equal(expected, t.batches[last]):
         msg = "the minibatches of the run are not those of its seed."
         raise SystemExit(msg)
-    result = train(
-        model, t.X, t.y, steps=steps, batch_size=size, seed=t.seed, updates=recipe(model, steps, rate=t.rate)
-    )
+    updates = recipe(model, steps, rate=t.rate, fall=1.0, natural=None)  # as the peer trains
+    result = train(model, t.X, t.y, steps=steps, batch_size=size, seed=t.seed, updates=updates)
     prediction = result.model.predict(t.X_test, observed=True)
     kernel, likelihood = result.model.process.kernel, result.model.likelihood
     facts = {

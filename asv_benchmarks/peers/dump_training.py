@@ -24,15 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def training_of(a: argparse.Namespace) -> Training:
-    """The run: the same k-means, starting values, batches and recipe as `agp compare --method wsvgp`."""
+    """The run: the same k-means, starting values, batches and plain recipe as `agp compare --method wsvgp`."""
     data = load(a.data, split=a.split, seed=a.seed)
     size, M = min(a.batch_size, len(data.X)), min(a.num_inducing, len(data.X))
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
     likelihood = agp.Bernoulli() if data.binary else agp.Gaussian()
-    model = agp.SVGP.from_data(X, y, posterior=agp.Whitened, likelihood=likelihood, num_inducing=M, seed=a.seed)
+    parts = {"likelihood": likelihood, "mean_function": agp.ZeroMean(), "num_inducing": M, "seed": a.seed}
+    model = agp.SVGP.from_data(X, y, posterior=agp.Whitened, **parts)
     noise = 0.0 if data.binary else float(model.likelihood.noise_variance)
     batches = Batches(X, y, size, a.seed)
-    adam = recipe(model, a.iterations, rate=a.rate)[0]
+    adam = recipe(model, a.iterations, rate=a.rate, fall=1.0, natural=None)[0]
     assert isinstance(adam, Adam)
     process: Any = model.process
     group = adam.groups["process.inducing.Z"]

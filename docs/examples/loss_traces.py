@@ -59,11 +59,12 @@ def main():
     a = parser.parse_args()
     X, y = load(a.file)
     Z = np.linspace(X.min(), X.max(), 10)[:, None]
-    best = float(agp.fit_lbfgs(agp.SGPR.from_data(X, y, Z=Z), X, y).model.bound(X, y)[0])
+    best = float(agp.fit_lbfgs(agp.SGPR.from_data(X, y, Z=Z, mean_function=agp.ZeroMean()), X, y).model.bound(X, y)[0])
     traces = {}
     for name, posterior in VARIANTS.items():
-        model = agp.SVGP.from_data(X, y, posterior=posterior, Z=Z)
-        traces[name] = np.asarray(agp.train(model, X, y, steps=a.steps).trace["bound"])
+        model = agp.SVGP.from_data(X, y, posterior=posterior, Z=Z, mean_function=agp.ZeroMean())
+        plain = agp.recipe(model, a.steps, rate=0.01, fall=1.0, natural=None)
+        traces[name] = np.asarray(agp.train(model, X, y, steps=a.steps, updates=plain).trace["bound"])
         last = traces[name][-1]
         print(f"{name:28s} bound {last:9.3f}, {best - last:7.3f} below the collapsed bound {best:.3f}", flush=True)
     if a.picture:

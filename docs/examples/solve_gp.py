@@ -21,6 +21,7 @@ given = parser.parse_args()
 data = load(given.data, split=given.split, task="regression")
 M, batch_size = given.num_inducing, min(1000, len(data.X))
 common = {"kernel": agp.Matern32(lengthscale=1.0), "posterior": agp.Whitened, "seed": given.split}
+common["mean_function"] = agp.ZeroMean()
 models = {
     "SVGP(M)": agp.SVGP.from_data(data.X, data.y, num_inducing=M, **common),
     "SVGP(2M)": agp.SVGP.from_data(data.X, data.y, num_inducing=2 * M, **common),
@@ -28,7 +29,9 @@ models = {
 }
 for name, start in models.items():
     began = time.process_time()
-    model = agp.train(start, data.X, data.y, steps=given.steps, batch_size=batch_size, seed=given.split).model
+    plain = agp.recipe(start, given.steps, rate=0.01, fall=1.0, natural=None)
+    settings = {"steps": given.steps, "batch_size": batch_size, "seed": given.split, "updates": plain}
+    model = agp.train(start, data.X, data.y, **settings).model
     cost = 1e3 * (time.process_time() - began) / given.steps
     density = np.mean(model.log_density(data.X_test, data.y_test))
     error = np.sqrt(np.mean((model.predict_mean(data.X_test) - data.y_test) ** 2))
