@@ -113,6 +113,13 @@ def test_a_frozen_start_is_not_touched(kept):
     np.testing.assert_array_equal(trained.process.posterior.site, model.process.posterior.site)
 
 
+def test_a_frozen_factor_keeps_its_sites():
+    model = UNTRAINED["relaxed"](X, Y)
+    trained = agp.train(model, X, Y, steps=2, updates=[Adam(1e-3, frozen="inverse_factor")]).model
+    np.testing.assert_allclose(trained.process.posterior.site, model.process.posterior.site, rtol=1e-2)
+    assert trained.process.posterior.inverse_factor is model.process.posterior.inverse_factor
+
+
 def test_an_update_that_does_not_tell_may_move_everything():
     model = UNTRAINED["relaxed"](X, Y)
 

@@ -14,6 +14,7 @@ import pytest
 
 import agp
 import agp.backend
+from agp.cli import main
 
 pytest.importorskip("torch")
 
@@ -46,14 +47,15 @@ def code_of(page):
     return "\n".join(lines) + "\n"
 
 
-def write_table(path):
-    """The table of a reader: numbers, text, a missing cell, and a target."""
+def write_table(path, target="y", *, hole=False):
+    """The table of a reader: numbers, text, a missing cell if asked for, and a target."""
     rng = np.random.default_rng(0)
     x, kind = rng.uniform(0.0, 10.0, 100), rng.choice(["round", "square"], 100)
     y = np.sin(x) + 3.0 * (kind == "round") + 0.2 * rng.standard_normal(100)
     rows = [f"{a:.4f},{b},{c:.4f}" for a, b, c in zip(x, kind, y, strict=True)]
-    rows[5] = rows[5][rows[5].index(",") :]
-    path.write_text("\n".join(["x,kind,y", *rows]) + "\n", encoding="utf-8")
+    if hole:
+        rows[5] = rows[5][rows[5].index(",") :]
+    path.write_text("\n".join([f"x,kind,{target}", *rows]) + "\n", encoding="utf-8")
 
 
 def run(page, monkeypatch, folder):
@@ -63,7 +65,7 @@ def run(page, monkeypatch, folder):
     monkeypatch.setattr("agp.backend._discovery._REGISTERED", {})  # what a page registers stays on the page
     monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
     monkeypatch.chdir(folder)
-    write_table(folder / "table.csv")
+    write_table(folder / "table.csv", hole=True)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code_of(page), str(page), "exec"), module.__dict__)
@@ -73,6 +75,23 @@ def run(page, monkeypatch, folder):
 @pytest.mark.parametrize("page", [p for p in PAGES if code_of(p).strip()], ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_python_blocks_of_a_page_run(page, monkeypatch, tmp_path):
     run(page, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/shell.md"])
+def test_the_commands_for_tables_of_a_page_run(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "table.csv", hole=True)
+    write_table(tmp_path / "airfoil.csv", "sound")
+    write_table(tmp_path / "new.csv")
+    commands = re.findall(
+        r"^agp ((?:fit|predict|describe) .*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {"fit", "predict"} <= {command.split()[0] for command in commands}
+    for command in commands:
+        arguments = command.split()
+        written = arguments[arguments.index("--out") + 1] if "--out" in arguments else None
+        assert main([*arguments, *(["--max-steps", "5"] if arguments[0] == "fit" else [])]) == 0, command
+        assert written is None or (tmp_path / written).exists(), command
 
 
 def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):

@@ -6,19 +6,18 @@ from typing import Any
 import array_api_compat
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.impute import SimpleImputer
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
-from agp.estimators._columns import Columns, as_frame, check_missing, indicated
+from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
 from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build
 from agp.models import Model, valid_data
 from agp.repairs import counted
-from agp.training import Batches, fit, recipe
+from agp.training import FALL, RATE, Batches, fit, recipe
 from agp.tree import leaves, to_backend
 
 __all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", "takes_parts", "usual_inducing"]
@@ -92,20 +91,21 @@ class GPEstimator(ABC, BaseEstimator):
             return self._foreign_inputs(X, reset=reset)
         check_missing(self.missing)
         if reset:
-            self.__dict__.pop("columns_", None)
+            vars(self).pop("columns_", None)
         frame = as_frame(X)
         if frame is not None and (reset or isinstance(vars(self).get("columns_"), Columns)):
             return self._table_inputs(X, frame, reset=reset)
         X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset)
         refuse_words("X", X)
-        nan = "allow-nan" if self.missing == "impute" else True
-        X = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=nan, estimator=self, input_name="X")
+        finite: Any = "allow-nan" if self.missing == "impute" else True
+        kinds: Any = [np.float64, np.float32]
+        X = check_array(X, dtype=kinds, ensure_all_finite=finite, estimator=self, input_name="X")
         columns: Any = vars(self).get("columns_")
         if isinstance(columns, Columns):
             return columns.transform_array(X)
         if self.missing == "impute":
             if reset:
-                columns = self.columns_ = SimpleImputer(add_indicator=True, keep_empty_features=True).fit(X)
+                columns = self.columns_ = new_imputer().fit(X)
             X = columns.transform(X)
         return X
 
@@ -128,7 +128,7 @@ class GPEstimator(ABC, BaseEstimator):
         if reset:
             self.n_features_in_ = X.shape[1]
             for name in ("feature_names_in_", "columns_"):  # of a training before
-                self.__dict__.pop(name, None)
+                vars(self).pop(name, None)
         elif X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
@@ -213,7 +213,7 @@ class GPEstimator(ABC, BaseEstimator):
 
     def _forget_updates(self) -> None:
         for name in ("_updates", "_states"):
-            self.__dict__.pop(name, None)
+            vars(self).pop(name, None)
 
     def _start_parts(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
@@ -232,7 +232,9 @@ class GPEstimator(ABC, BaseEstimator):
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
         if "_updates" not in vars(self):
-            self._updates = recipe(self.model_, PART_STEPS)
+            # after a training, at the rate where trainings end: that of their beginning would undo some of it
+            rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
+            self._updates = recipe(self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
         batch = batch._replace(scale=max(1.0, total / X.shape[0]))

@@ -84,8 +84,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
         if not is_foreign(classes):
             return classes[np.argmax(to_numpy(probabilities), axis=1)]
-        xp = backend_of(probabilities).xp
-        return xp.take(classes, xp.argmax(probabilities, axis=1), axis=0)
+        B, codes = backend_of(classes), backend_of(probabilities).xp.argmax(probabilities, axis=1)
+        codes = codes if backend_of(codes) is B else placed(to_numpy(codes), classes)
+        return B.xp.take(classes, codes, axis=0)
 
     def predict_proba(self, X: Any) -> Any:
         """The probabilities [N, C] of the labels `classes_`."""

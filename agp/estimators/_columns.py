@@ -1,4 +1,4 @@
-"""Data frames as numbers: categories one by one, missing cells imputed or refused."""
+"""Tables as numbers: categories one by one, missing cells imputed or refused."""
 
 from numbers import Real
 from typing import Any, Literal
@@ -14,10 +14,10 @@ __all__ = [
     "Missing",
     "as_frame",
     "check_missing",
-    "imputer_of",
-    "imputer_state",
     "indicated",
     "missing_rows",
+    "new_encoder",
+    "new_imputer",
 ]
 
 Missing = Literal["refuse", "impute"]
@@ -75,8 +75,7 @@ class Columns:
             else:
                 msg = f"column {name!r} holds {dtype}; make numbers of it, such as days since a date, or leave it out."
                 raise ValueError(msg)
-        self.imputer: Any = SimpleImputer(add_indicator=True, keep_empty_features=True)
-        self.encoder: Any = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        self.imputer, self.encoder = new_imputer(), new_encoder()
         numbers = self._numbers(frame)
         self.imputer.fit(numbers if numbers.shape[1] else np.zeros((len(frame), 1)))
         if self.categories:
@@ -106,35 +105,6 @@ class Columns:
         """The number D of columns that `transform` makes."""
         indicators = len(self.imputer.indicator_.features_) if self.missing == "impute" and self.numbers else 0
         return len(self.numbers) + indicators + sum(map(len, self.encoder.categories_ if self.categories else ()))
-
-    def state(self) -> dict[str, Any]:
-        """What was learned, as text, numbers and lists."""
-        values = [found.tolist() for found in self.encoder.categories_] if self.categories else []
-        names = {"missing": self.missing, "numbers": self.numbers, "categories": self.categories, "values": values}
-        return names | imputer_state(self.imputer)
-
-    @classmethod
-    def of(cls, state: dict[str, Any]) -> "Columns":
-        """The columns of a `state`. LookupError, TypeError or ValueError if it is none."""
-        check_missing(state["missing"])
-        found = cls(state["missing"])
-        found.numbers, found.categories = _texts_of(state["numbers"]), _texts_of(state["categories"])
-        found.imputer = imputer_of(state)
-        found.encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-        values = state["values"]
-        if len(found.imputer.statistics_) != max(1, len(found.numbers)) or len(values) != len(found.categories):
-            msg = "its columns do not fit what was learned of them"
-            raise ValueError(msg)
-        if found.categories:
-            longest = max(map(len, values))
-            known = [_texts_of(column, gaps=True) for column in values]
-            # the encoder learns again, from rows that have every value in each column
-            rows = [[column[i % len(column)] for column in known] for i in range(longest)]
-            found.encoder.fit(np.asarray(rows, dtype=object))
-            if [column.tolist() for column in found.encoder.categories_] != values:
-                msg = "its categories are not in order, or are there twice"
-                raise ValueError(msg)
-        return found
 
     def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The numbers of rows that come without names, in the order of the columns. ValueError if some held text."""
@@ -168,6 +138,16 @@ class Columns:
         return np.asarray(columns, dtype=object).T
 
 
+def new_imputer() -> Any:
+    """What fills missing cells with the means of their columns, and says in further columns where they were."""
+    return SimpleImputer(add_indicator=True, keep_empty_features=True)
+
+
+def new_encoder() -> Any:
+    """What makes a column of 0 and 1 of each value of a category."""
+    return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+
+
 def indicated(imputer: SimpleImputer, names: list[str]) -> list[str]:
     """The names of the columns in which a fitted imputer says where cells of the named ones are missing."""
     indicator: Any = imputer.indicator_
@@ -176,33 +156,6 @@ def indicated(imputer: SimpleImputer, names: list[str]) -> list[str]:
 
 def _missing(name: str, row: int) -> str:
     return f"column {name!r} has a missing cell in row {row}; fill it in, or ask for missing='impute'."
-
-
-def imputer_state(imputer: Any) -> dict[str, Any]:
-    """What an imputer with indicators has learned: the means of all columns, and which columns had missing cells."""
-    return {"means": imputer.statistics_.tolist(), "holes": imputer.indicator_.features_.tolist()}
-
-
-def imputer_of(state: dict[str, Any]) -> Any:
-    """The imputer of an `imputer_state`. LookupError, TypeError or ValueError if it is none."""
-    means, holes = state["means"], state["holes"]
-    width = len(means)
-    fit = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
-    if not fit or not width or holes != sorted(set(holes)):
-        msg = f"it has {str(state)[:80]} where means and missing cells belong"
-        raise ValueError(msg)
-    row = np.asarray(means)
-    # the imputer learns again, from two rows: the means, and the means with the missing cells
-    rows = np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)])
-    return SimpleImputer(add_indicator=True, keep_empty_features=True).fit(rows)
-
-
-def _texts_of(found: Any, *, gaps: bool = False) -> list[Any]:
-    fit = isinstance(found, list) and all(isinstance(text, str) or (gaps and text is None) for text in found)
-    if not fit or (gaps and not found):
-        msg = f"it has {str(found)[:80]} where texts belong"
-        raise TypeError(msg)
-    return found
 
 
 def _holds_numbers(column: Any) -> bool:

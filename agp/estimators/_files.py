@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.validation import check_is_fitted
 
 from agp import tree
-from agp.estimators._base import GPEstimator
+from agp.backend import placed, to_numpy
+from agp.estimators._base import GPEstimator, is_foreign
 from agp.estimators._classifier import GPClassifier
-from agp.estimators._columns import Columns, imputer_of, imputer_state
+from agp.estimators._column_states import columns_of, state_of, widths
+from agp.estimators._columns import Columns
 from agp.estimators._regressor import GPRegressor
 from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Bernoulli, Gaussian, Softmax
 from agp.methods import METHODS
-from agp.training import recipe
 
 __all__ = ["register", "restored", "stored"]
 
@@ -26,20 +26,15 @@ KIND = "estimator"
 CLASSES = {"GPRegressor": GPRegressor, "GPClassifier": GPClassifier}
 LEARNED: dict[str, type] = {
     "method_": str,
-    "bound_": float,
-    "n_iter_": int,
-    "converged_": bool,
     "n_features_in_": int,
     "n_rows_seen_": int,
+    "n_iter_": int,
+    "bound_": float,
+    "converged_": bool,
     "_seed": int,
     "_single": bool,
 }
 """What training leaves on an estimator beside its model, columns, classes and history, and its type."""
-ALWAYS: dict[type, tuple[str, ...]] = {
-    GPRegressor: ("method_", "n_features_in_", "_single"),
-    GPClassifier: ("method_", "n_features_in_"),
-}
-"""What all of a class have; those that `fit` has trained have more."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
@@ -64,7 +59,7 @@ def stored(estimator: GPEstimator) -> Stored:
     TypeError
         If a parameter, a label or the name of a column is nothing that files can hold; the message says which.
     """
-    check_is_fitted(estimator, "model_")
+    check_is_fitted(estimator, "bound_")  # what comes last
     if type(estimator) not in CLASSES.values():
         msg = f"{type(estimator).__name__} is a class of your own; save its model_ instead."
         raise TypeError(msg)
@@ -79,11 +74,9 @@ def stored(estimator: GPEstimator) -> Stored:
     if "feature_names_in_" in here:
         facts["names"] = [str(name) for name in here["feature_names_in_"]]
     if "columns_" in here:
-        facts["columns"] = _columns_state(here["columns_"])
-    arrays: dict[str, Any] = {}
-    if "history_" in here:
-        facts["history"] = list(here["history_"])
-        arrays |= {f"history.{name}": np.asarray(steps, float) for name, steps in here["history_"].items()}
+        facts["columns"] = state_of(here["columns_"])
+    facts["history"] = list(estimator.history_)
+    arrays = {f"history.{name}": np.asarray(steps, float) for name, steps in estimator.history_.items()}
     if "classes_" in here:
         facts["classes"] = _labels(here["classes_"])
     return Stored(estimator.model_, KIND, facts, parts, arrays)
@@ -106,22 +99,16 @@ def _plain(name: str, value: Any) -> Any:
     raise TypeError(msg)
 
 
-def _columns_state(columns: Any) -> dict[str, Any]:
-    if isinstance(columns, SimpleImputer):
-        return {"of": "array", **imputer_state(columns)}
-    if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
-        msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
-        raise TypeError(msg)
-    return {"of": "frame", **columns.state()}
-
-
-def _labels(classes: Any) -> dict[str, Any]:
+def _labels(given: Any) -> dict[str, Any]:
+    """Labels as a file holds them, and whether they are those of a library other than NumPy."""
+    foreign = is_foreign(given)
+    classes = to_numpy(given) if foreign else given
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
     values = classes.tolist()
     if name not in LABELS or (name in TEXT_LABELS and not all(type(value) is str for value in values)):
         msg = f"labels of dtype {classes.dtype} cannot be saved; use texts, numbers or Booleans, and fit again."
         raise TypeError(msg)
-    return {"dtype": name, "values": values}
+    return {"dtype": name, "values": values, "foreign": foreign}
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -145,33 +132,37 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     facts = found.facts
     cls = CLASSES[facts["class"]]
     estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
-    learned = dict(facts["learned"])
-    for name, value in learned.items():
-        if type(value) is not LEARNED[name]:
-            msg = f"it has {value!r:.80} for {name}"
-            raise TypeError(msg)
-    if missing := [name for name in ALWAYS[cls] if name not in learned]:
-        msg = f"it has no {missing[0]}"
-        raise ValueError(msg)
-    if learned["method_"] not in METHODS:
-        msg = f"it has the method {learned['method_']!r:.80}"
-        raise ValueError(msg)
+    learned = _learned(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:
         estimator.feature_names_in_ = np.asarray(_names(facts["names"], learned["n_features_in_"]), dtype=object)
     if "columns" in facts:
-        state = facts["columns"]
-        estimator.columns_ = imputer_of(state) if state["of"] == "array" else Columns.of(state)
-    if "history" in facts:
-        estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
+        estimator.columns_ = columns_of(facts["columns"])
+    estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
     if cls is GPClassifier:
-        estimator.classes_ = _classes(facts["classes"])
-        estimator._encoder = LabelEncoder().fit(estimator.classes_)
+        classes = _classes(facts["classes"])
+        beside = next(iter(tree.leaves(found.model).values()))
+        foreign = facts["classes"]["foreign"] and is_foreign(beside)
+        estimator.classes_ = placed(classes, beside) if foreign else classes
+        estimator._encoder = None if foreign else LabelEncoder().fit(classes)
     _check_fit(estimator)
-    if "n_rows_seen_" in learned:  # the updates of further parts begin anew
-        estimator._updates = recipe(found.model, 1000)
-        estimator._states = [update.init(found.model) for update in estimator._updates]
     return estimator
+
+
+def _learned(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What training leaves, of its types; none may be missing."""
+    for name, value in facts.items():
+        if type(value) is not LEARNED[name]:
+            msg = f"it has {value!r:.80} for {name}"
+            raise TypeError(msg)
+    expected = LEARNED.keys() - ({"_single"} if cls is GPClassifier else set())
+    if missing := sorted(expected - facts.keys()):
+        msg = f"it has no {missing[0]}"
+        raise ValueError(msg)
+    if facts["method_"] not in METHODS:
+        msg = f"it has the method {facts['method_']!r:.80}"
+        raise ValueError(msg)
+    return dict(facts)
 
 
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
@@ -210,19 +201,14 @@ def _classes(facts: Any) -> Any:
 def _check_fit(estimator: Any) -> None:
     """ValueError unless columns, model and labels fit each other."""
     model, columns = estimator.model_, vars(estimator).get("columns_")
-    if isinstance(columns, Columns):
-        given, width = len(columns.numbers) + len(columns.categories), columns.width
-    elif columns is not None:  # the imputer of plain arrays
-        given, width = len(columns.statistics_), len(columns.statistics_) + len(columns.indicator_.features_)
-    else:
-        given = width = estimator.n_features_in_
+    given, width = (estimator.n_features_in_,) * 2 if columns is None else widths(columns)
     if "feature_names_in_" in vars(estimator) and not isinstance(columns, Columns):
         msg = "it has names of columns, but nothing that was learned of them"
         raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model.width):
         msg = f"its columns make {width} inputs of {given}, its model takes {model.width} of {estimator.n_features_in_}"
         raise ValueError(msg)
-    count = len(vars(estimator).get("classes_", ()))
+    count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     likelihood, outputs = (Gaussian, None) if not count else (Bernoulli, 1) if count == 2 else (Softmax, count)
     if not isinstance(model.likelihood, likelihood) or outputs not in (None, model.outputs):
         msg = f"its model has another likelihood than {likelihood.__name__}, or does not fit its labels"

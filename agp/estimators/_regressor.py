@@ -161,7 +161,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _host_targets(self, given: Any, y: Any, X: Array) -> Array:
         frame = as_frame(y)
         settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
-        y = check_array(y if frame is None else frame.to_numpy(), dtype=None, ensure_all_finite=False, **settings)
+        anything = {"dtype": None, "ensure_all_finite": False}
+        y = check_array(y if frame is None else frame.to_numpy(), **settings, **anything)
         refuse_words("y", y)
         y = check_array(y, dtype="float64", **settings)
         check_consistent_length(given, y)

@@ -5,10 +5,12 @@ from agp.training._begun import begun
 from agp.training._fit import FitResult, fit
 from agp.training._lbfgs import LBFGSResult, fit_lbfgs
 from agp.training._loop import train
-from agp.training._recipe import SITE_RATE, recipe
+from agp.training._recipe import FALL, RATE, SITE_RATE, recipe
 from agp.training._result import Progress, Result
 
 __all__ = [
+    "FALL",
+    "RATE",
     "SITE_RATE",
     "Batches",
     "FitResult",

@@ -32,6 +32,8 @@ __all__ = ["LBFGSResult", "fit_lbfgs", "why_not_lbfgs"]
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """What a restart draws anew; inducing inputs and q(u) begin where the model has them."""
+ROUNDING = 1e3
+"""The smallest value of a positive leaf, in units of rounding of its own unit."""
 
 
 @dataclass
@@ -132,7 +134,7 @@ def fit_lbfgs(
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
     moving = _moving(model, frozen, gradient)
-    model = begun(model, frozenset(moving)) if limits.iterations else model
+    model = begun(model, tree.leaves(model).keys() - moving) if limits.iterations else model
     objective = _Objective(model, Batch(X, y), moving, gradient, memory)
     search = _Search(objective, limits, list(callbacks))
     total = limits.iterations * (restarts + 1)
@@ -203,6 +205,19 @@ class _Objective:
         self.repairs = Tally()
         self.aside: list[Report] = []  # of callbacks
         self._bound = self.B.compile(lambda model, batch: gradient_of(model, batch, gradient, memory=memory))
+
+    def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Where raw leaves may go at least [n]: positive values keep a share of their units that rounding leaves alone.
+
+        Of data without noise its variance would fall for ever, and vanish in the end.
+        """
+        rounding = ROUNDING * float(self.B.xp.finfo(self.batch.X.dtype).eps)
+        constraints = {leaf.name: leaf.constraint for leaf in tree.describe(self.model)}
+        least = [
+            np.full(np.prod(shape, dtype=int), np.log(rounding) if constraints[name] is POSITIVE else -np.inf)
+            for name, shape in zip(self.moving, self.shapes, strict=True)
+        ]
+        return np.minimum(np.concatenate(least), start)
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """The moving raw leaves of a model in one vector."""
@@ -354,8 +369,15 @@ class _Search:
         }
         from scipy import optimize
 
+        start = run.iterate.vector
         found = optimize.minimize(
-            loss, run.iterate.vector, method="L-BFGS-B", jac=True, callback=iterated, options=options
+            loss,
+            start,
+            method="L-BFGS-B",
+            jac=True,
+            bounds=optimize.Bounds(self.objective.lowest(start), np.inf),
+            callback=iterated,
+            options=options,
         )
         run.message, run.converged = str(found.message), bool(found.success)
         if self.stopped:

@@ -14,7 +14,7 @@ from agp.leaves import detached
 from agp.models import valid_data
 from agp.repairs import collected
 from agp.training._batches import Batches
-from agp.training._begun import begun, leaves_moved
+from agp.training._begun import begun, leaves_kept
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
 from agp.training._result import Result
@@ -94,7 +94,7 @@ def train(
         facts["steps"] = steps  # the recipe depends on it
     updates = _checked_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model.draws)
-    model = begun(model, leaves_moved(model, updates)) if steps else model
+    model = begun(model, leaves_kept(model, updates)) if steps else model
     run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts)
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."

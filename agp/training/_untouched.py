@@ -39,12 +39,13 @@ def warn_of_untouched(model: Any, updates: Sequence[Update]) -> None:
 
 
 def _stale_inverses(model: Any, moved: frozenset[str]) -> set[str]:
-    """The inverse factors whose owner has leaves that move, those of its posterior excepted."""
+    """The inverse factors whose owner has leaves that move, those of its posterior and mean function excepted."""
     stale = set()
     for name in InverseUpdate.moves(model).leaves:
         path = max((p for p in tree.nodes(model, InverseOwner) if name.startswith(_prefix(p))), key=len)
         own = {leaf for leaf in moved if leaf.startswith(_prefix(path))}
-        if any(not leaf.startswith(f"{_prefix(path)}posterior.") for leaf in own):
+        free = tuple(f"{_prefix(path)}{part}." for part in ("posterior", "mean_function"))
+        if any(not leaf.startswith(free) for leaf in own):
             stale.add(name)
     return stale
 

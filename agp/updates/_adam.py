@@ -152,7 +152,7 @@ class Adam:
 
     def _natural_leaves(self, model: Any) -> tuple[str, ...]:
         """The leaves that natural-gradient steps move."""
-        return () if self.natural is None else stepping_leaves(model, self.frozen)
+        return () if self.natural is None else stepping_leaves(model, tree.patterns(self.frozen))
 
     def moves(self, model: Any, /) -> Moved:
         """The parameters that are not frozen, and what is frozen, auxiliary arrays included."""
@@ -186,7 +186,7 @@ class Adam:
             second[name] = _mean(state["second"][name], slope * slope, group.beta2)
             moved[name] = raw[name] + self._step(first[name], second[name], rates[pattern], group, count)
         if self.natural is not None:
-            moved |= root_steps(model, gradient, rate_at(self.natural, count), self.frozen)
+            moved |= root_steps(model, gradient, rate_at(self.natural, count), tree.patterns(self.frozen))
         new = {"count": count + 1.0, "first": first, "second": second}
         if waiting:
             best, xp = state["plateau"]["best"], backend_of(bound).xp

@@ -33,6 +33,8 @@ def run(place, kind, steps=6, **options):
     X, y = data(place)
     model = CaGP.from_data(X, y, **STARTS[kind])
     batch_size = 10 if model.capped else None
+    if kind == "fixed":
+        options.setdefault("updates", agp.recipe(model, steps, frozen="actions.values"))
     return agp.train(model, X, y, steps=steps, batch_size=batch_size, **options)
 
 
@@ -87,11 +89,12 @@ def test_a_budget_below_one_row_is_refused():
 def test_a_budget_that_is_no_positive_number_is_refused(model_class):
     X, y = data(NUMPY)
     model = model_class.from_data(X, y)
+    batch, state = model.batch(X, y), Adam().init(model)
     for memory, message in ((0.0, "must be positive"), (float("nan"), "must be positive")):
         with pytest.raises(ValueError, match=message):
-            agp.train(model, X, y, steps=1, updates=[Adam(memory=memory)])
+            Adam(memory=memory)(model, batch, state)
     with pytest.raises(TypeError, match="memory is '1 GiB', but must be a number of MiB"):
-        agp.train(model, X, y, steps=1, updates=[Adam(memory="1 GiB")])
+        Adam(memory="1 GiB")(model, batch, state)
 
 
 @pytest.mark.parametrize("kind", ["full", "capped", "inverse-free"])

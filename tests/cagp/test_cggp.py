@@ -27,7 +27,7 @@ def parts():
 def models(outputs=2, **options):
     """CGGP and GPR with the same values on the host, and the data."""
     X, y = toy_data(ROWS, outputs)
-    same = parts() if outputs == 2 else parts() | {"mean_function": None}
+    same = parts() if outputs == 2 else parts() | {"mean_function": agp.ZeroMean()}
     settings = {"rank": 8, "tolerance": 1e-12, "lanczos_steps": ROWS} | options
     return CGGP.from_data(X, y, **same, **settings), GPR.from_data(X, y, **same), X, y
 

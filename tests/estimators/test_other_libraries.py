@@ -62,6 +62,14 @@ def test_labels_stay_in_their_library(library, steps):
     assert np.mean(host == CODES) > 0.9 or steps < 100
 
 
+def test_labels_come_back_as_they_came_where_the_model_is_elsewhere():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    A = torch.asarray(X)
+    model = GPClassifier(backend="numpy", method="wsvgp", num_inducing=10, max_steps=3).fit(A, torch.asarray(CODES))
+    assert isinstance(model.model_.process.inducing.Z, np.ndarray)
+    assert model.predict(A).dtype == torch.int64
+
+
 def test_text_labels_stay_on_the_host():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPClassifier(method="wsvgp", num_inducing=10, max_steps=100).fit(torch.asarray(X), CODES.astype(str))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agp import RBF, SGPR, SVGP, Gaussian, NonFiniteError, train
+from agp import RBF, SGPR, SVGP, Gaussian, NonFiniteError, ZeroMean, train
 from agp.actions import ConjugateGradients, FixedActions
 from agp.kernels import Constant, Linear
 from agp.models import SOLVEGP, SOLVEGPR, TSVGP, CaGP
@@ -60,7 +60,8 @@ def test_conjugate_directions_have_no_scale(rows):
     policy = ConjugateGradients(min(rows, 3))
 
     def span(y):
-        model = CaGP.from_data(X, y, kernel=RBF(1.0, 1.0), likelihood=Gaussian(0.1), policy=policy)
+        parts = {"kernel": RBF(1.0, 1.0), "likelihood": Gaussian(0.1), "mean_function": ZeroMean()}
+        model = CaGP.from_data(X, y, policy=policy, **parts)
         return model.actions.values @ model.actions.values.T
 
     np.testing.assert_allclose(span(1e-200 * y), span(y), rtol=1e-9, atol=1e-12)

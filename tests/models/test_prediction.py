@@ -123,10 +123,11 @@ def test_exact_predictions_are_those_of_conditioning():
     X = inputs()
     r = [np.linalg.norm((a[:, None] - b[None]) / 0.8, axis=-1) for a, b in ((model.X, model.X), (model.X, X), (X, X))]
     Kff, Kfs, Kss = ((1 + math.sqrt(3) * d) * np.exp(-math.sqrt(3) * d) for d in r)
-    weights = np.linalg.solve(Kff + 0.1 * np.eye(30), np.concatenate([model.y, Kfs], axis=1))
+    level = model.mean_function.value
+    weights = np.linalg.solve(Kff + 0.1 * np.eye(30), np.concatenate([model.y - level, Kfs], axis=1))
     mean, variance = model.predict(X)
     covariance = Kss - Kfs.T @ weights[:, 3:]
-    np.testing.assert_allclose(mean, Kfs.T @ weights[:, :3], rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(mean, level + Kfs.T @ weights[:, :3], rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(variance, np.tile(np.diag(covariance)[:, None], 3), rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(model.predict_covariance(X)[1], covariance, rtol=1e-9, atol=1e-11)
 

@@ -8,7 +8,20 @@ from helpers import assert_close, gpr, inducing_inputs, named, process, replaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agp import GPR, RBF, SGPR, SVGP, Bernoulli, Gaussian, Matern32, Whitened, to_backend, to_numpy, train
+from agp import (
+    GPR,
+    RBF,
+    SGPR,
+    SVGP,
+    Bernoulli,
+    ConstantMean,
+    Gaussian,
+    Matern32,
+    Whitened,
+    to_backend,
+    to_numpy,
+    train,
+)
 
 deterministic = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 
@@ -18,7 +31,7 @@ def build(X, y, Z, *, kernel=None, noise=0.1, jitter=1e-6):
 
 
 def exact(model):
-    return gpr(model.kernel, model.likelihood, model.X, model.y)
+    return gpr(model.kernel, model.likelihood, model.X, model.y, model.mean_function)
 
 
 def value(bound):
@@ -39,6 +52,7 @@ def test_it_starts_where_svgp_starts(backend):
         "kernel.lengthscale",
         "likelihood.noise_variance",
         "Z",
+        "mean_function.value",
     ]
     for name, leaf in named(model, "parameter").items():
         np.testing.assert_array_equal(backend.numpy(leaf), backend.numpy(named(start)[name]))
@@ -158,7 +172,8 @@ def test_the_textbook_bound(options):
     Kuf, kff = model.kernel(inducing_inputs(model), model.X)[0], model.kernel.diag(model.X)[0]
     Qff, noise = Kuf.T @ np.linalg.solve(Kuu, Kuf), float(model.likelihood.noise_variance)
     K, y = Qff + noise * np.eye(len(Qff)), model.y
-    fit = np.sum(y * np.linalg.solve(K, y)) + y.shape[1] * np.linalg.slogdet(K)[1] + y.size * math.log(2.0 * math.pi)
+    r = y - model.mean_function.value
+    fit = np.sum(r * np.linalg.solve(K, r)) + y.shape[1] * np.linalg.slogdet(K)[1] + y.size * math.log(2.0 * math.pi)
     expected = -0.5 * (fit + y.shape[1] * np.sum(kff - np.diag(Qff)) / noise)
     assert value(model.bound(model.X, y)) == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
@@ -224,7 +239,9 @@ def test_units_of_the_targets_shift_both_bounds(options, a):
     model = random_model(**options)
     kernel = type(model.kernel)(a * a * model.kernel.variance, model.kernel.lengthscale)
     likelihood = Gaussian(a * a * model.likelihood.noise_variance)
-    scaled = replaced(model, kernel=kernel, likelihood=likelihood, y=a * model.y, jitter=a * a * 1e-6)
+    mean = ConstantMean(a * model.mean_function.value)
+    parts = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean, "jitter": a * a * 1e-6}
+    scaled = replaced(model, y=a * model.y, **parts)
     shift = -model.y.size * math.log(a)
     for ours, theirs in (
         (value(scaled.bound(scaled.X, scaled.y)), value(model.bound(model.X, model.y))),
@@ -257,7 +274,8 @@ def test_predictions_are_the_textbook_ones(outputs):
     Sigma = np.linalg.inv(Kuu + Kuf @ Kuf.T / noise)
     covariance = Kss - Kus.T @ (np.linalg.inv(Kuu) - Sigma) @ Kus
     mean, variance = model.predict(Xs)
-    assert_close(mean, Kus.T @ Sigma @ Kuf @ y / noise, 1e-8)
+    level = model.mean_function.value
+    assert_close(mean, level + Kus.T @ Sigma @ Kuf @ (y - level) / noise, 1e-8)
     assert_close(variance, np.tile(np.diag(covariance)[:, None], (1, outputs)), 1e-6)
     assert_close(model.predict_covariance(Xs), np.tile(covariance, (outputs, 1, 1)), 1e-6)
 

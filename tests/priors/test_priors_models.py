@@ -62,7 +62,10 @@ def with_priors(model, priors):
 
 def problem(kind, priors, rows=20):
     X, y = toy_data(rows)
-    return with_priors(BUILDERS[kind](X, y), priors), X, y
+    model = BUILDERS[kind](X, y)
+    # away from the average of the targets, where the gradient by the level is zero but for rounding
+    level = {name: x + 0.3 for name, x in named(model).items() if name == "mean_function.value"}
+    return with_priors(with_leaves(model, level), priors), X, y
 
 
 def scipy_log_prior(model):
@@ -146,7 +149,7 @@ def test_both_modes_agree_for_every_model(kind, torch_place):
 def test_there_is_no_jacobian():
     # d/draw log p(v(raw)) = p'(v) / p(v) dv/draw and nothing else
     model, X, y = problem("gpr", PRIORS)
-    plain = GPR.from_data(X, y)
+    plain = dataclasses.replace(model, priors=())
     added = (
         value_and_gradient(model, X, y)[1]["kernel.variance"] - value_and_gradient(plain, X, y)[1]["kernel.variance"]
     )
@@ -157,7 +160,7 @@ def test_there_is_no_jacobian():
 
 def test_the_bound_stays_the_bound_and_the_prior_counts_once():
     model, X, y = problem("whitened", PRIORS)
-    plain = SVGP.from_data(X, y, posterior=Whitened, num_inducing=6)
+    plain = dataclasses.replace(model, priors=())
     assert model.bound(X, y)[0] == plain.bound(X, y)[0]
     differences = [
         value_and_gradient(model, X, y, scale=scale)[0] - value_and_gradient(plain, X, y, scale=scale)[0]

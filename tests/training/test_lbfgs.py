@@ -102,9 +102,10 @@ def test_full_batch_svgp_reaches_sgpr():
     # with the hyperparameters held, the optimal q(u) is known
     X, y = toy_data(30)
     model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=6)
-    hyper = ("kernel.*", "likelihood.*", "Z")
+    hyper = ("kernel.*", "likelihood.*", "Z", "mean_function.*")
     result = fit_lbfgs(model, X, y, frozen=hyper, tolerance=1e-9, max_iterations=3000)
-    collapsed = sgpr(process(model).kernel, model.likelihood, inducing_inputs(model), X, y)
+    parts = process(model)
+    collapsed = sgpr(parts.kernel, model.likelihood, inducing_inputs(model), X, y, mean_function=parts.mean_function)
     assert float(result.model.bound(X, y)[0]) == pytest.approx(float(collapsed.bound(X, y)[0]), rel=1e-7)
 
 

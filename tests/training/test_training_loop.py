@@ -8,7 +8,20 @@ import pytest
 from helpers import inducing_inputs, named, process
 
 import agp
-from agp import GPR, SVGP, BackendError, Gaussian, Interrupted, Relaxed, Whitened, recipe, to_backend, to_numpy, train
+from agp import (
+    GPR,
+    SVGP,
+    BackendError,
+    ConstantMean,
+    Gaussian,
+    Interrupted,
+    Relaxed,
+    Whitened,
+    recipe,
+    to_backend,
+    to_numpy,
+    train,
+)
 from agp.training import Progress
 from agp.training._batches import Batches
 from agp.updates import Adam, Group, InverseUpdate, delayed
@@ -35,7 +48,8 @@ def sparse(X, y, posterior=Relaxed, **options):
 def test_torch_gives_the_trace_of_numpy(posterior, batch_size, gradient):
     pytest.importorskip("torch")
     X, y = data(P=2)
-    model = sparse(X, y, posterior)
+    # Adam multiplies the rounding of a gradient that is zero, as that of a level is where it starts
+    model = sparse(X, y, posterior, mean_function=ConstantMean(0.3))
     expected = train(model, X, y, steps=20, batch_size=batch_size, seed=3)
     on_torch = [to_backend(x, "torch") for x in (model, X, y)]
     found = train(
@@ -245,7 +259,7 @@ def test_groups_take_the_first_pattern_that_matches():
     model = sparse(X, y)
     groups = {"posterior.*": Group(0.0), "posterior.mean": Group(1.0), "kernel.l*": Group(0.0)}
     result = train(model, X, y, steps=1, updates=[Adam(1e-3, groups=groups, frozen="inverse_factor")])
-    assert moved(model, result) == {"kernel.variance", "likelihood.noise_variance", "Z"}
+    assert moved(model, result) == {"kernel.variance", "likelihood.noise_variance", "Z", "mean_function.value"}
 
 
 @pytest.mark.parametrize("where", ["groups", "frozen"])

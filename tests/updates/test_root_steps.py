@@ -24,10 +24,10 @@ def problem(likelihood, rows=60):
     return X, targets.get(likelihood, f + 0.3 * rng.standard_normal(f.shape))
 
 
-def started(likelihood, posterior):
+def started(likelihood, posterior, **parts):
     X, y = problem(likelihood)
-    model = agp.SVGP.from_data(X, y, posterior=posterior, likelihood=LIKELIHOODS[likelihood], num_inducing=12)
-    return model, X, y
+    parts = {"posterior": posterior, "likelihood": LIKELIHOODS[likelihood], **parts}
+    return agp.SVGP.from_data(X, y, num_inducing=12, **parts), X, y
 
 
 def near_the_optimum(model, X, y):
@@ -53,7 +53,8 @@ def test_it_is_the_step_in_root_coordinates(likelihood, posterior):
 
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "inverse-free"])
 def test_backends_and_gradients_agree(backend, posterior):
-    expected, X, y = started("gaussian", posterior)
+    # Adam multiplies the rounding of a gradient that is zero, as that of a level is where it starts
+    expected, X, y = started("gaussian", posterior, mean_function=agp.ConstantMean(0.3))
     model, A, b = (agp.to_backend(x, backend.name, device=backend.device) for x in (expected, X, y))
     found = dict.fromkeys(agp.get_backend(backend.name).gradients, model)
     for _ in range(5):
@@ -76,8 +77,10 @@ def test_every_step_gains_from_the_prior_on(likelihood, posterior):
         model, state, _ = update(model, Batch(X, y), state)
         bounds.append(float(model.bound(X, y)[0]))
     assert np.all(np.diff(bounds) > -1e-6 * np.abs(bounds[1:]))
-    best = agp.train(started(likelihood, posterior)[0], X, y, steps=500, updates=[Adam(1e-9, natural=0.1)]).model
-    assert bounds[-1] > float(best.bound(X, y)[0]) - 0.05
+    reached = bounds[-1]
+    for _ in range(400):
+        model, state, _ = update(model, Batch(X, y), state)
+    assert reached > float(model.bound(X, y)[0]) - 0.05
 
 
 def test_large_counts_do_not_overshoot():
