@@ -34,8 +34,8 @@ WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
 """Over how many steps, or passes, whichever is more, the slope of the bound of minibatches is estimated."""
 SHORTEST_EPOCH = 100
 """Where an epoch has fewer steps, the tolerance applies to so many. It is the window where a step sees all data."""
-LAST_ITERATIONS, LAST_SHARE = 20, 0.1
-"""L-BFGS ends when so many iterations gain less than this share of the tolerance."""
+LAST_ITERATIONS = 20
+"""L-BFGS ends when so many iterations gain less than the tolerance."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
 """Once the bound rises no more, rates fall to a tenth within this share of the steps so far, at least so many."""
 
@@ -83,8 +83,8 @@ def fit(
         In nats per datum. Steps of the recipe have converged when an epoch gains less: the slope of the bound over the
         last 5 epochs or 500 steps, whichever is more (100 steps where each sees all data). Where an epoch has fewer
         than 100 steps, 100 steps are meant. Then rates fall to a tenth within a fifth of the steps so far, and training
-        ends. L-BFGS ends when 20 iterations gain less than a tenth of the tolerance, or no entry of the gradient by the
-        dimensionless raw leaves exceeds a thousandth of it.
+        ends. L-BFGS ends when 20 iterations gain less, or no entry of the gradient by the dimensionless raw leaves
+        exceeds a thousandth of it.
     max_steps
         Steps, or iterations of L-BFGS; by default 5,000 steps or 20 epochs, whichever is more, or 1,000 iterations.
     max_seconds
@@ -122,7 +122,7 @@ def fit(
         _refuse(checkpoint, batch_size)
         limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
         settings |= {"gradient": gradient, "memory": memory, "tolerance": 1e-3 * tolerance}
-        return _by_lbfgs(model, X, y, limit, LAST_SHARE * tolerance * X.shape[0], clock, settings)
+        return _by_lbfgs(model, X, y, limit, tolerance * X.shape[0], clock, settings)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model.draws(generator(0), X.shape[0]))

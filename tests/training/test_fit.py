@@ -51,7 +51,7 @@ def test_lbfgs_ends_when_iterations_gain_little():
     found = agp.fit(model, X, Y)
     assert found.converged
     gained = np.asarray(found.trace["bound"])[-1] - np.asarray(found.trace["bound"])[-21]
-    assert "iterations gained less" not in found.message or gained < 1e-4 * len(X)
+    assert "iterations gained less" not in found.message or gained < 1e-3 * len(X)
 
 
 def test_minibatches_are_drawn_and_their_noise_does_not_end_it_at_once():
@@ -115,3 +115,14 @@ def test_other_libraries_stop_at_the_same_step(library):
     assert (here.converged, here.steps) == (there.converged, there.steps)
     # rounding grows along the way: the step at which it ends is the same
     np.testing.assert_allclose(here.trace["bound"], there.trace["bound"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [lambda X: 0.5 * X, lambda X: 1.0 + 0.0 * X], ids=["line", "constant"])
+def test_noise_that_is_not_there_keeps_a_variance(targets):
+    inputs = X[:30]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.RepairWarning)
+        found = agp.fit(agp.GPR.from_data(inputs, targets(inputs)), inputs, targets(inputs))
+    assert found.converged
+    assert float(found.model.likelihood.noise_variance) > 0.0
+    assert np.allclose(found.model.predict(inputs).mean, targets(inputs), atol=1e-4)
