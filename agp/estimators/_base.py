@@ -17,7 +17,7 @@ from agp.inspection import column_names
 from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build
 from agp.models import Model, valid_data
 from agp.repairs import counted
-from agp.training import FALL, RATE, Batches, fit, recipe
+from agp.training import FALL, RATE, Batches, begun, fit, recipe
 from agp.tree import leaves, to_backend
 
 __all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", "takes_parts", "usual_inducing"]
@@ -234,6 +234,7 @@ class GPEstimator(ABC, BaseEstimator):
         if "_updates" not in vars(self):
             # after a training, at the rate where trainings end: that of their beginning would undo some of it
             rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
+            self.model_ = begun(self.model_)
             self._updates = recipe(self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]

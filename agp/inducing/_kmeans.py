@@ -11,6 +11,9 @@ from agp.inducing._rows import Rows, check_count, taken
 
 __all__ = ["kmeans"]
 
+GRID = 2.0**-34
+"""Scaled inputs are rounded to multiples of this: ties are then decided alike whatever the units of the columns."""
+
 
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10) -> Array:
     """Inducing inputs Z [M, D] by k-means from a k-means++ start, for inputs X [N, D], N >= M.
@@ -30,13 +33,13 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
     M = check_count(X, num_inducing)
     rng = generator(seed, 1)
     rows = taken(X, np.sort(rng.permutation(X.shape[0])[: _rows.ROWS]))
-    spread = rows.std(axis=0)
+    centre, spread = rows.mean(axis=0), rows.std(axis=0)
     usual = np.where(spread > 1e-15 * np.abs(rows).max(axis=0), spread, 1.0)
-    scaled = rows / usual
+    scaled = np.round((rows - centre) / usual / GRID) * GRID
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, which is what we want
         centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
-    return placed(centres * usual, X)
+    return placed(centre + centres * usual, X)
 
 
 def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:

@@ -50,8 +50,8 @@ def started(
 ) -> Start:
     """`observed`, and kernel and mean function with starting values that suit it.
 
-    Lengthscales start at the spread of their columns, the mean function at the average of the observations, the
-    kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth of it.
+    Lengthscales start at the spread of their columns, the mean function (by default a constant) at the average of the
+    observations, the kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth.
     """
     X, y, likelihood, outputs, level, variance, mean_function = observed(X, y, kernel, likelihood, mean_function)
     kernel = usable((RBF() if kernel is None else kernel).from_data(X, variance), X)

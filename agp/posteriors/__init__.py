@@ -13,6 +13,7 @@ from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
+from agp.posteriors._site_form import SiteForm
 from agp.posteriors._sites import GuardedSums, NaturalSteps, SiteGradients, SiteHolder, Sums, guarded_step
 from agp.posteriors._start import posterior_named, start_of
 from agp.posteriors._white_sites import WhiteSites
@@ -41,6 +42,7 @@ __all__ = [
     "RelaxedOrthogonal",
     "RelaxedUnion",
     "RootSteps",
+    "SiteForm",
     "SiteGradients",
     "SiteHolder",
     "Sums",

@@ -9,7 +9,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
 
-__all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior", "PreconditionedMean"]
+__all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior"]
 
 STALE = 0.1
 """The residual of an inverse factor above which predictions bring it up to date first."""
@@ -32,14 +32,6 @@ class Posterior(ABC):
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The auxiliary leaves that follow inverses (`FollowsInverse`); usually none."""
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        """The power of the unit of f in which parameters with real entries are measured, by leaf; 0 if left out.
-
-        The steps of training are measured likewise.
-        """
-        return {}
 
     def inverted_matrix(self, Kuu: Array, /) -> Array:
         """The matrix [M, M] whose inverse the marginals need, for Kuu [M, M]; usually that itself."""
@@ -146,25 +138,14 @@ class Posterior(ABC):
         """The posterior whose auxiliary arrays fit Kuu [M, M], as far as predictions need it; usually itself."""
         return self
 
+    def begun(self, Kuu: Array, /) -> Self:
+        """What training starts from, for Kuu [M, M], where the posterior is still the prior; usually itself."""
+        return self
+
     @classmethod
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        """The starting q(u) for a prior covariance Kuu [M, M] and P outputs."""
-
-
-class PreconditionedMean(Posterior):
-    """A posterior whose mean of u is Kuu mh, with mh = Kt^-1 m (preconditioned) or mh = m, for the leaf m [M, P]."""
-
-    mean: Array
-    preconditioned: bool
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {"mean": 1 if self.preconditioned else -1}
+        """The q(u) of an untrained model, which is the prior, for its covariance Kuu [M, M] and P outputs."""
 
 
 class GroupPosterior(Posterior):
@@ -200,6 +181,14 @@ class FollowsInverse(ABC):
         current = self
         for name in self.inverse_factors:
             current = current._one_refreshed(Kuu, name)
+        return current
+
+    def inverted_anew(self, Kuu: Array, /) -> Self:
+        """The same with factors found from nothing, for the model's matrix [M, M]; the present ones may be None."""
+        current = self
+        for name in self.inverse_factors:
+            factor = inverse_factor(current.inverse_target(Kuu, name)).factor
+            current = tree.with_leaves(current, {name: factor})
         return current
 
     def _one_refreshed(self, Kuu: Array, name: str) -> Self:

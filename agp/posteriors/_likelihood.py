@@ -7,11 +7,10 @@ its inverse factor has converged.
 from typing import NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, cholesky_pullback, each_solved, identity, lower_of, nonnegative
-from agp.posteriors._base import PreconditionedMean
-from agp.posteriors._relaxed_form import initial_site
+from agp.posteriors._site_form import SiteForm, prior_leaves
 
 __all__ = ["LikelihoodFactor", "LikelihoodForm"]
 
@@ -24,7 +23,7 @@ class LikelihoodFactor(NamedTuple):
 
 
 @tree.model
-class LikelihoodForm(PreconditionedMean):
+class LikelihoodForm(SiteForm):
     """The likelihood parameterisation, with a Cholesky factorisation of Kuu + diag(s).
 
     Parameters
@@ -39,9 +38,11 @@ class LikelihoodForm(PreconditionedMean):
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
 
-    mean: Array = tree.param()
-    site: Array = tree.param(POSITIVE)
+    mean: Array = tree.param(unit="mean_unit")
+    site: Array = tree.param(POSITIVE, unit="site_unit")
     preconditioned: bool = True
+    mean_unit: Array | None = tree.unit(default=None)
+    site_unit: Array | None = tree.unit(default=None)
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
         xp = backend_of(Kuu).xp
@@ -125,5 +126,4 @@ class LikelihoodForm(PreconditionedMean):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
-        mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
-        return cls(mean=mean, site=initial_site(Kuu), preconditioned=preconditioned)
+        return cls(**prior_leaves(Kuu, outputs, preconditioned=preconditioned))

@@ -1,12 +1,11 @@
 """M-SVGP: q(u_p) = N(m_p, C_p C_p^T), the unwhitened parameterisation; the prior is m = 0, C = Lu."""
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, each_solved, identity, lower_of
+from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
@@ -30,16 +29,14 @@ class Marginal(WhitePosterior, NaturalSteps, RootSteps):
         C [P, M, M], lower triangular, with a diagonal of either sign but not zero; in units of f.
     """
 
-    mean: Array = tree.param()
-    scale: Array = tree.param(LOWER)
+    mean: Array = tree.param(unit="mean_unit")
+    scale: Array = tree.param(LOWER, unit="scale_unit")
+    mean_unit: Array | None = tree.unit(default=None)
+    scale_unit: Array | None = tree.unit(default=None)
 
     @property
     def outputs(self) -> int:
         return self.mean.shape[1]
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {"mean": 1, "scale": 1}
 
     def whitened(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)
@@ -63,11 +60,15 @@ class Marginal(WhitePosterior, NaturalSteps, RootSteps):
         root = backend_of(self.mean).solve_triangular(found.factor.Lu, identity(found.factor.Lu))
         prior = root.mT @ root
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
-        return type(self)(mean, scale), halvings
+        return tree.with_leaves(self, {"mean": mean, "scale": scale}), halvings
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
-        mean = xp.zeros((M, outputs), **like(Kuu))
-        return cls(mean=mean, scale=cholesky(Kuu) + xp.zeros((outputs, M, M), **like(Kuu)))
+        leaves = {
+            "mean": xp.zeros((M, outputs), **like(Kuu)),
+            "scale": cholesky(Kuu) + xp.zeros((outputs, M, M), **like(Kuu)),
+        }
+        deviation = xp.mean(diagonal(Kuu)) ** 0.5
+        return cls(**leaves, mean_unit=deviation, scale_unit=deviation)

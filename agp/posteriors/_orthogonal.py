@@ -11,7 +11,6 @@ SOLVE-GP is a q(u, v) whose covariance is block-diagonal there. Its structure co
 are those of two groups of M instead of one of 2 M.
 """
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 from agp import tree
@@ -145,10 +144,6 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     @property
     def outputs(self) -> int:
         return self.parts[0].outputs
-
-    @property
-    def unit_powers(self) -> Mapping[str, int]:
-        return {f"parts.{i}.{leaf}": n for i, part in enumerate(self.parts) for leaf, n in part.unit_powers.items()}
 
     def whitened(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
         found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]

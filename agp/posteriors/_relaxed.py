@@ -23,7 +23,6 @@ from agp.linalg import (
     diagonal,
     gram,
     identity,
-    inverse_factor,
     lower_times,
     lower_times_lower,
     lower_transposed_product,
@@ -33,8 +32,9 @@ from agp.linalg import (
     symmetric_from_lower,
 )
 from agp.posteriors._base import Posterior
-from agp.posteriors._relaxed_form import RelaxedForm, initial_site
+from agp.posteriors._relaxed_form import RelaxedForm
 from agp.posteriors._relaxed_probed import ProbedRelaxed
+from agp.posteriors._site_form import prior_leaves
 
 __all__ = ["Relaxed", "RelaxedFactor"]
 
@@ -73,11 +73,13 @@ class Relaxed(RelaxedForm):
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
 
-    mean: Array = tree.param()
-    site: Array = tree.param(POSITIVE)
+    mean: Array = tree.param(unit="mean_unit")
+    site: Array = tree.param(POSITIVE, unit="site_unit")
     inverse_factor: Array = tree.auxiliary()
     preconditioned: bool = True
     probes: int | None = None
+    mean_unit: Array | None = tree.unit(default=None)
+    site_unit: Array | None = tree.unit(default=None)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """Rademacher probes [M, K], or nothing where the traces are exact."""
@@ -172,7 +174,5 @@ class Relaxed(RelaxedForm):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True, probes: int | None = None) -> Self:
-        site = initial_site(Kuu)
-        mean = backend_of(Kuu).xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
-        factor = inverse_factor(Kuu + site * identity(Kuu)).factor
-        return cls(mean=mean, site=site, inverse_factor=factor, preconditioned=preconditioned, probes=probes)
+        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned)
+        return cls(**leaves, inverse_factor=None, probes=probes).inverted_anew(Kuu)

@@ -3,20 +3,17 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import Gap, diagonal, identity, lower_times, lower_transposed_times
-from agp.posteriors._base import InverseFactored, PreconditionedMean
+from agp.backend import Array, Pullback, backend_of
+from agp.linalg import Gap, identity, lower_times, lower_transposed_times
+from agp.posteriors._base import InverseFactored
+from agp.posteriors._site_form import SiteForm
 
-__all__ = ["RelaxedForm", "initial_site"]
-
-INITIAL_SITE = 1e-4
-"""The starting value of s, relative to the mean diagonal of Kuu."""
+__all__ = ["RelaxedForm"]
 
 
-class RelaxedForm(PreconditionedMean, InverseFactored):
+class RelaxedForm(InverseFactored, SiteForm):
     """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), with PR one Newton-Schulz step from L L^T towards (Kuu + diag s)^-1."""
 
-    site: Array
     inverse_factor: Array
 
     bounds_variance_gap: ClassVar[bool] = True
@@ -42,9 +39,3 @@ class RelaxedForm(PreconditionedMean, InverseFactored):
 
     def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
         return Kuf.mT @ self._weights(factor)[0]
-
-
-def initial_site(Kuu: Array) -> Array:
-    """The starting values of s [M]: the same small share of the mean diagonal of Kuu [M, M]."""
-    xp = backend_of(Kuu).xp
-    return INITIAL_SITE * xp.mean(diagonal(Kuu)) * xp.ones((Kuu.shape[0],), **like(Kuu))

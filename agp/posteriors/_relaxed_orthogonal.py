@@ -13,12 +13,12 @@ from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
-from agp.posteriors._base import GroupPosterior, InverseFactored, PreconditionedMean
+from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
-from agp.posteriors._relaxed_form import initial_site
+from agp.posteriors._site_form import SiteForm, prior_leaves
 
 __all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
 
@@ -31,10 +31,9 @@ class RelaxedGroupsFactor(NamedTuple):
     factor: RelaxedFactor
 
 
-class RelaxedGroups(PreconditionedMean, InverseFactored, GroupPosterior):
+class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
     """What the two forms share: a `Relaxed` on other inducing variables, and the way to them and back."""
 
-    site: Array
     sizes: tuple[int, int]
 
     @abstractmethod
@@ -92,16 +91,8 @@ class RelaxedGroups(PreconditionedMean, InverseFactored, GroupPosterior):
                 "for one group use Relaxed."
             )
             raise ValueError(msg)
-        leaves = {
-            "mean": backend_of(Kuu).xp.zeros((M, outputs), **like(Kuu)),
-            "site": initial_site(Kuu),
-            "sizes": tuple(sizes),
-            "preconditioned": preconditioned,
-        }
-        start = cls(**leaves, **dict.fromkeys(cls.inverse_factors))
-        for name in cls.inverse_factors:
-            start = tree.with_leaves(start, {name: start.inverted(Kuu, name).factor})
-        return start
+        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned) | {"sizes": tuple(sizes)}
+        return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).inverted_anew(Kuu)
 
     def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:
         """The covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""
@@ -135,13 +126,15 @@ class RelaxedOrthogonal(RelaxedGroups):
         Whether mh = PR m (the default; it trains much faster).
     """
 
-    mean: Array = tree.param()
-    site: Array = tree.param(POSITIVE)
+    mean: Array = tree.param(unit="mean_unit")
+    site: Array = tree.param(POSITIVE, unit="site_unit")
     prior_inverse: Array = tree.auxiliary()
     first_inverse: Array = tree.auxiliary()
     second_inverse: Array = tree.auxiliary()
     sizes: tuple[int, int] = (0, 0)
     preconditioned: bool = True
+    mean_unit: Array | None = tree.unit(default=None)
+    site_unit: Array | None = tree.unit(default=None)
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("prior_inverse", "first_inverse", "second_inverse")
 
@@ -243,12 +236,14 @@ class RelaxedUnion(RelaxedGroups):
         Whether mh = PR m (the default; it trains much faster).
     """
 
-    mean: Array = tree.param()
-    site: Array = tree.param(POSITIVE)
+    mean: Array = tree.param(unit="mean_unit")
+    site: Array = tree.param(POSITIVE, unit="site_unit")
     first_inverse: Array = tree.auxiliary()
     second_inverse: Array = tree.auxiliary()
     sizes: tuple[int, int] = (0, 0)
     preconditioned: bool = True
+    mean_unit: Array | None = tree.unit(default=None)
+    site_unit: Array | None = tree.unit(default=None)
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("first_inverse", "second_inverse")
 

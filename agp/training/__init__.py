@@ -1,6 +1,7 @@
 """Training until it converges; the loop: minibatches, callbacks, progress, checkpoints; L-BFGS on all data."""
 
 from agp.training._batches import Batches
+from agp.training._begun import begun
 from agp.training._fit import FitResult, fit
 from agp.training._lbfgs import LBFGSResult, fit_lbfgs
 from agp.training._loop import train
@@ -16,6 +17,7 @@ __all__ = [
     "LBFGSResult",
     "Progress",
     "Result",
+    "begun",
     "fit",
     "fit_lbfgs",
     "recipe",

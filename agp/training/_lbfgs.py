@@ -22,6 +22,7 @@ from agp.leaves import detached
 from agp.models import valid_data
 from agp.repairs import Report, Tally, collected
 from agp.rows import MEMORY
+from agp.training._begun import begun
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
@@ -132,7 +133,9 @@ def fit_lbfgs(
     limits = _Limits(check_whole("max_iterations", max_iterations, least=0), _not_negative("tolerance", tolerance))
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
-    objective = _Objective(model, Batch(X, y), _moving(model, frozen, gradient), gradient, memory)
+    moving = _moving(model, frozen, gradient)
+    model = begun(model, tree.leaves(model).keys() - moving) if limits.iterations else model
+    objective = _Objective(model, Batch(X, y), moving, gradient, memory)
     search = _Search(objective, limits, list(callbacks))
     total = limits.iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):

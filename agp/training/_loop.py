@@ -14,6 +14,7 @@ from agp.leaves import detached
 from agp.models import valid_data
 from agp.repairs import collected
 from agp.training._batches import Batches
+from agp.training._begun import begun, leaves_kept
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
 from agp.training._result import Result
@@ -40,7 +41,7 @@ def train(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
 ) -> Result:
-    """Train a model: apply the updates in turn, `steps` times.
+    """Train a model: apply the updates in turn, `steps` times, from where `begun` moves an untrained one.
 
     Parameters
     ----------
@@ -93,6 +94,7 @@ def train(
         facts["steps"] = steps  # the recipe depends on it
     updates = _checked_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model.draws)
+    model = begun(model, leaves_kept(model, updates)) if steps else model
     run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts)
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."

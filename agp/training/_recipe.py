@@ -5,13 +5,10 @@ from typing import Any
 
 from agp import tree
 from agp.actions import Actions
-from agp.backend import backend_of
 from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
-from agp.linalg import diagonal
-from agp.posteriors import InverseOwner, Posterior
-from agp.processes import SparsePrior
+from agp.posteriors import InverseOwner
 from agp.rows import MEMORY
 from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
 
@@ -80,7 +77,6 @@ def recipe(
         for path, inducing in tree.nodes(model, Inducing).items()
         for leaf in inducing.locations
     }
-    groups |= {name: Group(falling(rate * unit)) for name, unit in _units_of_f(model).items()}
     settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
     adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
     updates: list[Update] = [adam]
@@ -91,16 +87,3 @@ def recipe(
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates
-
-
-def _units_of_f(model: Any) -> dict[str, float]:
-    """The leaves of q(u) in a power of the unit of f, and what that is: their steps must be in it, too."""
-    units = {}
-    for path, node in tree.nodes(model, SparsePrior).items():
-        variances = node.inducing_covariance()[0]
-        deviation = float(backend_of(variances).xp.mean(diagonal(variances))) ** 0.5
-        for name, posterior in tree.nodes(node, Posterior).items():
-            if "." not in name:
-                leaves = posterior.unit_powers.items()
-                units |= {tree.joined(path, name, leaf): deviation**power for leaf, power in leaves}
-    return units

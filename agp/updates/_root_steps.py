@@ -45,12 +45,14 @@ def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
 def root_steps(model: Any, gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]) -> dict[str, Array]:
     """The leaves of q(u) after the step, raw, by name, from the gradient by raw leaves.
 
-    Both leaves are their own raw values: real, and lower triangular.
+    Both leaves are real, or lower triangular, so that the raw ones are those of the same q(u) in other units.
     """
     moved: dict[str, Array] = {}
+    raw = tree.unconstrain(model)
     reach = float("inf") if model.likelihood.bounded_curvature else REACH
     for path, posterior in _stepping(model, frozen).items():
         mean, scale = (tree.joined(path, leaf) for leaf in LEAVES)
-        new = posterior.root_step(gradient[mean], gradient[scale], rate, reach)
+        start = tree.with_leaves(posterior, {"mean": raw[mean], "scale": raw[scale]})
+        new = start.root_step(gradient[mean], gradient[scale], rate, reach)
         moved |= {mean: new.mean, scale: new.scale}
     return moved

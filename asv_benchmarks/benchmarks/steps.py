@@ -19,11 +19,11 @@ from .common import (
 def step_of(method, backend, gradient, dtype, num_inducing):
     """A training step of the recipe: model, batch, and a function that takes one step."""
     from agp.batch import Batch
-    from agp.training import recipe
+    from agp.training import begun, recipe
 
     B, device = backend_or_skip(backend, gradient)
     X, y = problem(B, device, dtype=dtype)
-    model = sparse_model(method, X, y, num_inducing)
+    model = begun(sparse_model(method, X, y, num_inducing))
     batch = Batch(X[:BATCH, :], y[:BATCH, :], ROWS / BATCH)
     updates = recipe(model, 100, gradient=gradient)
     states = [update.init(model) for update in updates]

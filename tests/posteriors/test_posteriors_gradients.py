@@ -213,13 +213,20 @@ def test_whitened_start_is_the_prior(backend):
     np.testing.assert_allclose(backend.numpy(q.kl_divergence(factor)[0]), 0.0, atol=1e-12)
 
 
-def test_relaxed_start_has_a_converged_factor(backend):
-    Kuu = backend.array(covariances(5)["Kuu"])
-    q = Relaxed.from_prior(Kuu, 2)
-    assert float(inverse_factor(q.inverse_target(Kuu), q.inverse_factor).steps) == 0.0
-    np.testing.assert_allclose(backend.numpy(q.site), 1e-4 * 1.31, rtol=1e-12)
-    assert q.outputs == 2
-    assert q.preconditioned
+def test_relaxed_starts_have_converged_factors(backend):
+    K = covariances(5)["Kuu"]
+    Kuu = backend.array(K)
+    prior = Relaxed.from_prior(Kuu, 2)
+    begun = prior.begun(Kuu)
+    for q, site in (
+        (prior, 100.0 * float(backend_of(Kuu).xp.max(backend_of(Kuu).xp.sum(Kuu, axis=0)))),
+        (begun, 1.31e-4),
+    ):
+        assert float(inverse_factor(q.inverse_target(Kuu), q.inverse_factor).steps) == 0.0
+        np.testing.assert_allclose(backend.numpy(q.site), site, rtol=1e-12)
+        assert q.outputs == 2
+        assert q.preconditioned
+    assert begun.begun(Kuu) is begun
 
 
 @pytest.mark.parametrize("kind", POSTERIORS)

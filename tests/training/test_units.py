@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import toy_data
 
-from agp import GPR, RBF, SGPR, SVGP, ConstantMean, StudentT, Whitened, fit_lbfgs, tree
+from agp import GPR, RBF, SGPR, SVGP, ConstantMean, LikelihoodForm, Marginal, StudentT, Whitened, fit_lbfgs, tree
 from agp.kernels import Constant, Linear, Periodic, White
 from agp.means import LinearMean
 
@@ -15,6 +15,8 @@ BUILDERS = {
     "gpr-kernels": lambda X, y: GPR.from_data(X, y, kernel=3.0 * Linear() + Constant() * Periodic() + White()),
     "sgpr": lambda X, y: SGPR.from_data(X, y, num_inducing=8),
     "svgp": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=Whitened),
+    "marginal": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=Marginal),
+    "likelihood": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=LikelihoodForm),
     "student": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=Whitened, likelihood=StudentT()),
 }
 UNITS = [(1.0, 1e6), (1.0, 1e-6), (1e6, 1.0), (1e-6, 1.0)]

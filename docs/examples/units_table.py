@@ -1,0 +1,136 @@
+"""How far test scores of every method depend on the units of the data: real sets, raw and rescaled.
+
+    python docs/examples/units_table.py energy.npz concrete.npz airfoil.npz bike.npz:15,16 elevators.npz --out FILE
+
+Hours on one core. Results are written as they come, and what the file holds already is not run again; `--print` only
+prints the table. NumPy, float64, the default model, M = 100 and 1,000 steps of the default recipe with minibatches of
+500 where the method takes them; 1,000 rows for the methods whose steps cost N^2 or more. Scores are standardised:
+negative log predictive densities of the test rows of split 0, less the logarithm of the deviation of the targets.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import agp
+from agp import methods
+from agp.training import RATE
+
+STEPS, BATCH, INDUCING, ROWS = 1000, 500, 100, 1000
+DENSE = ("gpr", "tvgp", "cggp", "cagp-opt", "cagp-cg")
+CHANGES = {
+    "raw": (1.0, 1.0, 0.0),
+    "X 1e-6": (1e-6, 1.0, 0.0),
+    "X 1e6": (1e6, 1.0, 0.0),
+    "X mixed": (None, 1.0, 0.0),
+    "y 1e-6": (1.0, 1e-6, 0.0),
+    "y 1e6": (1.0, 1e6, 0.0),
+    "y + 1e6 deviations": (1.0, 1.0, 1e6),
+}
+"""Factors of X (None: 1e-6, 1 and 1e6 for the columns in turn) and of y, and an offset of y in its deviations."""
+# What costs little comes first: all methods on the first set, then on the next.
+ORDER = sorted(methods.METHODS, key=lambda name: (name in methods.FULL_METHODS or name in DENSE, name))
+
+
+def rows_of(given):
+    """Name, inputs and targets of training and of test rows, as they are in the file."""
+    path, _, columns = given.partition(":")
+    with np.load(path) as file:
+        test = file["test_masks"][:, 0]
+        X, y = file["X"].astype(np.float64), file["y"].astype(np.float64)
+    X = np.ascontiguousarray(np.delete(X, [int(i) for i in columns.split(",") if i], axis=1))
+    return Path(path).stem, X[~test], y[~test], X[test], y[test]
+
+
+def scores(method, change, X, y, X_test, y_test):
+    """The scores before and after training, the time, and what was repaired."""
+    a, c, d = CHANGES[change]
+    a = np.resize([1e-6, 1.0, 1e6], X.shape[1]) if a is None else a
+    if method in DENSE and len(X) > ROWS:
+        chosen = np.sort(np.random.default_rng(0).permutation(len(X))[:ROWS])
+        X, y = X[chosen], y[chosen]
+    scale = c * y.std()
+    X, y, X_test, y_test = a * X, c * y + d * scale, a * X_test, c * y_test + d * scale
+    groups = method in methods.GROUP_METHODS
+    parts = {"num_inducing": INDUCING // 2 if groups else INDUCING, "seed": 0}
+    parts |= {"num_orthogonal": INDUCING // 2} if groups else {}
+    parts |= {"num_actions": INDUCING} if method in methods.ACTION_METHODS else {}
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = methods.build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", **parts)
+        updates = methods.updates_of(method, model, STEPS, rate=RATE, gradient="closed-form")
+        size = min(BATCH, len(X)) if model.stochastic else None
+        result = agp.train(model, X, y, steps=STEPS, updates=updates, batch_size=size)
+
+    def score(model):
+        return -float(np.mean(model.log_density(X_test, y_test))) - float(np.log(scale))
+
+    facts = {"start": score(model), "end": score(result.model), "repairs": sum(result.repairs.values())}
+    return facts | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+def measure(sets, out, chosen):
+    """Run what the file lacks, one entry after the other."""
+    for given in sets:
+        name, *rows = rows_of(given)
+        for method in chosen:
+            for change in CHANGES:
+                held = json.loads(out.read_text()) if out.exists() else {}
+                key = f"{name}/{method}/{change}"
+                if key in held:
+                    continue
+                try:
+                    found = scores(method, change, *rows)
+                except (ArithmeticError, ValueError) as error:
+                    found = {"error": f"{type(error).__name__}: {error}"}
+                part = out.with_suffix(".part")
+                part.write_text(json.dumps({**held, key: found}, indent=1))
+                part.replace(out)
+                print(key, found, flush=True)
+
+
+def table(held):
+    """Markdown: for each method and set the largest difference from the raw data, before and after training."""
+    names = list(dict.fromkeys(key.split("/")[0] for key in held))
+    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for method in methods.METHODS:
+        cells = [_cell(held, name, method) for name in names]
+        lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(held, name, method):
+    found = {change: held[key] for change in CHANGES if (key := f"{name}/{method}/{change}") in held}
+    if "raw" not in found or len(found) < 2:
+        return ""
+    if errors := [change for change, facts in found.items() if "error" in facts]:
+        return f"error: {', '.join(errors)}"
+    raw = found.pop("raw")
+    start = max(abs(facts["start"] - raw["start"]) for facts in found.values())
+    worst = max(found, key=lambda change: abs(found[change]["end"] - raw["end"]))
+    end = abs(found[worst]["end"] - raw["end"])
+    where = f" ({worst})" if end > 1e-3 else ""
+    missing = "" if len(found) == len(CHANGES) - 1 else f", {len(found)} of {len(CHANGES) - 1}"
+    return f"{start:.0e}, {end:.0e}{where}; {raw['end']:.3f}{missing}"
+
+
+def main():
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="*", metavar="FILE[:COLUMNS]", help="bike.npz:15,16 leaves out columns 15 and 16")
+    parser.add_argument("--out", type=Path, required=True, help="a .json file")
+    parser.add_argument("--methods", nargs="+", choices=ORDER, default=ORDER)
+    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    a = parser.parse_args()
+    if not a.print:
+        measure(a.data, a.out, a.methods)
+    print(table(json.loads(a.out.read_text())))
+
+
+if __name__ == "__main__":
+    main()
