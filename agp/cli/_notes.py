@@ -59,10 +59,7 @@ def _from_estimator(path: str | Path, estimator: Any) -> Notes:
     if "feature_names_in_" not in here:
         msg = f"{path} holds no model of a table with named columns; use it in Python: agp.load."
         raise FileError(msg)
-    state = here["columns_"].state()
-    texts = {
-        name: Kind("text", tuple(filter(None, known)))
-        for name, known in zip(state["categories"], state["values"], strict=True)
-    }
+    known = here["columns_"].values
+    texts = {name: Kind("text", tuple(filter(None, values))) for name, values in known.items()}
     columns = {name: texts.get(name, Kind("number")) for name in here["feature_names_in_"]}
     return Notes("", None, "classification" if "classes_" in here else "regression", 0, columns)

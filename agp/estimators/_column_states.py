@@ -24,9 +24,8 @@ def state_of(columns: Any) -> dict[str, Any]:
     if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
         msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
         raise TypeError(msg)
-    values = [found.tolist() for found in columns.encoder.categories_] if columns.categories else []
     names = {"missing": columns.missing, "numbers": columns.numbers, "categories": columns.categories}
-    return {"of": "frame", **names, "values": values, **_imputer_state(columns.imputer)}
+    return {"of": "frame", **names, "values": [*columns.values.values()], **_imputer_state(columns.imputer)}
 
 
 def columns_of(state: dict[str, Any]) -> Any:

@@ -95,16 +95,19 @@ class Columns:
     def names(self) -> list[str]:
         """The names of the columns that `transform` makes."""
         found = [*self.numbers, *(indicated(self.imputer, self.numbers) if self.missing == "impute" else [])]
-        if self.categories:
-            for name, values in zip(self.categories, self.encoder.categories_, strict=True):
-                found += [f"{name} = {value}" for value in values]
-        return found
+        return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
+
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        """The values of each category that training saw, in order; None stands for a missing cell."""
+        found = self.encoder.categories_ if self.categories else []
+        return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
     def width(self) -> int:
         """The number D of columns that `transform` makes."""
         indicators = len(self.imputer.indicator_.features_) if self.missing == "impute" and self.numbers else 0
-        return len(self.numbers) + indicators + sum(map(len, self.encoder.categories_ if self.categories else ()))
+        return len(self.numbers) + indicators + sum(map(len, self.values.values()))
 
     def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The numbers of rows that come without names, in the order of the columns. ValueError if some held text."""
