@@ -24,6 +24,7 @@ GUIDE = [page for folder in (DOCS, DOCS / "methods", DOCS / "extending") for pag
 PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
+    "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],

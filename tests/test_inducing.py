@@ -362,3 +362,11 @@ def test_what_a_function_gives_is_checked(gives, message):
 def test_unknown_ways_are_refused(how):
     with pytest.raises(ValueError, match="but must be one of 'kmeans', 'random', 'greedy-variance', or a function"):
         choose(uniform(), KERNEL, 3, how=how)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6, np.array([1e-6, 1.0, 1e6])])
+def test_kmeans_decides_ties_alike_in_any_units(factor):
+    X = np.stack(np.meshgrid(*[np.arange(6.0)] * 3), axis=-1).reshape(-1, 3)  # full of equal distances
+    Z = kmeans(X, 20)
+    np.testing.assert_allclose(kmeans(X * factor, 20) / factor, Z, rtol=0.0, atol=1e-9)
+    np.testing.assert_allclose(kmeans(X + 1e4, 20) - 1e4, Z, rtol=0.0, atol=1e-9)

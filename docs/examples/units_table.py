@@ -37,7 +37,11 @@ ORDER = sorted(methods.METHODS, key=lambda name: (name in methods.FULL_METHODS o
 
 
 def rows_of(given):
-    """Name, inputs and targets of training and of test rows, as they are in the file."""
+    """Name, inputs and targets of training and of test rows, as they are in the file; a made-up set without one."""
+    if given is None:
+        X = np.random.default_rng(0).standard_normal((150, 3))
+        y = np.sin(X[:, 0]) + X[:, 1]
+        return "synthetic", X[:120], y[:120], X[120:], y[120:]
     path, _, columns = given.partition(":")
     with np.load(path) as file:
         test = file["test_masks"][:, 0]
@@ -46,7 +50,7 @@ def rows_of(given):
     return Path(path).stem, X[~test], y[~test], X[test], y[test]
 
 
-def scores(method, change, X, y, X_test, y_test):
+def scores(method, change, X, y, X_test, y_test, *, steps=STEPS):
     """The scores before and after training, the time, and what was repaired."""
     a, c, d = CHANGES[change]
     a = np.resize([1e-6, 1.0, 1e6], X.shape[1]) if a is None else a
@@ -63,9 +67,9 @@ def scores(method, change, X, y, X_test, y_test):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = methods.build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", **parts)
-        updates = methods.updates_of(method, model, STEPS, rate=RATE, gradient="closed-form")
+        updates = methods.updates_of(method, model, steps, rate=RATE, gradient="closed-form")
         size = min(BATCH, len(X)) if model.stochastic else None
-        result = agp.train(model, X, y, steps=STEPS, updates=updates, batch_size=size)
+        result = agp.train(model, X, y, steps=steps, updates=updates, batch_size=size)
 
     def score(model):
         return -float(np.mean(model.log_density(X_test, y_test))) - float(np.log(scale))
@@ -74,7 +78,7 @@ def scores(method, change, X, y, X_test, y_test):
     return facts | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def measure(sets, out, chosen):
+def measure(sets, out, chosen, steps):
     """Run what the file lacks, one entry after the other."""
     for given in sets:
         name, *rows = rows_of(given)
@@ -85,7 +89,7 @@ def measure(sets, out, chosen):
                 if key in held:
                     continue
                 try:
-                    found = scores(method, change, *rows)
+                    found = scores(method, change, *rows, steps=steps)
                 except (ArithmeticError, ValueError) as error:
                     found = {"error": f"{type(error).__name__}: {error}"}
                 part = out.with_suffix(".part")
@@ -125,10 +129,11 @@ def main():
     parser.add_argument("data", nargs="*", metavar="FILE[:COLUMNS]", help="bike.npz:15,16 leaves out columns 15 and 16")
     parser.add_argument("--out", type=Path, required=True, help="a .json file")
     parser.add_argument("--methods", nargs="+", choices=ORDER, default=ORDER)
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--print", action="store_true", help="print the table of what there is")
     a = parser.parse_args()
     if not a.print:
-        measure(a.data, a.out, a.methods)
+        measure(a.data or [None], a.out, a.methods, a.steps)
     print(table(json.loads(a.out.read_text())))
 
 

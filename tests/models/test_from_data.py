@@ -6,6 +6,7 @@ from helpers import inducing_covariance, inducing_inputs, marginals, process
 
 from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, Relaxed, Whitened, to_backend, to_numpy, tree
 from agp.inducing import kmeans
+from agp.training import begun
 
 
 def data(dtype="float64"):
@@ -61,9 +62,9 @@ def test_whitened_starts_at_the_prior(P):
 
 
 @pytest.mark.parametrize("P", [1, 3])
-def test_relaxed_starts_with_zero_mean_and_small_sites(P):
+def test_relaxed_begins_with_zero_mean_and_small_sites(P):
     X, y = data()
-    model = SVGP.from_data(X, np.tile(y, (1, P)), posterior=Relaxed, num_inducing=5)
+    model = begun(SVGP.from_data(X, np.tile(y, (1, P)), posterior=Relaxed, num_inducing=5))
     np.testing.assert_array_equal(process(model).posterior.mean, np.zeros((5, P)))
     np.testing.assert_allclose(process(model).posterior.site, 1e-4 * float(y.var()), rtol=1e-5)
     assert process(model).posterior.preconditioned
