@@ -375,7 +375,7 @@ class _Search:
             start,
             method="L-BFGS-B",
             jac=True,
-            bounds=optimize.Bounds(self.objective.lowest(start), np.inf),
+            bounds=[(least, None) for least in self.objective.lowest(start)],
             callback=iterated,
             options=options,
         )

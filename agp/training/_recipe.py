@@ -63,7 +63,7 @@ def recipe(
     Raises
     ------
     TypeError, ValueError
-        If there is no model, or a part of such a q(u) is frozen.
+        If there is no model, a pattern matches nothing, or a part of such a q(u) is frozen.
     """
     check_model(model)
     start = int(FROZEN_SHARE * steps)
@@ -79,6 +79,7 @@ def recipe(
     }
     settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
     adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
+    adam.init(model)  # says now what does not fit
     updates: list[Update] = [adam]
     actions = tree.nodes(model, Actions).values()
     if any(node.normalises for node in actions):
