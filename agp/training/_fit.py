@@ -2,8 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_whole
-from agp.errors import ConvergenceWarning
+from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
@@ -136,9 +136,8 @@ def fit(
         cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
         calmer = recipe(found.model, cooling, rate=reached, **plan)
-        settings["callbacks"] = [_later(callback, found) for callback in settings["callbacks"]]
-        found = _joined(found, train(found.model, X, y, steps=cooling, updates=calmer, batch_size=size, **settings))
-        return _said(found, True, clock, slope.message)
+        settings |= {"steps": cooling, "updates": calmer, "batch_size": size}
+        return _said(_continued(found, train, X, y, settings), True, clock, slope.message)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _said(found, False, clock, ending)
 
@@ -151,15 +150,11 @@ def _by_lbfgs(
     settings = {**settings, "callbacks": [*settings["callbacks"], gain]}
     found = fit_lbfgs(model, X, y, max_iterations=limit, **settings)
     if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
-        settings["callbacks"] = [_later(callback, found) for callback in settings["callbacks"]]
-        again = fit_lbfgs(found.model, X, y, max_iterations=limit - found.steps, **settings)
-        lost = "ABNORMAL" in again.message and gain.since(found.trace["bound"][-1:]) < least
-        message = "the line search finds no further gain above rounding" if lost else again.message
-        converged = again.converged or lost
-        found = _joined(found, again)
-    else:
-        message, converged = found.message, found.converged
-    return _said(found, converged or gain.converged, clock, gain.message or message)
+        height = found.trace["bound"][-1:]
+        found = _continued(found, fit_lbfgs, X, y, {**settings, "max_iterations": limit - found.steps})
+        if "ABNORMAL" in found.message and gain.since(height) < least:
+            found = replace(found, converged=True, message="the line search finds no further gain above rounding")
+    return _said(found, found.converged or gain.converged, clock, gain.message or found.message)
 
 
 def _positive(name: str, value: float) -> float:
@@ -189,11 +184,21 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
     return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, converged, message)
 
 
-def _joined(first: Any, second: Any) -> Result:
-    """Two trainings, one after the other, as one."""
+def _continued(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
+    """What a training that goes on after a first one leaves behind, the first one included; so do its errors."""
+    settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
+    try:
+        return _joined(first, training(first.model, X, y, **settings))
+    except (Interrupted, NonFiniteError) as error:
+        error.result = first if error.result is None else _joined(first, error.result)
+        raise
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two trainings, one after the other, as one; what is no sum is that of the second."""
     trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
     steps, seconds = first.steps + second.steps, first.seconds + second.seconds
-    return Result(second.model, steps, seconds, trace, first.repairs + second.repairs)
+    return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
 
 
 def _later(callback: Callback, first: Result) -> Callback:

@@ -46,6 +46,20 @@ def test_callbacks_count_on_while_rates_fall():
     assert len(found.trace["bound"]) == found.steps
 
 
+def test_an_interruption_while_rates_fall_loses_nothing():
+    model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
+    steps = agp.fit(model, X, Y, tolerance=5e-2).steps
+
+    def interrupt(progress):
+        if progress.step == steps - 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(agp.errors.Interrupted) as caught:
+        agp.fit(model, X, Y, tolerance=5e-2, callbacks=[interrupt])
+    assert caught.value.result.steps == steps - 10
+    assert len(caught.value.result.trace["bound"]) == steps - 10
+
+
 def test_lbfgs_ends_when_iterations_gain_little():
     model = agp.SGPR.from_data(X, Y, num_inducing=40)
     found = agp.fit(model, X, Y)
