@@ -46,7 +46,7 @@ def houses(rows):
     return pd.DataFrame({"area": area, "age": age, "kind": kind}), pd.Series(price, name="price")
 
 
-table, price = houses(120)
+table, price = houses(500)
 test, truth = houses(400)
 regressor = GPRegressor(random_state=0).fit(table, price)
 save("calibration", agp.plot.plot_calibration(regressor, test, truth))
