@@ -17,6 +17,8 @@ HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 def summary(model: Any, /, *, frozen: str | Sequence[str] = ()) -> str:
     """A table of the leaves of a model, to print: value, constraint, unit, prior, and whether training moves it.
 
+    Units, which are leaves of their own, stand beside the parameters that are measured in them.
+
     Parameters
     ----------
     model
@@ -37,7 +39,9 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = ()) -> str:
             msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(names)}."
             raise ValueError(msg)
     priors = {leaf.name: prior for leaf, prior in assigned(model)}
-    rows = [HEADINGS, *(_row(leaf, priors.get(leaf.name), patterns) for leaf in leaves)]
+    units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # they have a column of their own
+    shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
+    rows = [HEADINGS, *(_row(leaf, priors.get(leaf.name), patterns) for leaf in shown)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([type(model).__name__, *lines])

@@ -15,11 +15,13 @@ def _rows(text):
     return {line.split()[0]: line for line in text.splitlines()[2:]}
 
 
-def test_every_leaf_stands_in_the_table():
+def test_every_leaf_stands_in_the_table_and_units_in_a_column():
     model = agp.SVGP.from_data(X, Y, num_inducing=7, posterior="relaxed")
     text = agp.summary(model)
     assert text.splitlines()[0] == "SVGP"
-    assert list(_rows(text)) == list(agp.tree.leaves(model))
+    expected = [name for name in agp.tree.leaves(model) if not name.endswith("_unit")]
+    assert list(_rows(text)) == expected
+    assert text.count(f"{float(model.likelihood.noise_variance_unit):.4g}") >= 1
 
 
 def test_values_constraints_and_roles_are_told():
