@@ -69,7 +69,7 @@ def check_model(model: Any) -> None:
     raise TypeError(msg)
 
 
-def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
+def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = "remove or impute such rows") -> None:
     """ValueError if an entry of x is NaN or infinite; the message names the first such row, counted from the given."""
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: there are no entries yet
@@ -80,7 +80,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0) -> None:
     if count:
         row = int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
         at = f"the first in row {first_row + row}"
-        msg = f"{name} has {count} NaN or infinite entries, {at}; remove or impute such rows."
+        msg = f"{name} has {count} NaN or infinite entries, {at}; {remedy}."
         raise ValueError(msg)
 
 
@@ -110,6 +110,12 @@ def as_columns(y: Array) -> Array:
     return y[:, None] if y.ndim == 1 else y
 
 
+UNOBSERVED = (
+    "remove or impute such rows, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for "
+    "targets that were not observed"
+)
+
+
 def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
     """`check_targets`, once X [N, D] has passed every check that needs no model."""
     check_inputs("X", X)
@@ -128,7 +134,8 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
         raise ValueError(msg)
     if finite:
         xp = backend_of(y).xp
-        check_finite("y", xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y)
+        known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
+        check_finite("y", known, **({} if missing or y.ndim == 1 or y.shape[1] == 1 else {"remedy": UNOBSERVED}))
     return as_columns(y)
 
 

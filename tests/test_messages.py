@@ -519,3 +519,11 @@ def test_semicolons_are_no_mistake_and_other_separators_are_told(answer):
     for said in answer(text.replace(",", "&")):
         assert "it has no column 'sound'; its columns are frequency&angle&chord&sound" in said
         assert "Separated by something else than a comma, a semicolon, a tab or a bar?" in said
+
+
+def test_missing_targets_of_several_outputs_name_the_option():
+    X = np.linspace(0.0, 1.0, 6)[:, None]
+    y = np.concatenate([X, X], axis=1)
+    y[2, 1] = np.nan
+    with pytest.raises(ValueError, match=r"1 NaN .* in row 2; .*likelihood=agp.Gaussian\(missing=True\)"):
+        agp.SVGP.from_data(X, y)
