@@ -69,7 +69,14 @@ def check_model(model: Any) -> None:
     raise TypeError(msg)
 
 
-def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = "remove or impute such rows") -> None:
+REMOVE = "remove or impute such rows"
+UNOBSERVED = (
+    f"{REMOVE}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for targets that were "
+    "not observed"
+)
+
+
+def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOVE) -> None:
     """ValueError if an entry of x is NaN or infinite; the message names the first such row, counted from the given."""
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: there are no entries yet
@@ -110,12 +117,6 @@ def as_columns(y: Array) -> Array:
     return y[:, None] if y.ndim == 1 else y
 
 
-UNOBSERVED = (
-    "remove or impute such rows, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for "
-    "targets that were not observed"
-)
-
-
 def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
     """`check_targets`, once X [N, D] has passed every check that needs no model."""
     check_inputs("X", X)
@@ -135,7 +136,8 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
     if finite:
         xp = backend_of(y).xp
         known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
-        check_finite("y", known, **({} if missing or y.ndim == 1 or y.shape[1] == 1 else {"remedy": UNOBSERVED}))
+        several = y.ndim == 2 and y.shape[1] > 1 and not missing
+        check_finite("y", known, remedy=UNOBSERVED if several else REMOVE)
     return as_columns(y)
 
 
