@@ -71,8 +71,8 @@ def check_model(model: Any) -> None:
 
 REMOVE = "remove or impute such rows"
 UNOBSERVED = (
-    f"{REMOVE}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for targets that were "
-    "not observed"
+    f"{REMOVE}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for targets that "
+    "were not observed"
 )
 
 
