@@ -33,9 +33,3 @@ def _check(estimator):
 @pytest.mark.parametrize(("kind", "method", "short"), ESTIMATORS)
 def test_every_check_of_scikit_learn_passes(kind, method, short):
     _check(kind(method=method, **short))
-
-
-@pytest.mark.experiment
-@pytest.mark.parametrize(("kind", "method", "short"), ESTIMATORS)
-def test_every_check_passes_with_the_defaults(kind, method, short):
-    _check(kind(method=method))
