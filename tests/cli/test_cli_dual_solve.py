@@ -9,7 +9,7 @@ import pytest
 from helpers import process
 
 import agp
-from agp.cli import _fit, main
+from agp.cli import _checks, main
 from agp.cli._plan import Settings
 from agp.data import load
 from agp.methods import STORAGES, build, updates_of
@@ -181,7 +181,7 @@ def test_a_group_has_a_whole_number_of_inputs(classes, capsys, given):
 
 
 def test_too_many_rows_for_a_site_at_each_datum_without_inducing_inputs(classes, monkeypatch, capsys):
-    monkeypatch.setattr(_fit, "DENSE_METHODS", {"tvgp": (10**12, 0)})
+    monkeypatch.setattr(_checks, "DENSE_METHODS", {"tvgp": (10**12, 0)})
     assert main(["compare", "--data", str(classes), "--method", "tvgp"]) == 2
     said = capsys.readouterr().err
     assert "tvgp needs about" in said
@@ -195,6 +195,6 @@ def test_tvgp_needs_no_inducing_inputs(classes):
         "waves", None, 0, "classification", "bernoulli", "rbf", num_inducing=128, batch_size=20, iterations=1, rate=0.1,
         seed=0, device="cpu",
     )  # fmt: skip
-    _fit.check_fit(data, ["tvgp"], settings)
+    _checks.check_fit(data, ["tvgp"], settings)
     with pytest.raises(ValueError, match="--num-inducing is 128, but waves has only 48 training rows"):
-        _fit.check_fit(data, ["tvgp", "tsvgp"], settings)
+        _checks.check_fit(data, ["tvgp", "tsvgp"], settings)
