@@ -58,7 +58,7 @@ def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, t
     for name in kinds:
         if name not in table.frame.columns:
             said = unknown_column(table.path, name, table.frame.columns).removesuffix(".")
-            msg = f"{said} The model was trained on it." if said.endswith("?") else f"{said}; the model needs it."
+            msg = f"{said} The model needs {name!r}." if said.endswith("?") else f"{said}; the model needs it."
             raise ValueError(msg)
     notes = []
     if more := [name for name in table.frame.columns if name not in kinds and name != target]:
