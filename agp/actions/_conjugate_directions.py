@@ -5,7 +5,7 @@ from typing import Any
 
 from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
-from agp.actions._policies import BUDGET, check_count, covariance_blocks
+from agp.actions._policies import BUDGET, check_count, covariance_product
 from agp.backend import Array, backend_of, like, wide
 
 __all__ = ["ConjugateGradients"]
@@ -20,7 +20,8 @@ class ConjugateGradients:
 
     Residuals are made orthogonal to the earlier ones once more, and directions conjugate twice, without which the
     method loses its footing after some tens of steps. With several outputs each action is the residual of the output
-    that has the largest. Takes O(m^2 i) operations, O(m i) memory and tiles of K.
+    that has the largest. Takes O(m^2 i) operations and O(m i) memory beside K, which is kept if it fits the budget and
+    else evaluated anew by tiles.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ class ConjugateGradients:
         Stop once |residual| <= tolerance |y - h| for every output, with fewer actions. A compiled step cannot: there
         every action is made.
     memory
-        Budget for tiles of covariances, in MiB.
+        Budget for covariances, in MiB.
 
     Source: Wenger et al., "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
     """
@@ -50,7 +51,7 @@ class ConjugateGradients:
         B, X = backend_of(model.X), model.X
         xp = B.xp
         m, count = X.shape[0], check_count(self.count, X.shape[0])
-        blocks = covariance_blocks(model, self.memory)
+        covariances = covariance_product(model, self.memory)
         noise = wide(model.likelihood.noise_variance)
         concrete = B.is_concrete(X) and B.is_concrete(noise)
         r = wide(model.y - model.mean_function(X)[0])
@@ -62,10 +63,8 @@ class ConjugateGradients:
         column = whole_numbers(count, X)
 
         def product(s: Array) -> Array:
-            # (K + sigma^2 I) s [m], by tiles
-            narrow = xp.astype(s, X.dtype)[:, None]
-            parts = [model.kernel(X[a:b, :], X)[0] @ narrow for a, b in blocks]
-            return wide(xp.concat(parts, axis=0)[:, 0]) + noise * s
+            # (K + sigma^2 I) s [m]
+            return wide(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]

@@ -1,6 +1,6 @@
 """Policies: how actions are chosen for the hyperparameters of the moment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -10,7 +10,7 @@ from agp.backend import Array, backend_of, like, placed
 from agp.checks import check_whole
 from agp.host import generator
 from agp.linalg import nonnegative
-from agp.rows import mebibytes, row_ranges, tile_rows
+from agp.rows import mebibytes, row_ranges, rows_within, tile_rows
 
 __all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
 
@@ -49,13 +49,18 @@ def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
         raise ValueError(msg)
 
 
-def covariance_blocks(model: Any, memory: float) -> list[tuple[int, int]]:
-    """First and last rows of the blocks of k(X, X) that fit into a budget in MiB."""
+def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
+    """A function ``V [m, k] -> k(X, X) V``, within a budget in MiB: of the whole matrix if it fits, else by tiles."""
     X = model.X
     m = X.shape[0]
     floats = m * (model.kernel.floats_per_entry + 2)
     check_budget(memory, floats, f"one row of covariances with {m} rows", X)
-    return row_ranges(m, tile_rows(memory, floats, X))
+    if rows_within(memory, floats, X) == m:
+        K = model.kernel(X)[0]
+        return lambda V: K @ V
+    blocks = row_ranges(m, tile_rows(memory, floats, X))
+    xp = backend_of(X).xp
+    return lambda V: xp.concat([model.kernel(X[a:b, :], X)[0] @ V for a, b in blocks], axis=0)
 
 
 @dataclass(frozen=True)

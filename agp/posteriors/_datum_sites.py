@@ -66,16 +66,12 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
     kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
 
     def pullback(mu_bar, var_bar, kl_bar):
-        weights = pull_var(var_bar).mT
-        HK = root.mT @ D
-        # (I - H K) is what acts on the way to mu and, from both sides, to var; diag(w) is the prior's part
-        left = (mu_bar.mT[:, :, None] - HK @ mu_bar.mT[:, :, None]) * g.mT[:, None, :]
-        rest = identity(K) - HK
-        through = left + (rest * weights[:, None, :]) @ rest.mT
-        # KL: 1/2 (H K H - x g^T - g x^T + g g^T), x = H K g
-        half_x = g.mT[:, :, None] - 2.0 * (HK @ g.mT[:, :, None])
-        through = through + 0.5 * kl_bar * (HK @ (root.mT @ root) + half_x * g.mT[:, None, :])
-        K_bar = xp.sum(through, axis=0)
+        w, m_bar, g_ = pull_var(var_bar).mT[:, :, None], mu_bar.mT[:, :, None], g.mT[:, :, None]
+        rest = identity(K) - root.mT @ D  # I - H K
+        half_H = 0.5 * kl_bar * (root.mT @ root)
+        # mu: rest mu_bar g^T;  var: rest diag(w) rest^T;  KL: 1/2 (H K H + (2 rest - I) g g^T), H K H = H - rest H
+        left = rest @ (m_bar + kl_bar * g_) - 0.5 * kl_bar * g_
+        K_bar = xp.sum(left * g_.mT + half_H + rest @ (w * rest.mT - half_H), axis=0)
         return 0.5 * (K_bar + K_bar.mT)
 
     return (mu, var, kl), pullback
