@@ -132,8 +132,6 @@ ACTION_METHODS = ("cagp-opt", "cagp-cg")
 """Methods with actions in place of inducing inputs."""
 PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *ACTION_METHODS, "tsvgp"))
 """Methods that keep nothing for each datum, so that rows can come in parts."""
-OWN_UPDATES = ("qsvgp", "cagp-cg")
-"""Methods whose steps are those of `updates_of`, and not the recipe for their model."""
 
 
 def kernel_named(name: str) -> Kernel:
@@ -185,13 +183,23 @@ def build(
     return METHODS[method][1](X, y, **parts)
 
 
-def updates_of(method: str, model: Any, steps: int, **settings: Any) -> list[Update]:
-    """`agp.recipe` with these settings; q-SVGP has steps of `NaturalGradient` for q(u), at the rate of site steps.
+def _with_new_actions(model: Any, steps: int, **settings: Any) -> list[Update]:
+    """`agp.recipe`, with the actions of conjugate gradients before each step."""
+    return [ActionsUpdate(ConjugateGradients(model.actions.count)), *recipe(model, steps, **settings)]
 
-    CaGP-CG has new actions before each step.
-    """
-    if method == "cagp-cg":
-        return [ActionsUpdate(ConjugateGradients(model.actions.count)), *recipe(model, steps, **settings)]
-    if method == "qsvgp":
-        return [NaturalGradient(SITE_RATE), *recipe(model, steps, frozen="posterior.*", **settings)]
-    return recipe(model, steps, **settings)
+
+def _with_natural_gradients(model: Any, steps: int, **settings: Any) -> list[Update]:
+    """`agp.recipe`, with `NaturalGradient` for q(u) at the rate of site steps."""
+    return [NaturalGradient(SITE_RATE), *recipe(model, steps, frozen="posterior.*", **settings)]
+
+
+OWN_UPDATES: dict[str, Callable[..., list[Update]]] = {
+    "qsvgp": _with_natural_gradients,
+    "cagp-cg": _with_new_actions,
+}
+"""Methods whose steps are not those of `agp.recipe` for their model, and what has its place."""
+
+
+def updates_of(method: str, model: Any, steps: int, **settings: Any) -> list[Update]:
+    """The updates of a method; settings as those of `agp.recipe`."""
+    return OWN_UPDATES.get(method, recipe)(model, steps, **settings)

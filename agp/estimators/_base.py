@@ -14,10 +14,10 @@ from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
-from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build
+from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build, updates_of
 from agp.models import Model, valid_data
 from agp.repairs import counted
-from agp.training import FALL, RATE, Batches, begun, fit, recipe
+from agp.training import FALL, RATE, Batches, begun, fit
 from agp.tree import leaves, to_backend
 
 __all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", "takes_parts", "usual_inducing"]
@@ -160,8 +160,8 @@ class GPEstimator(ABC, BaseEstimator):
         return self.method
 
     def _methods(self) -> list[str]:
-        """The methods for this task, all of which `agp.fit` trains by their recipe."""
-        return [name for name in METHODS if name not in OWN_UPDATES]
+        """The methods for this task."""
+        return list(METHODS)
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
@@ -183,9 +183,17 @@ class GPEstimator(ABC, BaseEstimator):
 
     def _fit(self, model: Any, X: Array, y: Array) -> None:
         X, y = valid_data(X, y)
-        settings = {"tolerance": self.tolerance, "max_steps": self.max_steps, "max_seconds": self.max_seconds}
         result = fit(
-            model, X, y, batch_size=self._batch(model, X), seed=self._seed, progress=bool(self.verbose), **settings
+            model,
+            X,
+            y,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            max_seconds=self.max_seconds,
+            batch_size=self._batch(model, X),
+            updates=OWN_UPDATES.get(self.method_),
+            seed=self._seed,
+            progress=bool(self.verbose),
         )
         self.model_ = result.model
         self.n_iter_ = result.steps
@@ -235,7 +243,7 @@ class GPEstimator(ABC, BaseEstimator):
             # after a training, at the rate where trainings end: that of their beginning would undo some of it
             rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
             self.model_ = begun(self.model_)
-            self._updates = recipe(self.model_, PART_STEPS, rate=rate, fall=fall)
+            self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
         batch = batch._replace(scale=max(1.0, total / X.shape[0]))

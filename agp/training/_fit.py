@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from agp.training._loop import train
 from agp.training._recipe import FALL, RATE, recipe
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
+from agp.updates import Update
 
 __all__ = ["FitResult", "fit"]
 
@@ -60,6 +62,7 @@ def fit(
     max_steps: int | None = None,
     max_seconds: float | None = None,
     batch_size: int | None = None,
+    updates: Callable[..., list[Update]] | None = None,
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
     seed: int = 0,
@@ -91,6 +94,9 @@ def fit(
         Time at most; unlimited by default.
     batch_size
         Rows in a minibatch; by default 1,024, or all where the model needs them.
+    updates
+        Steps in place of those of `recipe`, and of L-BFGS: a function of a model and the number of steps, which takes
+        `rate=`, `gradient=` and `memory=` as `recipe` does.
     gradient, memory
         As `agp.updates.Adam`.
     seed
@@ -118,7 +124,7 @@ def fit(
     model.check(X, y)
     clock = _Clock(budget)
     settings: dict[str, Any] = {"callbacks": [*callbacks, clock], "progress": progress, "seed": seed}
-    if not model.stochastic and not why_not_lbfgs(model, X.shape[0]):
+    if updates is None and not model.stochastic and not why_not_lbfgs(model, X.shape[0]):
         _refuse(checkpoint, batch_size)
         limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
         settings |= {"gradient": gradient, "memory": memory, "tolerance": 1e-3 * tolerance}
@@ -128,14 +134,14 @@ def fit(
     noisy = size not in (None, X.shape[0]) or any(model.draws(generator(0), X.shape[0]))
     steps = max(STEPS, EPOCHS * epoch) if max_steps is None else check_whole("max_steps", max_steps)
     slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
-    plan = {"gradient": gradient, "memory": memory}
-    watched = {**settings, "callbacks": [*settings["callbacks"], slope]}
-    updates = recipe(model, steps, **plan)
-    found = train(model, X, y, steps=steps, updates=updates, batch_size=size, checkpoint=checkpoint, **watched)
+    planned = partial(updates or recipe, gradient=gradient, memory=memory)
+    watched: dict[str, Any] = {**settings, "callbacks": [*settings["callbacks"], slope]}
+    watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint}
+    found = train(model, X, y, steps=steps, batch_size=size, **watched)
     if slope.converged:
         cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
-        calmer = recipe(found.model, cooling, rate=reached, **plan)
+        calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size}
         return _said(_continued(found, train, X, y, settings), True, clock, slope.message)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"

@@ -232,10 +232,13 @@ def test_every_method_takes_several_classes(method):
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-6)
 
 
-def test_methods_with_steps_of_their_own_are_refused():
-    assert set(methods.OWN_UPDATES).isdisjoint(GPRegressor()._methods())
-    with pytest.raises(ValueError, match="the method cagp-cg is not for GPRegressor"):
-        GPRegressor(method="cagp-cg").fit(X, Y)
+def test_steps_of_their_own_are_those_of_the_method():
+    model = GPRegressor(method="cagp-cg", num_inducing=10, max_steps=5)
+    kept = GPRegressor(method="cagp-cg", num_inducing=10).set_params(max_steps=1)
+    first, later = (np.asarray(one.fit(X, Y).model_.actions.values) for one in (kept, model))
+    assert np.abs(first - later).max() > 1e-3  # new actions before each step
+    natural = GPRegressor(method="qsvgp", num_inducing=10, max_steps=5).fit(X, Y)
+    assert "bound" in natural.history_
 
 
 def test_batches_are_refused_where_there_are_none():
@@ -250,9 +253,6 @@ def test_batches_are_refused_where_there_are_none():
 
 @pytest.mark.parametrize("method", methods.PART_METHODS)
 def test_rows_can_come_in_parts(method):
-    if method in methods.OWN_UPDATES:
-        assert method not in GPRegressor()._methods()
-        return
     model = GPRegressor(method=method, num_inducing=10)
     for start in range(0, 60, 20):
         model.partial_fit(X[start : start + 20], Y[start : start + 20])
