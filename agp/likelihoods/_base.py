@@ -30,6 +30,9 @@ class Likelihood(ABC):
     bounded_curvature: ClassVar[bool] = False
     """Whether -d^2/df^2 log p(y | f) is bounded for each y, so that steps of sites cannot run away."""
 
+    quadratic: ClassVar[bool] = False
+    """Whether log p(y | f) is quadratic in f, so that one site step of rate 1 with all data reaches the optimum."""
+
     missing: bool = False
     """Whether a target that is NaN was not observed; otherwise such targets are refused."""
 

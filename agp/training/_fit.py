@@ -17,6 +17,7 @@ from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
 from agp.rows import MEMORY
+from agp.training._inner import inner_updates, moves_posteriors
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import FALL, RATE, recipe
@@ -36,6 +37,8 @@ WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
 """Over how many steps, or passes, whichever is more, the slope of the bound of minibatches is estimated."""
 SHORTEST_EPOCH = 100
 """Where an epoch has fewer steps, the tolerance applies to so many. It is the window where a step sees all data."""
+FIRST_STEPS = 200
+"""Steps of the recipe before L-BFGS moves a q(u)."""
 LAST_ITERATIONS = 20
 """L-BFGS ends when so many iterations gain less than the tolerance."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
@@ -72,9 +75,10 @@ def fit(
 ) -> FitResult:
     """Train a model until its bound gains no more, or a budget is spent.
 
-    A model that takes all rows at once, and whose bound has neither noise nor auxiliary arrays, is fitted by
-    `fit_lbfgs`; every other one by the steps of `recipe`, with minibatches. How the training ended is in the result,
-    and one that did not converge warns.
+    Where all rows are taken at once, and the bound has no noise, models are fitted by `fit_lbfgs`: sites, inverse
+    factors and, for a quadratic log density, q(u) follow in each evaluation, and where L-BFGS itself moves a q(u), 200
+    steps of `recipe` come first. All others are trained by the steps of `recipe`, with minibatches. How the training
+    ended is in the result, and one that did not converge warns.
 
     Parameters
     ----------
@@ -93,7 +97,7 @@ def fit(
     max_seconds
         Time at most; unlimited by default.
     batch_size
-        Rows in a minibatch; by default 1,024, or all where the model needs them.
+        Rows in a minibatch; by default 1,024, or all where the model needs them. If given, minibatches it is.
     updates
         Steps in place of those of `recipe`, and of L-BFGS: a function of a model and the number of steps, which takes
         `rate=`, `gradient=` and `memory=` as `recipe` does.
@@ -106,7 +110,7 @@ def fit(
     progress
         Show a progress bar (needs the extra ``cli``).
     checkpoint
-        As `train`; L-BFGS takes none.
+        As `train`; with one, models that have steps are trained by them. L-BFGS takes none.
 
     Raises
     ------
@@ -124,11 +128,14 @@ def fit(
     model.check(X, y)
     clock = _Clock(budget)
     settings: dict[str, Any] = {"callbacks": [*callbacks, clock], "progress": progress, "seed": seed}
-    if updates is None and not model.stochastic and not why_not_lbfgs(model, X.shape[0]):
-        _refuse(checkpoint, batch_size)
-        limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
-        settings |= {"gradient": gradient, "memory": memory, "tolerance": 1e-3 * tolerance}
-        return _by_lbfgs(model, X, y, limit, tolerance * X.shape[0], clock, settings)
+    inner = inner_updates(model, memory)
+    if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
+        if not model.stochastic and not inner:
+            _refuse(checkpoint, batch_size)
+        if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= BATCH_ROWS):
+            limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
+            settings |= {"inner": inner, "gradient": gradient, "memory": memory}
+            return _by_lbfgs(model, X, y, limit, tolerance, clock, settings)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model.draws(generator(0), X.shape[0]))
@@ -149,16 +156,33 @@ def fit(
 
 
 def _by_lbfgs(
-    model: Any, X: Array, y: Array, limit: int, least: float, clock: "_Clock", settings: dict[str, Any]
+    model: Any, X: Array, y: Array, limit: int, tolerance: float, clock: "_Clock", settings: dict[str, Any]
 ) -> FitResult:
-    """L-BFGS until so many nats are gained no more; once more from where rounding has ended a line search."""
-    gain = _Gain(least)
-    settings = {**settings, "callbacks": [*settings["callbacks"], gain]}
-    found = fit_lbfgs(model, X, y, max_iterations=limit, **settings)
+    """L-BFGS until so many nats per datum are gained no more; once more from where rounding has ended a line search.
+
+    Where it moves a q(u), steps of the recipe come first: from far away it may give up the signal for noise.
+    """
+    gain, found = _Gain(tolerance * X.shape[0]), None
+    if moves_posteriors(model, settings["inner"]):
+        first = {name: x for name, x in settings.items() if name not in ("inner", "gradient", "memory")}
+        steps = min(FIRST_STEPS, limit)
+        plan = recipe(model, steps, gradient=settings["gradient"], memory=settings["memory"])
+        found = train(model, X, y, steps=steps, updates=plan, **first)
+        if found.steps < steps or steps == limit:
+            ending = "a callback ended it" if found.steps < steps else f"the limit of {limit} steps was reached"
+            return _said(found, False, clock, ending)
+    settings = {**settings, "callbacks": [*settings["callbacks"], gain], "tolerance": 1e-3 * tolerance}
+
+    def searched(before: Any) -> Any:
+        if before is None:
+            return fit_lbfgs(model, X, y, **settings, max_iterations=limit)
+        return _continued(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
+
+    found = searched(found)
     if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
-        height = found.trace["bound"][-1:]
-        found = _continued(found, fit_lbfgs, X, y, {**settings, "max_iterations": limit - found.steps})
-        if "ABNORMAL" in found.message and gain.since(height) < least:
+        height = gain.bounds[-1:]
+        found = searched(found)
+        if "ABNORMAL" in found.message and gain.since(height) < gain.least:
             found = replace(found, converged=True, message="the line search finds no further gain above rounding")
     return _said(found, found.converged or gain.converged, clock, gain.message or found.message)
 

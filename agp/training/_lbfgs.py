@@ -1,4 +1,7 @@
-"""L-BFGS on all data: for bounds without noise, and parameters that are few enough to converge."""
+"""L-BFGS on all data: for bounds without noise, and parameters that are few enough to converge.
+
+Likelihoods that take means over samples have fixed noise where they are given none; it makes their bounds smooth.
+"""
 
 import time
 from collections import Counter
@@ -26,7 +29,7 @@ from agp.training._begun import begun
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
-from agp.updates import Adam
+from agp.updates import Adam, MovesLeaves, Update
 
 __all__ = ["LBFGSResult", "fit_lbfgs", "why_not_lbfgs"]
 
@@ -67,6 +70,7 @@ def fit_lbfgs(
     restarts: int = 0,
     spread: float = 1.0,
     frozen: str | Sequence[str] = (),
+    inner: Sequence[Update] = (),
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
     seed: int = 0,
@@ -76,9 +80,9 @@ def fit_lbfgs(
     """Maximise the bound of all data over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
 
     For a model with `priors` the bound plus `agp.priors.log_prior` is maximised, and every bound below means that sum.
-    For deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data and a q(u) without auxiliary arrays, such as
-    `Whitened`. The raw leaves travel to the host as one float64 vector and back; the bound and its gradient are
-    computed where the data are, in their dtype.
+    For deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data, whose auxiliary arrays need `inner` updates; a
+    likelihood that takes means over samples has fixed noise here. The raw leaves travel to the host as one float64
+    vector and back; the bound and its gradient are computed where the data are, in their dtype.
 
     Parameters
     ----------
@@ -99,6 +103,11 @@ def fit_lbfgs(
         e ~ N(0, 1).
     frozen
         Patterns of leaves that stay as they are, such as ``"Z"`` or ``("Z", "likelihood.*")``.
+    inner
+        Updates that take some leaves to where the bound is highest for the others, such as ``NaturalGradient(1.0)``
+        with a Gaussian likelihood, or ``InverseUpdate(1e-9)``. They run before each evaluation, from where the last
+        iterate left these leaves, and L-BFGS moves the others: the gradient of the profile of a function is the partial
+        one at its optimum.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
@@ -128,14 +137,14 @@ def fit_lbfgs(
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     model = detached(model)
-    if why := why_not_lbfgs(model, X.shape[0]):
+    if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     limits = _Limits(check_whole("max_iterations", max_iterations, least=0), _not_negative("tolerance", tolerance))
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
-    moving = _moving(model, frozen, gradient)
+    moving = _moving(model, frozen, inner, gradient)
     model = begun(model, tree.leaves(model).keys() - moving) if limits.iterations else model
-    objective = _Objective(model, Batch(X, y), moving, gradient, memory)
+    objective = _Objective(model, Batch(X, y), moving, inner, gradient, memory)
     search = _Search(objective, limits, list(callbacks))
     total = limits.iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):
@@ -161,22 +170,34 @@ def _not_negative(name: str, value: float) -> float:
     return float(value)
 
 
-def why_not_lbfgs(model: Any, rows: int, /) -> str:
-    """Why L-BFGS does not serve a model on so many rows; empty where it does."""
+def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
+    """Why L-BFGS does not serve a model on so many rows with these inner updates; empty where it does."""
     draws = model.draws(generator(0), rows)
-    if noise := [*draws.by_row, *draws.whole]:
+    if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
         return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
-    if auxiliary := tree.leaves(model, "auxiliary"):
+    solved = _solved(model, inner)
+    if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
         return f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
     return ""
 
 
-def _moving(model: Any, frozen: str | Sequence[str], gradient: GradientMode) -> list[str]:
+def _solved(model: Any, inner: Sequence[Update]) -> frozenset[str]:
+    """The leaves that inner updates take to their optimum. TypeError for an update that does not say what it moves."""
+    told = [update for update in inner if isinstance(update, MovesLeaves)]
+    if unknown := [update for update in inner if update not in told]:
+        msg = f"inner has {unknown[0]!r}, but each must be an update that says by `moves` which leaves are its own."
+        raise TypeError(msg)
+    return frozenset().union(*(update.moves(model).leaves for update in told))
+
+
+def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
     """The names of the leaves to move; patterns and gradient modes mean, and fail, as they do for Adam."""
     frozen = tree.patterns(frozen)
-    moving = list(Adam(frozen=frozen, gradient=gradient).init(model)["first"])
+    solved = _solved(model, inner)
+    moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
-        msg = f"every parameter is frozen by {', '.join(frozen)}; nothing is left to optimise."
+        by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
+        msg = f"every parameter is frozen by {by}; nothing is left to optimise."
         raise ValueError(msg)
     return moving
 
@@ -185,9 +206,10 @@ def _moving(model: Any, frozen: str | Sequence[str], gradient: GradientMode) -> 
 
 
 class _Point(NamedTuple):
-    """The loss -bound / N and its gradient [n] at a vector [n], and the 0-d bound where it was computed."""
+    """The loss -bound / N and its gradient [n] at a vector [n], the model, and the 0-d bound where it was computed."""
 
     vector: npt.NDArray[np.float64]
+    model: Any
     loss: float
     slope: npt.NDArray[np.float64]
     bound: Array
@@ -196,15 +218,33 @@ class _Point(NamedTuple):
 class _Objective:
     """-bound / N as a function of one float64 vector on the host."""
 
-    def __init__(self, model: Any, batch: Batch, moving: list[str], gradient: GradientMode, memory: float) -> None:
-        self.model, self.batch, self.moving = model, batch, moving
+    def __init__(
+        self,
+        model: Any,
+        batch: Batch,
+        moving: list[str],
+        inner: Sequence[Update],
+        gradient: GradientMode,
+        memory: float,
+    ) -> None:
+        self.given = self.settled = model
+        self.batch, self.moving = batch, moving
         self.B = backend_of(batch.X)
         self.shapes = [tuple(tree.leaves(model)[name].shape) for name in moving]
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
         self.aside: list[Report] = []  # of callbacks
-        self._bound = self.B.compile(lambda model, batch: gradient_of(model, batch, gradient, memory=memory))
+        states = [update.init(model) for update in inner]
+
+        def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any]:
+            for update, state in zip(inner, states, strict=True):
+                model, _, _ = update(model, batch, state)
+            bound, raw_bar = gradient_of(model, batch, gradient, memory=memory)
+            return bound, raw_bar, model
+
+        compiled = self.B.compile(evaluated)
+        self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Where raw leaves may go at least [n]: positive values keep a share of their units that rounding leaves alone.
@@ -212,7 +252,7 @@ class _Objective:
         Of data without noise its variance would fall for ever, and vanish in the end.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.batch.X.dtype).eps)
-        constraints = {leaf.name: leaf.constraint for leaf in tree.describe(self.model)}
+        constraints = {leaf.name: leaf.constraint for leaf in tree.describe(self.given)}
         least = [
             np.full(np.prod(shape, dtype=int), np.log(rounding) if constraints[name] is POSITIVE else -np.inf)
             for name, shape in zip(self.moving, self.shapes, strict=True)
@@ -228,8 +268,8 @@ class _Objective:
         flat = xp.concat([xp.reshape(raw[name], (-1,)) for name in self.moving])
         return np.array(to_numpy(flat), dtype=np.float64)
 
-    def model_at(self, vector: npt.NDArray[np.float64]) -> Any:
-        """The model with these raw leaves."""
+    def _model_at(self, vector: npt.NDArray[np.float64]) -> Any:
+        """The model with these raw leaves; the others are where inner updates left them at the last iterate."""
         xp = self.B.xp
         flat = placed(vector, self.batch.X)
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
@@ -237,7 +277,7 @@ class _Objective:
             name: xp.reshape(flat[start:end], shape)
             for name, shape, start, end in zip(self.moving, self.shapes, [0, *ends], ends, strict=False)
         }
-        return tree.constrain(self.model, raw)
+        return tree.constrain(self.settled, raw)
 
     def __call__(self, vector: npt.NDArray[np.float64]) -> _Point | None:
         """The loss there; None, with the reason counted, if it or its gradient is not finite."""
@@ -246,7 +286,7 @@ class _Objective:
         with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
             try:
                 with collected() as reports:
-                    bound, raw_bar = self._bound(self.model_at(vector), self.batch)
+                    bound, raw_bar, model = self._evaluated(self._model_at(vector))
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)
@@ -259,7 +299,7 @@ class _Objective:
             return self._rejected("the bound was not finite")
         if not np.isfinite(slope).all():
             return self._rejected("the gradient was not finite")
-        return _Point(vector, loss, slope, bound)
+        return _Point(vector, model, loss, slope, bound)
 
     def _rejected(self, reason: str) -> None:
         self.rejections[reason] += 1
@@ -267,13 +307,13 @@ class _Objective:
 
 def _starts(objective: _Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
     """The vector of the model itself, then those of the restarts."""
-    yield objective.vector_of(objective.model)
+    yield objective.vector_of(objective.given)
     for i in range(restarts):
         yield objective.vector_of(_perturbed(objective, generator(seed, 4, i), spread))
 
 
 def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -> Any:
-    model = objective.model
+    model = objective.given
     new = {}
     for name, _, constraint, value, unit in tree.describe(model):
         if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
@@ -329,6 +369,7 @@ class _Search:
             self.seconds += time.perf_counter() - began
 
     def _run_from(self, vector: npt.NDArray[np.float64]) -> None:
+        self.objective.settled = self.objective.given
         with self._timed():
             first = self.objective(vector)
         if first is None and not self.runs:
@@ -359,6 +400,7 @@ class _Search:
         def iterated(intermediate_result: Any) -> None:
             if np.array_equal(intermediate_result.x, run.latest.vector):
                 run.iterate = run.latest
+                self.objective.settled = run.latest.model
             self._finish_iteration(run)
 
         options = {
@@ -391,7 +433,7 @@ class _Search:
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
         if self.callbacks:
-            seen = Progress(self.steps, self.objective.model_at(at.vector), {"bound": at.bound}, self.seconds)
+            seen = Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)
             if sum(bool(callback(seen)) for callback in self.callbacks):  # every callback is called
                 self.stopped = True
                 raise StopIteration
@@ -404,10 +446,10 @@ class _Search:
         counts = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections)}
         done = [run for run in self.runs if run is not None]
         if not done:
-            return LBFGSResult(objective.model, 0, self.seconds, **counts)
+            return LBFGSResult(objective.given, 0, self.seconds, **counts)
         best = min(done, key=lambda run: run.iterate.loss)
         return LBFGSResult(
-            objective.model_at(best.iterate.vector),
+            best.iterate.model,
             len(best.trace["bound"]),
             self.seconds,
             best.trace,

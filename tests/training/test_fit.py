@@ -26,7 +26,7 @@ def test_deterministic_bounds_are_fitted_by_lbfgs(build):
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "dual"])
 def test_steps_end_when_the_bound_rises_no_more(posterior):
     model = agp.SVGP.from_data(X, Y, num_inducing=15, posterior=posterior)
-    found = agp.fit(model, X, Y, tolerance=5e-3)
+    found = agp.fit(model, X, Y, tolerance=5e-3, batch_size=len(X))
     assert found.converged
     assert "less than 0.005" in found.message
     assert found.steps < 5_000
@@ -41,21 +41,23 @@ def test_steps_end_when_the_bound_rises_no_more(posterior):
 def test_callbacks_count_on_while_rates_fall():
     seen = []
     model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
-    found = agp.fit(model, X, Y, tolerance=5e-2, callbacks=[lambda progress: seen.append(progress.step)])
+    found = agp.fit(
+        model, X, Y, tolerance=5e-2, batch_size=len(X), callbacks=[lambda progress: seen.append(progress.step)]
+    )
     assert seen == list(range(1, found.steps + 1))
     assert len(found.trace["bound"]) == found.steps
 
 
 def test_an_interruption_while_rates_fall_loses_nothing():
     model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
-    steps = agp.fit(model, X, Y, tolerance=5e-2).steps
+    steps = agp.fit(model, X, Y, tolerance=5e-2, batch_size=len(X)).steps
 
     def interrupt(progress):
         if progress.step == steps - 10:
             raise KeyboardInterrupt
 
     with pytest.raises(agp.errors.Interrupted) as caught:
-        agp.fit(model, X, Y, tolerance=5e-2, callbacks=[interrupt])
+        agp.fit(model, X, Y, tolerance=5e-2, batch_size=len(X), callbacks=[interrupt])
     assert caught.value.result.steps == steps - 10
     assert len(caught.value.result.trace["bound"]) == steps - 10
 

@@ -1,0 +1,39 @@
+"""What L-BFGS leaves to updates: the optimum of q(u), of sites and of inverse factors for the other leaves."""
+
+from typing import Any
+
+from agp import tree
+from agp.posteriors import Posterior
+from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update
+
+__all__ = ["inner_updates", "moves_posteriors"]
+
+TOLERANCE = 1e-7
+"""Of inverse factors. The gradient leaves out what it would change of them: an error of second order."""
+SITE_RATE, SITE_STEPS = 0.8, 8
+"""Site steps for likelihoods that are not quadratic, from where the sites of the last iterate were."""
+
+
+def inner_updates(model: Any, memory: float) -> list[Update]:
+    """The updates that take some leaves of a model to their optimum for the others, on all rows; maybe none."""
+    found: list[Update] = []
+    if InverseUpdate.moves(model).leaves:
+        found.append(InverseUpdate(TOLERANCE))
+    quadratic = model.likelihood.quadratic
+    if SiteStep().applies(model):
+        step = SiteStep(1.0 if quadratic else SITE_RATE, memory=memory)
+        found.append(step if quadratic else Repeat(step, SITE_STEPS))
+    elif quadratic and NaturalGradient.stepping(model):
+        found.append(NaturalGradient(1.0, memory=memory))
+    return found
+
+
+def moves_posteriors(model: Any, inner: list[Update]) -> bool:
+    """Whether parameters of a q(u) are left to L-BFGS."""
+    told = [update.moves(model).leaves for update in inner if isinstance(update, MovesLeaves)]
+    own = {
+        tree.joined(path, leaf)
+        for path, posterior in tree.nodes(model, Posterior).items()
+        for leaf in tree.leaves(posterior, "parameter")
+    }
+    return bool(own.difference(*told))
