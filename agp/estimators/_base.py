@@ -27,11 +27,14 @@ PART_STEPS = 1000
 
 SQUARE_ROOTS, LEAST, MOST = 2.0, 128, 1000
 """The default number of inducing inputs: so many square roots of N, within limits."""
+SHARE, FEWEST = 3, 32
+"""Of few rows it is a third, and no fewer than so many."""
 
 
 def usual_inducing(rows: int) -> int:
     """The default number of inducing inputs for so many rows."""
-    return min(rows, max(LEAST, min(MOST, int(SQUARE_ROOTS * rows**0.5))))
+    usual = max(LEAST, min(MOST, int(SQUARE_ROOTS * rows**0.5)))
+    return min(rows, max(FEWEST, min(usual, rows // SHARE)))
 
 
 def takes_parts(estimator: Any) -> bool:

@@ -36,7 +36,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
     num_inducing
         The number of inducing inputs (of each group of the methods with two, of actions in computation-aware GPs), or
-        what the rows allow; by default 2 square roots of N, from 128 to 1,000.
+        what the rows allow; by default 2 square roots of N, from 128 to 1,000, of less than 384 rows a third.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
     backend, device, dtype
