@@ -30,6 +30,9 @@ class Likelihood(ABC):
     bounded_curvature: ClassVar[bool] = False
     """Whether -d^2/df^2 log p(y | f) is bounded for each y, so that steps of sites cannot run away."""
 
+    log_concave: ClassVar[bool] = False
+    """Whether log p(y | f) is a concave function of f, so that repeated site steps settle for whatever prior."""
+
     quadratic: ClassVar[bool] = False
     """Whether log p(y | f) is quadratic in f, so that one site step of rate 1 with all data reaches the optimum."""
 

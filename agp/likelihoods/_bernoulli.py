@@ -68,6 +68,7 @@ class Bernoulli(Likelihood):
     link: Literal["probit", "logit"] = "probit"
 
     bounded_curvature: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         xp = backend_of(f).xp

@@ -70,6 +70,7 @@ class Gaussian(Likelihood):
     missing: bool = dataclasses.field(default=False, kw_only=True)
 
     bounded_curvature: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
 
     def expected_log_density(
@@ -134,6 +135,7 @@ class HeteroscedasticGaussian(Likelihood):
     common: Gaussian | None = None
 
     bounded_curvature: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
 
     def latents(self, columns: int, /) -> int:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -35,6 +35,8 @@ class Poisson(Likelihood):
 
     exposure: float = 1.0
     points: int = 20
+
+    log_concave: ClassVar[bool] = True
 
     def _log_constant(self, y: Array) -> Array:
         return y * math.log(self.exposure) - backend_of(y).special("gammaln", y + 1.0)

@@ -41,6 +41,7 @@ class Softmax(MultiClass):
 
     couples_outputs: ClassVar[bool] = True
     bounded_curvature: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}

@@ -1,5 +1,6 @@
 """What L-BFGS leaves to updates: the optimum of q(u), of sites and of inverse factors for the other leaves."""
 
+from dataclasses import replace
 from typing import Any
 
 from agp import tree
@@ -15,15 +16,19 @@ SITE_RATE, SITE_STEPS = 0.8, 8
 
 
 def inner_updates(model: Any, memory: float) -> list[Update]:
-    """The updates that take some leaves of a model to their optimum for the others, on all rows; maybe none."""
-    found: list[Update] = []
-    if InverseUpdate.moves(model).leaves:
-        found.append(InverseUpdate(TOLERANCE))
-    quadratic = model.likelihood.quadratic
+    """The updates that take some leaves of a model to their optimum for the others, on all rows; maybe none.
+
+    None for sites whose steps may not settle: where the likelihood is not log-concave, or inverse factors hang on them.
+    """
+    inverses = InverseUpdate.moves(model).leaves
+    likelihood = model.likelihood
     if SiteStep().applies(model):
-        step = SiteStep(1.0 if quadratic else SITE_RATE, memory=memory)
-        found.append(step if quadratic else Repeat(step, SITE_STEPS))
-    elif quadratic and NaturalGradient.stepping(model):
+        if inverses or not likelihood.log_concave:
+            return []
+        exact = SiteStep(1.0, memory=memory)
+        return [exact if likelihood.quadratic else Repeat(replace(exact, rate=SITE_RATE), SITE_STEPS)]
+    found: list[Update] = [InverseUpdate(TOLERANCE, jumps=True)] if inverses else []
+    if likelihood.quadratic and NaturalGradient.stepping(model):
         found.append(NaturalGradient(1.0, memory=memory))
     return found
 

@@ -105,9 +105,9 @@ def fit_lbfgs(
         Patterns of leaves that stay as they are, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
         Updates that take some leaves to where the bound is highest for the others, such as ``NaturalGradient(1.0)``
-        with a Gaussian likelihood, or ``InverseUpdate(1e-9)``. They run before each evaluation, from where the last
-        iterate left these leaves, and L-BFGS moves the others: the gradient of the profile of a function is the partial
-        one at its optimum.
+        with a Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation, from where
+        the last iterate left these leaves, and L-BFGS moves the others: the gradient of the profile of a function is
+        the partial one at its optimum.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory

@@ -38,6 +38,9 @@ class InverseUpdate:
         The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
     stopping
         What is measured before each step: the `Residual`, or the `VarianceGap` of the batch.
+    jumps
+        Whether the parameters may jump between two calls, as in a line search: that a factor is thrown away and found
+        anew is then no repair to report.
     """
 
     tolerance: float = 5e-3
@@ -46,6 +49,7 @@ class InverseUpdate:
     patience: int = 5
     step: StepRule = safe_step
     stopping: Stopping = Residual()  # noqa: RUF009 - frozen
+    jumps: bool = False
 
     def init(self, model: Any, /) -> State:
         """For each factor a vector to start eigenvalue estimates from.
@@ -91,7 +95,7 @@ class InverseUpdate:
                     vector=state[leaf],
                     gap=gap,
                 )
-                found[leaf] = report_restarts(inverted, name)
+                found[leaf] = inverted if self.jumps else report_restarts(inverted, name)
                 posterior = tree.with_leaves(posterior, {name: found[leaf].factor})
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(batch.X).xp

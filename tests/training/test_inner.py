@@ -44,9 +44,8 @@ def test_all_forms_of_the_optimal_posterior_are_fitted_alike(name):
     np.testing.assert_allclose(found.trace["bound"][:5], expected.trace["bound"][:5], rtol=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:the site factor was too far:agp.errors.RepairWarning")  # from no sites to all
 @pytest.mark.parametrize("targets", ["numbers", "labels"])
-@pytest.mark.parametrize("name", [*GAUSSIAN, "relaxed", "inverse-free", "dual-inverse-free"])
+@pytest.mark.parametrize("name", [*GAUSSIAN, "relaxed", "inverse-free"])
 def test_the_gradient_is_that_of_the_profile(name, targets):
     y, likelihood = (Y, agp.Gaussian()) if targets == "numbers" else (LABELS, agp.Bernoulli())
     if name == "tvgp":
@@ -74,6 +73,29 @@ def test_likelihoods_by_monte_carlo_have_their_fixed_noise():
     assert found.trace["bound"][-1] == float(found.model.bound(X, y)[0])
     stepwise = agp.fit(model, X, y, batch_size=len(X))
     assert found.trace["bound"][-1] > float(stepwise.model.bound(X, y)[0]) - 0.01 * len(X)
+
+
+@pytest.mark.parametrize(
+    ("posterior", "likelihood"),
+    [("dual", agp.StudentT()), ("dual", agp.RobustMax(3)), ("dual-inverse-free", agp.Gaussian())],
+)
+def test_sites_that_may_not_settle_are_left_to_steps(posterior, likelihood):
+    y = np.digitize(X[:, :1], [-0.7, 0.7]).astype(float)
+    model = agp.SVGP.from_data(X, y, num_inducing=10, likelihood=likelihood, posterior=posterior)
+    assert inner_updates(model, 256.0) == []
+    with pytest.raises(TypeError, match="L-BFGS would leave process.posterior.*use agp.train"):
+        agp.fit_lbfgs(model, X, y)
+
+
+@pytest.mark.parametrize("level", [1.0, 7.0])
+def test_counts_of_any_size_are_fitted(level):
+    y = np.random.default_rng(1).poisson(np.exp(level + np.sin(3.0 * X[:, :1]))).astype(float)
+    sites = agp.SVGP.from_data(X, y, num_inducing=30, posterior="dual", likelihood=agp.Poisson())
+    models = (agp.TVGP.from_data(X, y, likelihood=agp.Poisson()), sites)
+    dense, sparse = (agp.fit(model, X, y) for model in models)
+    assert dense.converged
+    assert sparse.converged
+    assert float(dense.model.bound(X, y)[0]) > float(sparse.model.bound(X, y)[0]) - 0.01 * len(X)
 
 
 def test_steps_come_first_where_lbfgs_moves_a_posterior():
