@@ -274,7 +274,8 @@ def test_parts_go_on_where_a_fit_ended():
     assert (model.n_iter_, model.n_rows_seen_) == (steps + 1, 120)
     assert np.abs(model.predict(X) - before).max() < 0.02
     model.fit(np.hstack([X, X]), Y).partial_fit(np.hstack([X, X]), Y)
-    assert (model.n_iter_, model.n_features_in_) == (301, 4)
+    assert model.n_features_in_ == 4
+    assert model.n_iter_ == len(model.history_["bound"])
     with pytest.raises(ValueError, match="the method gpr needs all rows at once; use fit, or another method"):
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
