@@ -16,6 +16,7 @@ from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
+from agp.repairs import outside
 from agp.rows import MEMORY
 from agp.training._inner import inner_updates, moves_posteriors
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
@@ -184,7 +185,8 @@ def _by_lbfgs(
         found = searched(found)
         if "ABNORMAL" in found.message and gain.since(height) < gain.least:
             found = replace(found, converged=True, message="the line search finds no further gain above rounding")
-    return _said(found, found.converged or gain.converged, clock, gain.message or found.message)
+    ending = f"the limit of {limit} iterations was reached" if found.steps >= limit else found.message
+    return _said(found, found.converged or gain.converged, clock, gain.message or ending)
 
 
 def _positive(name: str, value: float) -> float:
@@ -210,7 +212,7 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
         text = (
             f"the training has not converged: {message} after {found.steps} steps. Give it more, or a larger tolerance."
         )
-        warnings.warn(text, ConvergenceWarning, stacklevel=3)
+        warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, converged, message)
 
 

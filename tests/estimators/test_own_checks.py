@@ -10,8 +10,8 @@ from agp.estimators import GPClassifier, GPRegressor
 SHORT = {"max_steps": 350, "num_inducing": 20}
 ESTIMATORS = [
     (GPRegressor, "gpr", {}),
-    (GPRegressor, "sgpr", {"num_inducing": 20}),
-    (GPRegressor, "wsvgp", SHORT),
+    (GPRegressor, "sgpr", {}),
+    (GPRegressor, "wsvgp", {}),
     (GPRegressor, "rsvgp", SHORT),
     (GPClassifier, "tvgp", {"max_steps": 50}),
     (GPClassifier, "wsvgp", {"max_steps": 100, "num_inducing": 20}),
