@@ -194,14 +194,19 @@ def inverse_factor(
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap)
 
 
-def report_restarts(found: InverseFactor, name: str, /) -> InverseFactor:
-    """The same; that the given factor of this name was thrown away is reported as a repair."""
+def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
+    """The same; that the given factor of this name was thrown away is reported as a repair.
+
+    Unless `among`, 0-d, is false: where there was no factor yet.
+    """
+    xp = backend_of(found.restarts).xp
+    restarts = found.restarts
     report(
         f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was thrown away and found anew "
         "in {0:.0f} steps (residual {1:.2g}). Slower changes of the parameters keep it close: try a smaller rate.",
         found.steps,
         found.residual,
-        count=found.restarts,
+        count=restarts if among is None else restarts * xp.astype(among, restarts.dtype),
     )
     return found
 

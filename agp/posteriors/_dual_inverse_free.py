@@ -206,16 +206,19 @@ class DualInverseFree(InverseFactored, SiteHolder):
             gap=xp.max(all_of.gap),
         )
 
-    def followed(self, Kuu: Array, /) -> tuple[Self, Array, Array]:
+    def followed(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
         """The posterior whose factors fit Kuu [M, M] and the sites to working precision, warm-started.
 
-        With the largest residual |E|_F and the steps taken, both 0-d.
+        With the largest residual |E|_F and the steps taken, both 0-d. `had_sites`, 0-d, says whether the factors were
+        those of any sites; if not, finding them anew is no repair.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
         tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
         settings = {"tolerance": tolerance, "patience": 2}  # from there on the precision is the limit
-        found = {name: report_restarts(self.inverted(Kuu, name, **settings), name) for name in self.inverse_factors}
+        found = {name: self.inverted(Kuu, name, **settings) for name in self.inverse_factors}
+        for name, one in found.items():
+            report_restarts(one, name, among=had_sites)
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
@@ -232,7 +235,8 @@ class DualInverseFree(InverseFactored, SiteHolder):
         """As the base; negative sites are clipped at once, and the inverse factors follow."""
         moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
-        followed, residual, steps = sites.followed(found.factor.Kuu)
+        some = backend_of(self.precision).xp.any(self.precision != 0.0)
+        followed, residual, steps = sites.followed(found.factor.Kuu, had_sites=some)
         return followed, info | {"site_residual": residual, "site_inverse_steps": steps}
 
     def refreshed(self, Kuu: Array, /) -> Self:

@@ -425,3 +425,11 @@ def test_only_gaussian_noise_has_sites_in_closed_form():
     X, y = data("bernoulli")
     with pytest.raises(TypeError, match="only Gaussian noise has sites in closed form, not Bernoulli; use SiteStep"):
         blank("datum", X, y).with_gaussian_sites(y)
+
+
+def test_the_first_sites_are_no_repair_of_their_inverse():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(60, 2))
+    y = np.sin(3.0 * X[:, :1])
+    model = agp.SVGP.from_data(X, y, num_inducing=12, posterior="dual-inverse-free")
+    assert not agp.train(model, X, y, steps=5).repairs
