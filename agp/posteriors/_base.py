@@ -28,6 +28,11 @@ class Posterior(ABC):
     def outputs(self) -> int:
         """The number of outputs P."""
 
+    @property
+    def count(self) -> int | None:
+        """The number of inducing variables M; None from a posterior that does not say."""
+        return None
+
     built_by: ClassVar[str] = "pass the class itself, posterior={name}, and from_data builds it"
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()

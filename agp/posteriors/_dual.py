@@ -69,6 +69,10 @@ class Dual(WhitePosterior, SiteHolder):
     def outputs(self) -> int:
         return self.shift.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.shift.shape[0]
+
     def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         t, site = self.white_sites(Lu)
         state, pull_state = natural_state(t, site + identity(site))

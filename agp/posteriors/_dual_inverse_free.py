@@ -90,6 +90,10 @@ class DualInverseFree(InverseFactored, SiteHolder):
     def outputs(self) -> int:
         return self.shift.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.shift.shape[0]
+
     def factorise(self, Kuu: Array, /) -> tuple[DualInverses, Pullback]:
         L0, L = self.prior_factor, self.site_factor
         eye = identity(Kuu)

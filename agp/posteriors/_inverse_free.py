@@ -66,6 +66,10 @@ class InverseFree(InverseFactored, RootSteps):
     def outputs(self) -> int:
         return self.mean.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.mean.shape[0]
+
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """The matrix [M, M] whose inverse R R^T approximates: Kuu itself."""
         return Kuu

@@ -38,6 +38,10 @@ class Marginal(WhitePosterior, NaturalSteps, RootSteps):
     def outputs(self) -> int:
         return self.mean.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.mean.shape[0]
+
     def whitened(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)
         n, E = B.solve_triangular(Lu, self.mean), each_solved(Lu, self.scale)

@@ -43,6 +43,10 @@ class PriorSpread(WhitePosterior, WhiteState):
     def outputs(self) -> int:
         return self.mean.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.mean.shape[0]
+
     def whitened(self, Lu: Array, /) -> tuple["PriorSpread", Pullback]:
         return self, lambda state_bar: (state_bar, None)
 
@@ -144,6 +148,11 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     @property
     def outputs(self) -> int:
         return self.parts[0].outputs
+
+    @property
+    def count(self) -> int | None:
+        counts = [part.count for part in self.parts]
+        return None if None in counts else sum(count for count in counts if count is not None)
 
     def whitened(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
         found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]

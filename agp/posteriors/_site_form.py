@@ -30,6 +30,10 @@ class SiteForm(Posterior):
     def outputs(self) -> int:
         return self.mean.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.mean.shape[0]
+
     def begun(self, Kuu: Array, /) -> Self:
         xp = backend_of(Kuu).xp
         if bool(xp.any(self.mean != 0.0)) or bool(xp.any(self.site < 0.5 * _prior_site(Kuu))):

@@ -32,6 +32,10 @@ class WhiteSites(WhitePosterior):
     def outputs(self) -> int:
         return self.shift.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.shift.shape[0]
+
     def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         state, pull = natural_state(self.shift, self.precision + identity(self.precision))
 

@@ -32,6 +32,10 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps, RootSteps):
     def outputs(self) -> int:
         return self.mean.shape[1]
 
+    @property
+    def count(self) -> int:
+        return self.mean.shape[0]
+
     def whitened(self, Lu: Array, /) -> tuple["Whitened", Pullback]:
         return self, lambda state_bar: (state_bar, None)
 

@@ -235,6 +235,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     def check(self) -> None:
         self.inducing.check(self.kernel)
+        M, count = self.inducing.count, self.posterior.count
+        if count not in (None, M):
+            msg = f"q(u) is one of {count} inducing variables, but there are {M}; give the posterior leaves for {M}."
+            raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

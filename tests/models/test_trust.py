@@ -1,5 +1,6 @@
 """What must not go wrong in silence: lost leaves, stale factors, graphs that grow, arrays that do not fit."""
 
+import dataclasses
 import functools
 import pickle
 import warnings
@@ -195,3 +196,14 @@ def test_autodiff_works_in_inference_mode():
         bound, gradient = agp.value_and_gradient(model, X, y, gradient="autodiff")
     assert float(bound) == pytest.approx(float(agp.value_and_gradient(model, X, y)[0]), rel=1e-12)
     assert all(bool(torch.isfinite(x).all()) for x in gradient.values())
+
+
+@pytest.mark.parametrize("posterior", ["whitened", "relaxed", "dual", "inverse-free"])
+def test_a_posterior_of_another_size_is_refused_at_every_entrance(posterior):
+    X = np.random.default_rng(0).uniform(-2.0, 2.0, (30, 2))
+    y = np.sin(X[:, :1])
+    model, larger = (agp.SVGP.from_data(X, y, num_inducing=M, posterior=posterior) for M in (8, 10))
+    mixed = agp.SVGP(dataclasses.replace(model.process, posterior=larger.process.posterior), model.likelihood)
+    for entrance in (lambda: mixed.bound(X, y), lambda: mixed.predict(X), lambda: agp.train(mixed, X, y, steps=1)):
+        with pytest.raises(ValueError, match="is one of 10 inducing variables, but there are 8"):
+            entrance()
