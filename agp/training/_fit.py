@@ -135,8 +135,8 @@ def fit(
             _refuse(checkpoint, batch_size)
         if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= BATCH_ROWS):
             limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
-            settings |= {"inner": inner, "gradient": gradient, "memory": memory}
-            return _by_lbfgs(model, X, y, limit, tolerance, clock, settings)
+            how = {"gradient": gradient, "memory": memory}
+            return _by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model.draws(generator(0), X.shape[0]))
@@ -157,22 +157,29 @@ def fit(
 
 
 def _by_lbfgs(
-    model: Any, X: Array, y: Array, limit: int, tolerance: float, clock: "_Clock", settings: dict[str, Any]
+    model: Any,
+    X: Array,
+    y: Array,
+    limit: int,
+    tolerance: float,
+    clock: "_Clock",
+    inner: list[Update],
+    how: dict[str, Any],
+    watched: dict[str, Any],
 ) -> FitResult:
     """L-BFGS until so many nats per datum are gained no more; once more from where rounding has ended a line search.
 
     Where it moves a q(u), steps of the recipe come first: from far away it may give up the signal for noise.
     """
     gain, found = _Gain(tolerance * X.shape[0]), None
-    if moves_posteriors(model, settings["inner"]):
-        first = {name: x for name, x in settings.items() if name not in ("inner", "gradient", "memory")}
+    if moves_posteriors(model, inner):
         steps = min(FIRST_STEPS, limit)
-        plan = recipe(model, steps, gradient=settings["gradient"], memory=settings["memory"])
-        found = train(model, X, y, steps=steps, updates=plan, **first)
+        found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), **watched)
         if found.steps < steps or steps == limit:
             ending = "a callback ended it" if found.steps < steps else f"the limit of {limit} steps was reached"
             return _said(found, False, clock, ending)
-    settings = {**settings, "callbacks": [*settings["callbacks"], gain], "tolerance": 1e-3 * tolerance}
+    settings = {**watched, **how, "inner": inner, "tolerance": 1e-3 * tolerance}
+    settings["callbacks"] = [*watched["callbacks"], gain]
 
     def searched(before: Any) -> Any:
         if before is None:

@@ -1,5 +1,6 @@
 """What L-BFGS leaves to updates: the optimum of q(u), of sites and of inverse factors for the other leaves."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ from agp import tree
 from agp.posteriors import Posterior
 from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update
 
-__all__ = ["inner_updates", "moves_posteriors"]
+__all__ = ["inner_updates", "moves_posteriors", "solved_leaves"]
 
 TOLERANCE = 1e-7
 """Of inverse factors. The gradient leaves out what it would change of them: an error of second order."""
@@ -33,12 +34,20 @@ def inner_updates(model: Any, memory: float) -> list[Update]:
     return found
 
 
-def moves_posteriors(model: Any, inner: list[Update]) -> bool:
+def solved_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
+    """The leaves that inner updates take to their optimum. TypeError for an update that does not say what it moves."""
+    told = [update for update in inner if isinstance(update, MovesLeaves)]
+    if unknown := [update for update in inner if update not in told]:
+        msg = f"inner has {unknown[0]!r}, but each must be an update that says by `moves` which leaves are its own."
+        raise TypeError(msg)
+    return frozenset().union(*(update.moves(model).leaves for update in told))
+
+
+def moves_posteriors(model: Any, inner: Sequence[Update]) -> bool:
     """Whether parameters of a q(u) are left to L-BFGS."""
-    told = [update.moves(model).leaves for update in inner if isinstance(update, MovesLeaves)]
     own = {
         tree.joined(path, leaf)
         for path, posterior in tree.nodes(model, Posterior).items()
         for leaf in tree.leaves(posterior, "parameter")
     }
-    return bool(own.difference(*told))
+    return bool(own - solved_leaves(model, inner))

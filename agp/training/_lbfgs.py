@@ -26,10 +26,11 @@ from agp.models import valid_data
 from agp.repairs import Report, Tally, collected
 from agp.rows import MEMORY
 from agp.training._begun import begun
+from agp.training._inner import solved_leaves
 from agp.training._progress import progress_bar
 from agp.training._result import Progress, Result
 from agp.training._run import Callback
-from agp.updates import Adam, MovesLeaves, Update
+from agp.updates import Adam, Update
 
 __all__ = ["LBFGSResult", "fit_lbfgs", "why_not_lbfgs"]
 
@@ -143,7 +144,9 @@ def fit_lbfgs(
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
     moving = _moving(model, frozen, inner, gradient)
-    model = begun(model, tree.leaves(model).keys() - moving) if limits.iterations else model
+    model = (
+        begun(model, tree.leaves(model).keys() - moving - solved_leaves(model, inner)) if limits.iterations else model
+    )
     objective = _Objective(model, Batch(X, y), moving, inner, gradient, memory)
     search = _Search(objective, limits, list(callbacks))
     total = limits.iterations * (restarts + 1)
@@ -175,25 +178,16 @@ def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str
     draws = model.draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
         return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
-    solved = _solved(model, inner)
+    solved = solved_leaves(model, inner)
     if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
         return f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
     return ""
 
 
-def _solved(model: Any, inner: Sequence[Update]) -> frozenset[str]:
-    """The leaves that inner updates take to their optimum. TypeError for an update that does not say what it moves."""
-    told = [update for update in inner if isinstance(update, MovesLeaves)]
-    if unknown := [update for update in inner if update not in told]:
-        msg = f"inner has {unknown[0]!r}, but each must be an update that says by `moves` which leaves are its own."
-        raise TypeError(msg)
-    return frozenset().union(*(update.moves(model).leaves for update in told))
-
-
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
     """The names of the leaves to move; patterns and gradient modes mean, and fail, as they do for Adam."""
     frozen = tree.patterns(frozen)
-    solved = _solved(model, inner)
+    solved = solved_leaves(model, inner)
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])

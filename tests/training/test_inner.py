@@ -161,3 +161,11 @@ def test_other_libraries_do_the_same(library, posterior):
         inner = inner_updates(model, 256.0)
         ends.append(agp.fit_lbfgs(model, *rows, max_iterations=15, inner=inner).trace["bound"])
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6)
+
+
+def test_training_begins_where_inverse_factors_are_solved_for():
+    model = agp.SVGP.from_data(X, Y, num_inducing=12, posterior="relaxed")
+    begun = agp.training.begun(model)
+    first = agp.fit_lbfgs(model, X, Y, max_iterations=5, inner=[InverseUpdate(1e-9, jumps=True)])
+    same = agp.fit_lbfgs(begun, X, Y, max_iterations=5, inner=[InverseUpdate(1e-9, jumps=True)])
+    assert first.trace["bound"] == same.trace["bound"]
