@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, like, to_numpy
 from agp.host import generator
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
@@ -76,7 +76,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: in
         subject.inputs(table.taken(np.sort(chosen[:count])).crossed(where, values).native())
         for count in (MEAN_ROWS, BAND_ROWS)
     )
-    mean = _averaged(subject.model.predict(many, observed=True).mean, len(values))
+    mean = _averaged(_observed_mean(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), seed=seed)
     if subject.classes:  # probabilities
         lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, 1.0)
@@ -106,9 +106,8 @@ def average_prediction(model: Any, X: Array, groups: int, /, *, seed: int = 0) -
         average entry of the joint covariance of the group. Elsewhere, and in deep models, it holds the middle 95 % of
         100 samples of the function.
     """
-    latent, observed = model.predict(X).mean, model.predict(X, observed=True).mean
-    mean = _averaged(observed, groups)
-    if np.array_equal(to_numpy(latent), to_numpy(observed)):
+    mean = _averaged(_observed_mean(model, X), groups)
+    if _observes_function(model, X):
         try:
             deviation = _deviation(model, X, groups)
         except TypeError:  # a deep process has no joint covariance
@@ -118,6 +117,19 @@ def average_prediction(model: Any, X: Array, groups: int, /, *, seed: int = 0) -
     averages = [_averaged(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, seed)]
     lower, upper = np.percentile(np.stack(averages), [2.5, 97.5], axis=0)
     return mean, lower, upper
+
+
+def _observed_mean(model: Any, X: Array) -> Array:
+    """The mean of observations [N, P]; without variances, which cost the most, where it is the function's own."""
+    return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
+
+
+def _observes_function(model: Any, X: Array) -> bool:
+    """Whether observations have the function's own mean: the likelihood is asked about one."""
+    xp = backend_of(X).xp
+    mean = xp.full((1, model.outputs), 0.25, **like(X))
+    observed = model.likelihood.predict(mean, xp.ones_like(mean))[0]
+    return np.array_equal(to_numpy(observed), to_numpy(mean))
 
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:

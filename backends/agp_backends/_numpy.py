@@ -51,15 +51,17 @@ class NumpyBackend(Backend):
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        # Substitution by blocks, as exact as the whole at once; most operations become products, which are faster.
-        trsm = scipy.linalg.get_blas_funcs(("trsm",), (L, B))[0]
+        # Substitution by blocks, as exact as the whole at once; most operations become products, which are faster. They
+        # are SciPy's as well: NumPy has another BLAS, and threads of the two that take turns wait for each other.
+        # C order is the transpose in the Fortran order of BLAS: X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
+        gemm, trsm = scipy.linalg.get_blas_funcs(("gemm", "trsm"), (L, B))
         M = L.shape[0]
         X = np.empty(B.shape, dtype=trsm.dtype)
         blocks = [slice(start, min(start + BLOCK, M)) for start in range(0, M, BLOCK)]
         for i in reversed(blocks) if transpose else blocks:
-            rows, done = B[i], slice(i.stop, M) if transpose else slice(0, i.start)
+            rows, done = B[i].T, slice(i.stop, M) if transpose else slice(0, i.start)
             if done.start < done.stop:
-                rows = rows - (L[done, i].T if transpose else L[i, done]) @ X[done]
-            # X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T: C order is the transpose in the Fortran order of BLAS
-            X[i] = trsm(1.0, L[i, i].T, rows.T, side=1, lower=0, trans_a=int(transpose)).T
+                panel = L[done, i] if transpose else L[i, done]
+                rows = gemm(-1.0, X[done].T, panel.T, beta=1.0, c=rows, trans_b=int(transpose))
+            X[i] = trsm(1.0, L[i, i].T, rows, side=1, lower=0, trans_a=int(transpose)).T
         return X
