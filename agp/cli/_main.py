@@ -37,10 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="agp")
     parser.text = HELP
     parser.add_argument("--version", action="version", version=f"agp {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND", parser_class=Parser)
     for command in (_fit, _predict, _describe, _compare, _backends):
         command.add_parser(commands)
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:  # argparse would name the program, not the command, whose help tells
+        commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _warnings_as_lines():
             return arguments.run(arguments)

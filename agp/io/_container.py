@@ -96,6 +96,9 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
         yield
     except FileError:  # says it all
         raise
+    except FileNotFoundError as error:
+        msg = f"there is no file {path}; {remedy}"
+        raise FileError(msg) from error
     except (
         ArithmeticError,
         AttributeError,

@@ -361,6 +361,7 @@ def test_wrong_arguments_are_one_sentence(capsys):
     for arguments, said in (
         (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
         (["train"], "agp: argument COMMAND: invalid choice: 'train'"),
+        (["backends", "all"], "agp: unrecognized arguments: all; see agp backends --help.\n"),
         (
             ["fit", "t.csv", "--target", "y", "--out", "m", "--seed", "x"],
             "agp: argument --seed: invalid int value: 'x'",
