@@ -108,6 +108,13 @@ CONSUMED = {
         "relaxedgp_lsvgp_p3_shared_identity",
         "relaxedgp_lsvgp_p3_shared_inv",
     ],
+    "test_reference_processes.test_several_kernels": [
+        "gpflow_svgp_multi_separate_white",
+        "gpflow_svgp_multi_separate_unwhite",
+        "gpflow_svgp_multi_lmc_white",
+        "gpflow_svgp_multi_lmc_unwhite",
+    ],
+    "test_reference_processes.test_two_layers": ["relaxedgp_deep_two_layer"],
     "test_reference_relaxed.test_kl_of_separate_kernels": ["relaxedgp_p3_separate_kl"],
     "test_reference_relaxed.test_iterates": [
         "relaxedgp_ng_constant_gamma0.3",
@@ -142,13 +149,6 @@ LEFT = {
     "optional likelihoods": ["gpflow_lik_gamma", "gpflow_lik_exponential"],
     "a full instead of a diagonal site": ["relaxedgp_lsvgp_full_site_inv", "relaxedgp_rsvgp_full_site_T"],
     "the preconditioner chol(T)": ["relaxedgp_rsvgp_Tsqrt"],
-    "separate kernels and coregionalisation": [
-        "gpflow_svgp_multi_separate_white",
-        "gpflow_svgp_multi_separate_unwhite",
-        "gpflow_svgp_multi_lmc_white",
-        "gpflow_svgp_multi_lmc_unwhite",
-    ],
-    "deep models": ["relaxedgp_deep_two_layer"],
 }
 """What does not exist yet, and the files that wait for it."""
 

@@ -136,7 +136,7 @@ def _deviation(model: Any, X: Array, groups: int) -> Host:
     size, found = X.shape[0] // groups, []
     posterior = model.conditioned()  # once, which is what costs
     for g in range(groups):
-        covariance = host(posterior.covariance(X[g * size : (g + 1) * size, :]))
+        covariance = host(posterior.output_covariance(X[g * size : (g + 1) * size, :]))
         found.append(np.sqrt(np.maximum(covariance.mean(axis=(1, 2)), 0.0)))
     return np.stack(found)
 

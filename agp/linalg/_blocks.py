@@ -13,15 +13,20 @@ def groups_of(sizes: Sequence[int]) -> list[slice]:
     return [slice(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
 
 
-def block_diagonal(blocks: Sequence[Array | None], sizes: Sequence[int]) -> Array | None:
-    """The matrix with these square blocks on its diagonal and zeros elsewhere; None is a zero block, or all zero."""
+def block_diagonal(
+    blocks: Sequence[Array | None], sizes: Sequence[int], columns: Sequence[int] | None = None
+) -> Array | None:
+    """The matrix with these blocks on its diagonal and zeros elsewhere; None is a zero block, or all zero.
+
+    Block i has `sizes[i]` rows, and as many columns, or `columns[i]`.
+    """
     there = next((block for block in blocks if block is not None), None)
     if there is None:
         return None
     xp = backend_of(there).xp
     rows = []
     for i, block in enumerate(blocks):
-        cells = [xp.zeros((sizes[i], width), **like(there)) for width in sizes]
+        cells = [xp.zeros((sizes[i], width), **like(there)) for width in columns or sizes]
         cells[i] = cells[i] if block is None else block
         rows.append(xp.concat(cells, axis=1))
     return xp.concat(rows, axis=0)

@@ -22,6 +22,7 @@ from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.models._functions import FunctionSamples
+from agp.models._joint import cross_covariances, output_covariances, with_own
 from agp.models._mixture import average, log_average, mixture
 from agp.priors import Priors
 from agp.processes import Paths
@@ -42,13 +43,19 @@ class Conditioned(NamedTuple):
     moments: Callable[[Array], tuple[Array, Array]]
     """X [n, D] -> mu, var [n, P]."""
     covariance: Callable[[Array], Array]
-    """X [n, D] -> covariances [P, n, n]."""
+    """X [n, D] -> covariances [L, n, n] of independent functions: those of the outputs, unless they are mixtures."""
     floats_per_row: int
     """Numbers that `moments` holds for each row."""
     for_rows: Callable[[int, Array], "Conditioned"] | None = None
     """The same for a chunk X [n, D] whose first row has that number: for predictions by noise that belongs to rows."""
     rows_share_work: bool = False
     """Whether most of the work of `moments` does not depend on the number of rows, so that they come all at once."""
+    mixing: Array | None = None
+    """A [P, L], where the outputs are mixtures of L functions."""
+
+    def output_covariance(self, X: Array, /) -> Array:
+        """The covariances [P, n, n] of each output with itself at X [n, D]."""
+        return output_covariances(self.covariance(X), self.mixing)
 
 
 class Model(ABC):
@@ -255,21 +262,30 @@ class Model(ABC):
     @counted
     @underflow_is_zero
     @overflow_is_judged
-    def predict_covariance(self, X: Array, /) -> Array:
+    def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
         """The joint covariances [P, N, N] of the latent functions at X [N, D]; O(N^2) memory.
 
         They are symmetric, and their diagonals are the variances of `predict`, never negative: where rounding has left
-        less there, it is raised. Arguments and errors as `predict`.
+        less there, it is raised. Errors as `predict`.
+
+        Parameters
+        ----------
+        X
+            Test inputs, like the inputs of training.
+        cross_outputs
+            Return the covariances of all with all [N, P, N, P], entry [n, p, m, q] that of output p at row n with
+            output q at row m: zero for independent outputs, not so for coregionalised ones (`Mixed`).
         """
         self._check_test_inputs(X)
         check_finite("X", X)
-        covariance = self._joint_covariance(self.conditioned(), X)
+        posterior = self.conditioned()
+        variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
+        latent = posterior.covariance(X)
+        covariance = covariance_with(variance.mT, output_covariances(latent, posterior.mixing))  # type: ignore[union-attr]
+        if cross_outputs:
+            covariance = with_own(covariance, cross_covariances(latent, posterior.mixing))
         self._refuse_nonfinite(covariance=covariance)
         return covariance
-
-    def _joint_covariance(self, posterior: Conditioned, X: Array) -> Array:
-        variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
-        return covariance_with(variance.mT, posterior.covariance(X))  # type: ignore[union-attr]
 
     @counted
     @underflow_is_zero
@@ -277,8 +293,9 @@ class Model(ABC):
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [S, N, P] of the latent functions at X [N, D]; the same for one seed on every backend.
 
-        Takes the symmetric roots of the P covariances [N, N] by their eigenvalues (those below zero are rounding): no
-        jitter, O(P N^3) operations, a factorisation of the test covariance even in the inverse-free methods.
+        Takes the symmetric roots of covariances [N, N] by their eigenvalues (those below zero are rounding): no
+        jitter, O(L N^3) operations for L independent functions, a factorisation of the test covariance even in the
+        inverse-free methods. Outputs that are mixtures of functions (`Mixed`) depend on each other as these say.
 
         Parameters
         ----------
@@ -298,15 +315,19 @@ class Model(ABC):
         self._check_test_inputs(X)
         check_finite("X", X)
         posterior = self.conditioned()
-        covariance, mean = self._joint_covariance(posterior, X), posterior.mean(X)
-        self._refuse_nonfinite(covariance=covariance, mean=mean)
+        latent, mean = posterior.covariance(X), posterior.mean(X)
+        if posterior.mixing is None:
+            variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
+            latent = covariance_with(variance.mT, latent)  # type: ignore[union-attr]
+        self._refuse_nonfinite(covariance=latent, mean=mean)
         xp = backend_of(X).xp
-        eigenvalues, vectors = xp.linalg.eigh(covariance)
+        eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))
         scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
-        noise = generator(check_whole("seed", seed, least=0), 6).standard_normal((count, *mean.mT.shape, 1))
+        noise = generator(check_whole("seed", seed, least=0), 6).standard_normal((count, *latent.shape[:2], 1))
         # the symmetric root is unique, eigenvectors are not
         rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
-        return mean + xp.permute_dims(rooted[..., 0], (0, 2, 1))
+        functions = xp.permute_dims(rooted[..., 0], (0, 2, 1))
+        return mean + (functions if posterior.mixing is None else functions @ posterior.mixing.mT)
 
     @counted
     @underflow_is_zero

@@ -134,7 +134,7 @@ class Variational(Model):
             draws = process.row_draws(SEED, start, X.shape[0])
             return self._conditioned(process.drawn(_placed(draws, X)), factor) if draws.by_row else here
 
-        here = Conditioned(mean, moments, covariance, self._floats_per_row, for_rows)
+        here = Conditioned(mean, moments, covariance, self._floats_per_row, for_rows, mixing=process.mixing)
         return here
 
     def _reference(self) -> tuple[str, Array]:

@@ -36,8 +36,13 @@ class Process(MultiOutput):
 
     @property
     def latents(self) -> int:
-        """How many independent functions a sample is made of; usually P."""
+        """L: how many independent functions a sample is made of; usually P."""
         return self.outputs
+
+    @property
+    def mixing(self) -> Array | None:
+        """A [P, L], where the outputs are mixtures A g of the L functions; None where they are these functions."""
+        return None
 
     @abstractmethod
     def factorise(self) -> tuple[Any, Pullback]:
@@ -67,7 +72,7 @@ class Process(MultiOutput):
 
     @abstractmethod
     def joint(self, factor: Any, X: Array, /) -> Array:
-        """The joint covariances [P, N, N] at X [N, D].
+        """The joint covariances [L, N, N] at X [N, D] of the independent functions that `mixing` mixes.
 
         Raises
         ------

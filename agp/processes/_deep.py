@@ -55,6 +55,10 @@ class Deep(Chained, Process):
     def correlated(self) -> bool:
         return self.layers[-1].correlated
 
+    @property
+    def mixing(self) -> Array | None:
+        return self.layers[-1].mixing
+
     def factorise(self) -> tuple[Any, Pullback]:
         found = [layer.factorise() for layer in self.layers]
 

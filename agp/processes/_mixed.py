@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, check_array_type
+from agp.backend import Array, Pullback, check_array_type
 from agp.draws import Draws, below, under
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._paths import MixedPaths, Paths
@@ -61,6 +61,11 @@ class Mixed(Process):
     def latents(self) -> int:
         return self.process.latents
 
+    @property
+    def mixing(self) -> Array:
+        inner = self.process.mixing
+        return self.weights if inner is None else self.weights @ inner
+
     def factorise(self) -> tuple[Any, Pullback]:
         factor, pull = self.process.factorise()
         return factor, lambda factor_bar: tree.cotangent(self, process=pull(factor_bar))
@@ -99,11 +104,7 @@ class Mixed(Process):
         return self.process.project_mean(factor, X) @ self.weights.mT
 
     def joint(self, factor: Any, X: Array, /) -> Array:
-        # sum_l W_pl^2 Cov_l
-        latent = self.process.joint(factor, X)
-        L, N, _ = latent.shape
-        xp = backend_of(X).xp
-        return xp.reshape((self.weights * self.weights) @ xp.reshape(latent, (L, N * N)), (self.outputs, N, N))
+        return self.process.joint(factor, X)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         return MixedPaths(self.process.paths(factor, rng, count, features), self.weights)
@@ -134,6 +135,12 @@ class Mixed(Process):
             msg = (
                 f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "
                 f"of the {self.process.outputs} latent functions."
+            )
+            raise ValueError(msg)
+        if self.process.correlated:
+            msg = (
+                "the outputs of the process of a Mixed depend on each other, which marginals do not tell; multiply the "
+                "weights into those of one Mixed."
             )
             raise ValueError(msg)
         self.process.check()

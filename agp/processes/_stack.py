@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.draws import Draws, below, under, union
+from agp.linalg import block_diagonal
 from agp.processes._base import Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
@@ -41,6 +42,18 @@ class Stack(SideBySide, Process):
     @property
     def latents(self) -> int:
         return sum(part.latents for part in self.parts)
+
+    @property
+    def mixing(self) -> Array | None:
+        found = [part.mixing for part in self.parts]
+        if all(A is None for A in found):
+            return None
+        place = self.reference[1]
+        xp = backend_of(place).xp
+        blocks = [
+            xp.eye(part.outputs, **like(place)) if A is None else A for part, A in zip(self.parts, found, strict=True)
+        ]
+        return block_diagonal(blocks, [A.shape[0] for A in blocks], [A.shape[1] for A in blocks])
 
     def factorise(self) -> tuple[Any, Pullback]:
         found = [part.factorise() for part in self.parts]

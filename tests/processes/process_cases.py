@@ -224,6 +224,12 @@ def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[Any, Any
     return k(inducing.Z, inducing.Z), Kuf, Kff
 
 
+def joint_of(process: Process, factor: Any, X: np.ndarray) -> np.ndarray:
+    """The covariances [P, N, N] of each output with itself, mixed from those of independent functions."""
+    latent, A = process.joint(factor, X), process.mixing
+    return latent if A is None else np.einsum("pl,lnm->pnm", A * A, latent)
+
+
 def _moments_of_u(sparse: Sparse, Kuu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean [M, P] and covariances [P, M, M] of a whitened or a marginal q(u)."""
     q = sparse.posterior

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from helpers import as_arrays, relative_error
-from process_cases import COLUMNS, POSTERIORS, data, points, process_case, q_of, sparse
+from process_cases import COLUMNS, POSTERIORS, data, joint_of, points, process_case, q_of, sparse
 
 from agp import (
     CGGP,
@@ -85,7 +85,7 @@ def assert_paths_are_the_process(process, X, tolerance=EXACT):
     factor = process.factorise()[0]
     mean, covariance = moments_of(lambda rng, count: process.paths(factor, rng, count, 1), X)
     assert relative_error(mean, process.project_mean(factor, X)) < tolerance
-    assert relative_error(covariance, process.joint(factor, X)) < tolerance
+    assert relative_error(covariance, joint_of(process, factor, X)) < tolerance
 
 
 # -- the exact distribution, with features that are exact -------------------------------------------------------------

@@ -32,6 +32,7 @@ from process_cases import (
     dense,
     dense_kl,
     dense_moments,
+    joint_of,
     points,
     process_case,
     sparse,
@@ -336,7 +337,7 @@ def test_marginals_and_joint_covariances_are_the_dense_formulas(name, kind):
     assert_close(mu, mean, 1e-10)
     assert_close(var, np.diagonal(covariance, axis1=1, axis2=2).T, 1e-10)
     assert_close(process.project_mean(factor, X), mean, 1e-10)
-    assert_close(process.joint(factor, X), covariance, 1e-10)
+    assert_close(joint_of(process, factor, X), covariance, 1e-10)
     assert_close(process.kl_divergence(factor)[0], dense_kl(process), 1e-10)
 
 
@@ -638,6 +639,10 @@ REFUSED = {
     ),
     "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
     "weights": (lambda: Mixed(_layer(2), np.ones((1, 3))), r"weights has shape \(1, 3\), but needs a row for each"),
+    "mixtures of mixtures": (
+        lambda: Mixed(Mixed(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
+        "the outputs of the process of a Mixed depend on each other, .*; multiply the weights into those of one Mixed",
+    ),
     "weights of one axis": (
         lambda: Mixed(_layer(2), np.ones(2)),
         r"weights has shape \(2,\), but needs a row for each",
