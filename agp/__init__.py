@@ -51,8 +51,8 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.io import load, save
     from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
     from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
-    from agp.means import ConstantMean, LinearMean, ZeroMean
-    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, summary
+    from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
+    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, summary
     from agp.posteriors import (
         Dual,
         DualInverseFree,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         RelaxedUnion,
         Whitened,
     )
-    from agp.processes import Deep, Mixed, Sparse, Stack
+    from agp.processes import Deep, Known, Mixed, Sparse, Stack
     from agp.training import fit, fit_lbfgs, recipe, train
     from agp.tree import to_backend
 
@@ -91,6 +91,7 @@ __all__ = [
     "ConstantMean",
     "ConvergenceWarning",
     "Deep",
+    "DeepGP",
     "DenseActions",
     "Dual",
     "DualInverseFree",
@@ -100,6 +101,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "Interrupted",
     "InverseFree",
+    "Known",
     "LikelihoodForm",
     "Linear",
     "LinearMean",
@@ -116,6 +118,7 @@ __all__ = [
     "Points",
     "Poisson",
     "PriorSpread",
+    "Projection",
     "RationalQuadratic",
     "Relaxed",
     "RelaxedOrthogonal",
@@ -174,13 +177,13 @@ _HOMES: dict[str, str] = {
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
     "likelihoods": "Bernoulli Gaussian HeteroscedasticGaussian Poisson RobustMax Softmax StudentT",
-    "means": "ConstantMean LinearMean ZeroMean",
-    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP summary",
+    "means": "ConstantMean LinearMean Projection ZeroMean",
+    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP DeepGP summary",
     "posteriors": (
         "Dual DualInverseFree InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed "
         "RelaxedOrthogonal RelaxedUnion Whitened"
     ),
-    "processes": "Deep Mixed Sparse Stack",
+    "processes": "Deep Known Mixed Sparse Stack",
     "training": "fit fit_lbfgs recipe train",
     "tree": "to_backend",
 }

@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.leaves import at_inputs
 from agp.units import column_spreads
 
-__all__ = ["ConstantMean", "LinearMean", "Mean", "ZeroMean"]
+__all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
 
 class Mean(ABC):
@@ -113,6 +113,32 @@ class LinearMean(Mean):
     def check(self, width: int, outputs: int, /) -> None:
         _check_shape("mean_function.weights", self.weights, ((width, outputs),))
         _check_shape("mean_function.offset", self.offset, ((), (outputs,)))
+
+
+@tree.model
+class Projection(Mean):
+    """h(x) = (x - centre) weights, a fixed map: what an inner layer of a deep model passes on.
+
+    Parameters
+    ----------
+    weights
+        [D, P], in units of f for a unit of each column; constant.
+    centre
+        [D], in units of x; constant.
+    """
+
+    weights: Array = tree.constant()
+    centre: Array = tree.constant()
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        return (X - self.centre) @ self.weights, lambda h_bar: (tree.cotangent(self), h_bar @ self.weights.mT)
+
+    def from_data(self, _X: Array, _level: Array, _spread: float, /) -> Self:
+        return self
+
+    def check(self, width: int, outputs: int, /) -> None:
+        _check_shape("mean_function.weights", self.weights, ((width, outputs),))
+        _check_shape("mean_function.centre", self.centre, ((width,),))
 
 
 def _over_rows(h_bar: Array, leaf: Array) -> Array:

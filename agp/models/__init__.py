@@ -3,6 +3,7 @@
 from agp.models._base import Conditioned, Model
 from agp.models._cggp import CGGP
 from agp.models._computation_aware import CaGP, Uncertainty
+from agp.models._deep_gp import DeepGP
 from agp.models._functions import FunctionSamples
 from agp.models._gpr import GPR
 from agp.models._sgpr import SGPR
@@ -27,6 +28,7 @@ __all__ = [
     "TVGP",
     "CaGP",
     "Conditioned",
+    "DeepGP",
     "FunctionSamples",
     "Model",
     "SiteModel",

@@ -372,8 +372,23 @@ class Model(ABC):
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
-        Raises as `predict`, and ValueError for targets outside the likelihood's support.
+        Of a sampled process, that of the mixture of its samples. Raises as `predict`, and ValueError for targets
+        outside the likelihood's support.
         """
+        return self._log_density(X, y, log_average, memory)
+
+    @counted
+    @underflow_is_zero
+    @overflow_is_judged
+    def mean_log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+        """The log densities of each row [N] under each sample of a sampled (deep) process, averaged over the samples.
+
+        Never more than `log_density`, which takes the logarithm of the average; for other models the same. Tables of
+        deep models in the literature report either. Arguments and errors as `log_density`.
+        """
+        return self._log_density(X, y, average, memory)
+
+    def _log_density(self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], memory: float) -> Array:
         self._check_test_inputs(X)
         y = check_targets(X, y, missing=self.likelihood.missing)
         self._check_outputs(y)
@@ -384,7 +399,7 @@ class Model(ABC):
         for chunk, (mu, var) in self._moments(posterior, X, memory):
             stop = start + chunk.shape[0]
             targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
-            parts.append(log_average(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
+            parts.append(over_samples(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
             start = stop
         density = backend_of(X).xp.concat(parts, axis=0)
         self._refuse_nonfinite(**{"log density": density})

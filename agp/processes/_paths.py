@@ -16,10 +16,10 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed
 from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.means import Mean
+from agp.means import Mean, Projection
 from agp.processes._outputs import Chained, MultiOutput, SideBySide
 
-__all__ = ["DeepPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
+__all__ = ["DeepPaths", "KnownPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
 
 
 class Paths(MultiOutput):
@@ -169,6 +169,39 @@ class StackedPaths(SideBySide, Paths):
             return X_bar
 
         return backend_of(X).xp.concat([value for value, _ in found], axis=-1), pullback
+
+
+@tree.model
+class KnownPaths(Paths):
+    """A known function, the same in each of S samples."""
+
+    mean_function: Projection
+    count: int = 1  # type: ignore[override]
+
+    @property
+    def outputs(self) -> int:
+        return self.mean_function.weights.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.mean_function.weights.shape[0]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "mean_function.weights", self.mean_function.weights
+
+    @property
+    def floats_per_row(self) -> int:
+        return 4 * self.count * self.outputs
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        rows = xp.reshape(X, (-1, self.width))
+        h, pull = self.mean_function(rows)
+        shape = (self.count, X.shape[-2], self.outputs)
+        if X.ndim == 3:
+            return xp.reshape(h, shape), lambda bar: xp.reshape(pull(xp.reshape(bar, h.shape))[1], X.shape)
+        return xp.broadcast_to(h, shape), lambda bar: pull(xp.sum(bar, axis=0))[1]
 
 
 @tree.model

@@ -1,0 +1,201 @@
+"""Deep Gaussian processes from data: layers with starting values that train."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.checks import check_whole
+from agp.inducing import How, Inducing
+from agp.kernels import RBF, Kernel
+from agp.likelihoods import Likelihood
+from agp.means import Mean, Projection
+from agp.models._base import Conditioned
+from agp.models._start import observed, started_model
+from agp.models._variational import Variational
+from agp.posteriors import start_of
+from agp.priors import Prior, Priors, as_priors
+from agp.processes import Deep, Known, Process, Sparse, Stack
+from agp.rows import MEMORY
+from agp.units import column_spreads
+
+__all__ = ["DeepGP"]
+
+INNER_VARIANCE = 1e-4
+"""Where the prior variances of inner layers start; what they pass on has variance 1."""
+INNER_DEVIATION = 1e-2
+"""Where the standard deviations of q(u) in inner layers start, in those of the prior."""
+LENGTHSCALE = 2.0
+"""The lengthscales of all layers, in spreads of their inputs."""
+
+
+@tree.model
+class DeepGP(Variational):
+    """A deep Gaussian process: each layer's outputs are the next layer's inputs, and any q(u) serves in each.
+
+    Built from data by `DeepGP.from_data`; the plain constructor takes any `Deep` process.
+
+    Parameters
+    ----------
+    process
+        The layers, and how many samples of them training draws.
+    likelihood
+        p(y | f).
+    priors
+        Pairs of a pattern of leaf names and an `agp.priors.Prior`: training then finds the largest posterior density.
+    prediction_samples
+        How many samples of the inner layers predictions average over; each row has samples of its own, always the same.
+
+    Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
+    """
+
+    process: Deep
+    likelihood: Likelihood
+    priors: Priors = ()
+    prediction_samples: int = 32
+
+    stochastic: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("prediction_samples", self.prediction_samples)
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        layers: int = 2,
+        width: int | None = None,
+        skip: bool = False,
+        posterior: Any = "relaxed",
+        kernel: Kernel | Sequence[Kernel] | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
+        num_inducing: int | Sequence[int] | None = None,
+        inducing: How | Inducing | Sequence[Any] = "kmeans",
+        samples: int = 1,
+        prediction_samples: int = 32,
+        priors: Mapping[str, Prior] | None = None,
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A model ready to be trained on inputs X [N, D] and targets y [N] or [N, K].
+
+        Inner layers start close to what they pass on: their inputs where the widths agree, the leading principal
+        directions of these where a layer is narrower, the inputs and zeros where it is wider. Of the first layer the
+        inputs are standardised for that. This map is fixed; what the layer adds to it is small at first and trained.
+
+        Parameters
+        ----------
+        X, y
+            Floating-point arrays of one library, dtype and device, which become those of the model.
+        layers
+            How many, the last one included.
+        width
+            The number of outputs of inner layers; D by default.
+        skip
+            Hand the inputs of the model on to every layer, beside the outputs of the layer before.
+        posterior, kernel, num_inducing, inducing
+            As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default, with
+            lengthscales of twice the spread of each column.
+        likelihood, mean_function, priors, seed, jitter
+            As `SVGP.from_data`; the mean function is that of the last layer.
+        samples
+            S, how many samples of the inner layers each evaluation of the bound draws.
+        prediction_samples
+            See the class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `SVGP.from_data`; for a number of layers, a width or numbers of samples below 1; and for a sequence that
+            has not one entry for each layer.
+        """
+        check_whole("layers", layers)
+        data = observed(X, y, None, likelihood, mean_function)
+        width = data.X.shape[1] if width is None else check_whole("width", width)
+        choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
+        chosen = _by_layer(choices, layers)
+        built: list[Process] = []
+        H = data.X
+        for choice, (own, carried) in zip(chosen[:-1], _maps(H, width, skip), strict=False):
+            settings = {**_with_kernel(choice, H), "mean_function": own, "seed": seed, "jitter": jitter}
+            layer = _calm(Sparse.from_data(H, outputs=width, **settings), settings)
+            built.append(layer if carried is None else Stack((layer, Known(carried))))
+            H = backend_of(H).xp.concat([h(H)[0] for h in (own, carried) if h is not None], axis=1)
+        settings = {**_with_kernel(chosen[-1], H), "mean_function": data.mean_function, "variance": data.variance}
+        settings |= {"outputs": data.outputs, "level": data.level}
+        built.append(Sparse.from_data(H, **settings, seed=seed, jitter=jitter))
+        process = Deep(tuple(built), samples)
+        return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
+
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        process = dataclasses.replace(self.process, samples=self.prediction_samples)
+        return super(DeepGP, dataclasses.replace(self, process=process)).conditioned(memory=memory)
+
+
+def _by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
+    """The choices of each layer; what is no sequence is the choice of all."""
+    for name, given in choices.items():
+        if isinstance(given, (list, tuple)) and len(given) != layers:
+            msg = f"{name} has {len(given)} entries, but there are {layers} layers; give one for each, or one for all."
+            raise ValueError(msg)
+    return [
+        {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}
+        for i in range(layers)
+    ]
+
+
+def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
+    """The choice, its kernel by default one for the inputs H of a layer, unless inducing variables live elsewhere."""
+    if choice["kernel"] is not None or isinstance(choice["inducing"], Inducing):
+        return choice
+    return {**choice, "kernel": RBF(lengthscale=LENGTHSCALE * column_spreads(H))}
+
+
+def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
+    """The layer with little noise: q(u) near certain, and small variances where they were not given.
+
+    A q(u) in whitened coordinates grows with the variance. Means in units of f do not, and a small variance would hold
+    them at zero: there it starts at that of what is passed on. Units stay those of what the layer may grow into.
+    """
+    q, held = layer.posterior, tree.leaves(layer.posterior)
+    if not any(name.endswith("mean_unit") for name in held):
+        given = {} if settings["kernel"] is None else tree.leaves(settings["kernel"])
+        free = {name: x for name, x in tree.leaves(layer.kernel, "parameter").items() if given.get(name) is None}
+        smaller = {name: INNER_VARIANCE * x for name, x in free.items() if name.endswith("variance")}
+        layer = dataclasses.replace(layer, kernel=tree.with_leaves(layer.kernel, smaller))
+        q = start_of(settings["posterior"])(layer.inducing_covariance()[0], layer.outputs)
+    roots = {name: x for name, x in tree.leaves(q).items() if name.rpartition(".")[2] in ("scale", "deviation")}
+    q = tree.with_leaves(q, {name: INNER_DEVIATION * x for name, x in roots.items()})
+    return dataclasses.replace(layer, posterior=q)
+
+
+def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
+    """What each inner layer passes on of its inputs, and how it hands on those of the model, if it does; endless."""
+    xp, D = backend_of(X).xp, X.shape[1]
+    scale, centre = xp.eye(D, **like(X)) / column_spreads(X)[:, None], xp.mean(X, axis=0)
+    directions = _directions((X - centre) @ scale, width)
+    yield Projection(scale @ directions, centre), Projection(scale, centre) if skip else None
+    rows = width + D if skip else width
+    zeros = xp.zeros((rows,), **like(X))
+    own = Projection(xp.eye(rows, width, **like(X)), zeros)
+    while True:
+        yield own, Projection(xp.eye(rows, D, k=-width, **like(X)), zeros) if skip else None
+
+
+def _directions(X: Array, width: int) -> Array:
+    """The first columns of the identity [D, width], or the leading principal directions of X [N, D] if D is larger."""
+    D = X.shape[1]
+    if width >= D:
+        return backend_of(X).xp.eye(D, width, **like(X))
+    host = np.asarray(to_numpy(X), dtype=np.float64)
+    vectors = np.linalg.eigh(host.T @ host)[1][:, ::-1][:, :width]
+    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0)
+    return placed(vectors * np.sign(largest), X)  # the sign of an eigenvector is a matter of rounding

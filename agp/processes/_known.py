@@ -1,0 +1,98 @@
+"""Functions that are known: a fixed map of the inputs, beside processes or as a layer."""
+
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.means import Projection
+from agp.processes._base import Process, SitePull
+from agp.processes._paths import KnownPaths, Paths
+
+__all__ = ["Known"]
+
+
+@tree.model
+class Known(Process):
+    """Functions without uncertainty: a fixed linear map of the inputs, such as the inputs themselves.
+
+    Side by side with the process of a layer it hands the inputs of a deep model on to the next one (`Stack`).
+
+    Parameters
+    ----------
+    mean_function
+        The map.
+    """
+
+    mean_function: Projection
+
+    @property
+    def outputs(self) -> int:
+        return self.mean_function.weights.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.mean_function.weights.shape[0]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "mean_function.weights", self.mean_function.weights
+
+    @property
+    def floats_per_row(self) -> int:
+        return 4 * self.outputs
+
+    @property
+    def latents(self) -> int:
+        return 0
+
+    @property
+    def mixing(self) -> Array:
+        """As the base: no functions are mixed, A is [P, 0]."""
+        weights = self.mean_function.weights
+        return backend_of(weights).xp.zeros((self.outputs, 0), **like(weights))
+
+    def factorise(self) -> tuple[Any, Pullback]:
+        return None, lambda _factor_bar: tree.cotangent(self)
+
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        h, pull = self.mean_function(X)
+        moments = h, backend_of(h).xp.zeros_like(h)
+        return moments, lambda mu_bar, _var_bar: (tree.cotangent(self), None, pull(mu_bar)[1])
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        weights = self.mean_function.weights
+        return backend_of(weights).xp.zeros((), **like(weights)), lambda _bar: (tree.cotangent(self), None)
+
+    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        h, pull = self.mean_function(X)
+        xp, shape = backend_of(h).xp, (noise.shape[0], *h.shape)
+
+        def pullback(bar):
+            return tree.cotangent(self), None, pull(xp.sum(xp.reshape(bar, shape), axis=0))[1]
+
+        return xp.reshape(xp.broadcast_to(h, shape), (-1, self.outputs)), pullback
+
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        return self.mean_function(X)[0]
+
+    def joint(self, factor: Any, X: Array, /) -> Array:
+        return backend_of(X).xp.zeros((0, X.shape[0], X.shape[0]), **like(X))
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        return KnownPaths(self.mean_function, count)
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        return self.project(factor, X)[0], lambda _mu_bar, _var_bar: {}
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return ()
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {}
+
+    def refreshed(self) -> Self:
+        return self
+
+    def check(self) -> None:
+        self.mean_function.check(self.width, self.outputs)
