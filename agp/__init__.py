@@ -54,8 +54,12 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.means import ConstantMean, LinearMean, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, summary
     from agp.posteriors import (
+        DiagonalMarginal,
+        DiagonalWhitened,
         Dual,
         DualInverseFree,
+        FullSiteLikelihoodForm,
+        FullSiteRelaxed,
         InverseFree,
         LikelihoodForm,
         Marginal,
@@ -92,10 +96,14 @@ __all__ = [
     "ConvergenceWarning",
     "Deep",
     "DenseActions",
+    "DiagonalMarginal",
+    "DiagonalWhitened",
     "Dual",
     "DualInverseFree",
     "FileError",
     "FixedActions",
+    "FullSiteLikelihoodForm",
+    "FullSiteRelaxed",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
@@ -177,8 +185,8 @@ _HOMES: dict[str, str] = {
     "means": "ConstantMean LinearMean ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP summary",
     "posteriors": (
-        "Dual DualInverseFree InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed "
-        "RelaxedOrthogonal RelaxedUnion Whitened"
+        "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed InverseFree "
+        "LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion Whitened"
     ),
     "processes": "Deep Mixed Sparse Stack",
     "training": "fit fit_lbfgs recipe train",

@@ -14,6 +14,7 @@ from helpers import (
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
     bound_stage,
+    lower_leaves,
     named,
     sgpr,
 )
@@ -56,12 +57,7 @@ SCALE = 2.5
 
 def _lowered(stage):
     """The stage as a function of the lower triangles of the scales."""
-
-    def of_lower(leaves):
-        xp = backend_of(leaves["X"]).xp
-        return stage({k: xp.tril(x) if k.endswith(".scale") and x.ndim == 3 else x for k, x in leaves.items()})
-
-    return of_lower
+    return lambda leaves: stage(lower_leaves(leaves))
 
 
 def _agree(found, expected, tolerance):
