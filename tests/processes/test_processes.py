@@ -46,7 +46,18 @@ from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, RobustMax, Softmax
 from agp.means import LinearMean
 from agp.models import SVGP
-from agp.posteriors import Dual, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    Dual,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 from agp.processes import Deep, Mixed, Sparse, Stack
 from agp.rows import mebibytes
 from agp.training import recipe
@@ -541,7 +552,13 @@ def _two_layers(X, posterior):
 
 
 @pytest.mark.parametrize("batch_size", [None, 20])
-@pytest.mark.parametrize("posterior", [Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree])
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        *(Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree),
+        *(DiagonalWhitened, DiagonalMarginal, FullSiteLikelihoodForm, FullSiteRelaxed),
+    ],
+)
 def test_training_two_layers_raises_their_bound(posterior, batch_size):
     X, y = _training_data()
     model = _two_layers(X, posterior)
