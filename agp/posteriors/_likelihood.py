@@ -10,7 +10,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import LOWER, POSITIVE
 from agp.linalg import cholesky, cholesky_pullback, diagonal, each_solved, identity, lower_of, nonnegative
-from agp.posteriors._site_form import SiteForm, prior_leaves
+from agp.posteriors._site_form import SiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 __all__ = ["FullSiteLikelihoodForm", "LikelihoodFactor", "LikelihoodForm"]
@@ -25,8 +25,6 @@ class LikelihoodFactor(NamedTuple):
 
 class CholeskySiteForm(SiteForm):
     """The likelihood parameterisation for either S, with a Cholesky factorisation of Kuu + S."""
-
-    preconditioned: bool
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
         noise = self.site_noise
@@ -107,7 +105,7 @@ class CholeskySiteForm(SiteForm):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
-        return cls(**prior_leaves(Kuu, outputs, preconditioned=preconditioned, noise=cls.noise_kind))
+        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned))
 
 
 @tree.model

@@ -33,7 +33,7 @@ from agp.linalg import (
 from agp.posteriors._base import Posterior
 from agp.posteriors._relaxed_form import RelaxedForm
 from agp.posteriors._relaxed_probed import ProbedRelaxed
-from agp.posteriors._site_form import Preconditioned, prior_leaves
+from agp.posteriors._site_form import Preconditioned
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 __all__ = ["FullSiteRelaxed", "Relaxed", "RelaxedFactor"]
@@ -189,7 +189,7 @@ class Relaxed(ExactRelaxed):
     def from_prior(
         cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True, probes: int | None = None
     ) -> Self:
-        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned)
+        leaves = cls._prior_leaves(Kuu, outputs, preconditioned)
         return cls(**leaves, inverse_factor=None, probes=probes).inverted_anew(Kuu)
 
 
@@ -217,5 +217,4 @@ class FullSiteRelaxed(ExactRelaxed):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
-        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned, noise=cls.noise_kind)
-        return cls(**leaves, inverse_factor=None).inverted_anew(Kuu)
+        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).inverted_anew(Kuu)

@@ -1,7 +1,7 @@
 """What R-SVGP is with exact and with estimated traces, and with either S: what does not depend on these."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from agp.backend import Array, Pullback
 from agp.linalg import lower_times, lower_transposed_times
@@ -15,7 +15,8 @@ class RelaxedForm(InverseFactored, SiteForm):
     """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), with PR one Newton-Schulz step from L L^T towards (Kuu + S)^-1."""
 
     inverse_factor: Array
-    preconditioned: Preconditioned
+
+    mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False, "root")
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """The matrix [M, M] whose inverse L L^T approximates: Kuu + S."""

@@ -8,7 +8,7 @@ from agp.linalg import diagonal
 from agp.posteriors._base import Posterior
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
-__all__ = ["Preconditioned", "SiteForm", "prior_leaves"]
+__all__ = ["Preconditioned", "SiteForm"]
 
 Preconditioned = bool | Literal["root"]
 """Which weights mh [M, P] of Kuu the mean m stands for."""
@@ -25,9 +25,15 @@ class SiteForm(Posterior):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S, with mh = Kt^-1 m (preconditioned) or mh = m."""
 
     mean: Array
+    preconditioned: Any
 
+    mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False)
+    """What `preconditioned` may be."""
     noise_kind: ClassVar[type[SiteNoise]] = DiagonalNoise
     """What S is, and which leaf holds it."""
+
+    def __post_init__(self) -> None:
+        self._check_preconditioned(self.preconditioned)
 
     @property
     def site_noise(self) -> SiteNoise:
@@ -58,26 +64,30 @@ class SiteForm(Posterior):
         """The same with inverse factors found from nothing, if it has any."""
         return self
 
+    @classmethod
+    def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
+        """The fields of the prior, with covariance Kuu [M, M], for P outputs.
 
-def prior_leaves(
-    Kuu: Array, outputs: int, *, preconditioned: Preconditioned, noise: type[SiteNoise] = DiagonalNoise
-) -> dict[str, Any]:
-    """The fields of a `SiteForm` that is the prior, with covariance Kuu [M, M], for P outputs.
+        The mean is measured in the unit of f, or, where it is that of weights of Kuu, in its inverse; L^T m has that of
+        weights where m has none.
+        """
+        cls._check_preconditioned(preconditioned)
+        xp = backend_of(Kuu).xp
+        M, usual, noise = Kuu.shape[0], xp.mean(diagonal(Kuu)), cls.noise_kind
+        return {
+            "mean": xp.zeros((M, outputs), **like(Kuu)),
+            noise.name: noise.independent(_prior_site(Kuu) * xp.ones((M,), **like(Kuu))).leaf,
+            "mean_unit": usual ** (0.0 if preconditioned == "root" else 0.5 if preconditioned else -0.5),
+            f"{noise.name}_unit": noise.unit(usual),
+            "preconditioned": preconditioned,
+        }
 
-    The mean is measured in the unit of f, or, where it is that of weights of Kuu, in its inverse; L^T m has that of
-    weights where m has none.
-    """
-    xp = backend_of(Kuu).xp
-    M, usual = Kuu.shape[0], xp.mean(diagonal(Kuu))
-    start = noise.independent(_prior_site(Kuu) * xp.ones((M,), **like(Kuu)))
-    power = {True: 0.5, False: -0.5, "root": 0.0}[preconditioned]
-    return {
-        "mean": xp.zeros((M, outputs), **like(Kuu)),
-        noise.name: start.leaf,
-        "mean_unit": usual**power,
-        f"{noise.name}_unit": noise.unit(usual),
-        "preconditioned": preconditioned,
-    }
+    @classmethod
+    def _check_preconditioned(cls, value: Any) -> None:
+        if value not in cls.mean_weights:
+            known = " or ".join(map(repr, cls.mean_weights))
+            msg = f"preconditioned is {value!r}, but must be {known} for {cls.__name__}."
+            raise ValueError(msg)
 
 
 def _prior_site(Kuu: Array) -> Array:

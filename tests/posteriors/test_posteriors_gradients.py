@@ -1,5 +1,7 @@
 """Posterior stage, alone on covariances and composed with a kernel: closed form, automatic differentiation, slopes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers import (
@@ -283,3 +285,19 @@ def test_lower_triangle_makes_the_symmetric_matrix(backend):
     A = np.random.default_rng(0).normal(size=(4, 4))
     found = backend.numpy(symmetric_from_lower(backend.array(A)))
     np.testing.assert_array_equal(found, np.tril(A) + np.tril(A, -1).T)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Relaxed, "rot", "preconditioned is 'rot', but must be True or False or 'root' for Relaxed."),
+        (FullSiteRelaxed, None, "preconditioned is None, but must be True or False or 'root' for FullSiteRelaxed."),
+        (LikelihoodForm, "root", "preconditioned is 'root', but must be True or False for LikelihoodForm."),
+    ],
+)
+def test_mean_weights_that_do_not_exist_are_refused(kind, value, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        kind.from_prior(np.eye(3), 1, preconditioned=value)
+    q = kind.from_prior(np.eye(3), 1)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        dataclasses.replace(q, preconditioned=value)
