@@ -161,8 +161,8 @@ class DiagonalMarginal(DiagonalForm):
     """`Marginal` with a diagonal factor: independent inducing variables, O(M P) numbers.
 
     The prior is not one of them, for its variables are correlated. An untrained model has mean zero and the variances
-    1 / [Kuu^-1]_ii, which are those nearest to the prior in KL[q || p], and less uncertain. `DiagonalWhitened` contains
-    the prior.
+    1 / [Kuu^-1]_ii, which are nearest to the prior in KL[q || p], and smaller than its. `DiagonalWhitened` contains the
+    prior.
 
     Parameters
     ----------
