@@ -54,8 +54,12 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, summary
     from agp.posteriors import (
+        DiagonalMarginal,
+        DiagonalWhitened,
         Dual,
         DualInverseFree,
+        FullSiteLikelihoodForm,
+        FullSiteRelaxed,
         InverseFree,
         LikelihoodForm,
         Marginal,
@@ -93,10 +97,14 @@ __all__ = [
     "Deep",
     "DeepGP",
     "DenseActions",
+    "DiagonalMarginal",
+    "DiagonalWhitened",
     "Dual",
     "DualInverseFree",
     "FileError",
     "FixedActions",
+    "FullSiteLikelihoodForm",
+    "FullSiteRelaxed",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
@@ -180,8 +188,8 @@ _HOMES: dict[str, str] = {
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP DeepGP summary",
     "posteriors": (
-        "Dual DualInverseFree InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed "
-        "RelaxedOrthogonal RelaxedUnion Whitened"
+        "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed InverseFree "
+        "LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion Whitened"
     ),
     "processes": "Deep Known Mixed Sparse Stack",
     "training": "fit fit_lbfgs recipe train",

@@ -24,7 +24,17 @@ from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
 from agp.linalg import add_jitter
 from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, Variational
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 from agp.processes import Sparse
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -394,7 +404,20 @@ KERNELS = {
     "sum": lambda: RBF(0.8, 0.7) + Matern32(0.5, 1.4),
     "sum-ard": lambda: RBF(0.8, (0.7, 1.1, 0.9)) + Matern32(0.5, (1.4, 0.8, 1.0)),
 }
-POSTERIORS = ("whitened", "marginal", "likelihood", "likelihood-plain", "relaxed", "relaxed-plain", "inverse-free")
+POSTERIORS = (
+    "whitened",
+    "marginal",
+    "diagonal-whitened",
+    "diagonal-marginal",
+    "likelihood",
+    "likelihood-plain",
+    "likelihood-full-site",
+    "relaxed",
+    "relaxed-plain",
+    "relaxed-root",
+    "relaxed-full-site",
+    "inverse-free",
+)
 LIKELIHOODS = {
     "gaussian": lambda: Gaussian(0.2),
     "bernoulli": lambda: Bernoulli(),
@@ -423,12 +446,23 @@ def posterior_of(kind: str, Kuu: np.ndarray, outputs: int, rng: np.random.Genera
             factor = np.linalg.cholesky(np.linalg.inv(Kuu)) * (1.0 + 0.1 * rng.normal(size=(M, M)))
             return InverseFree(mean, scale, np.tril(factor))
         return {"whitened": Whitened, "marginal": Marginal}[kind](mean, scale)
-    site = 0.1 + rng.uniform(size=M)
+    if kind.startswith("diagonal"):
+        cls = DiagonalWhitened if kind == "diagonal-whitened" else DiagonalMarginal
+        return cls(mean, 0.5 + rng.uniform(size=(M, outputs)))
+    site, full = 0.1 + rng.uniform(size=M), kind.endswith("full-site")
+    root = np.diag(np.sqrt(site))
+    if full:
+        root = root + np.tril(0.2 * rng.normal(size=(M, M)), -1)
+    if kind == "likelihood-full-site":
+        return FullSiteLikelihoodForm(mean, root)
     if kind.startswith("likelihood"):
         return LikelihoodForm(mean, site, preconditioned=kind == "likelihood")
-    inverse_factor = np.linalg.cholesky(np.linalg.inv(Kuu + np.diag(site)))
-    inverse_factor = inverse_factor * (1.0 + 0.1 * rng.normal(size=(M, M)))
-    return Relaxed(mean, site, np.tril(inverse_factor), preconditioned=kind == "relaxed")
+    inverse_factor = np.linalg.cholesky(np.linalg.inv(Kuu + root @ root.T))
+    inverse_factor = np.tril(inverse_factor * (1.0 + 0.1 * rng.normal(size=(M, M))))
+    if full:
+        return FullSiteRelaxed(mean, root, inverse_factor)
+    choice = {"relaxed": True, "relaxed-plain": False, "relaxed-root": "root"}[kind]
+    return Relaxed(mean, site, inverse_factor, preconditioned=choice)
 
 
 def problem(
@@ -516,13 +550,18 @@ def assert_closed_form_is_slope(stage: Stage, leaves: Leaves, tolerance: float =
     ours = closed_form(stage, leaves, bars)
     for name, x in leaves.items():
         direction = np.asarray(rng.normal(size=np.shape(x)))
-        if name.rpartition(".")[2] == "scale" and direction.ndim == 3:
-            direction = np.tril(direction)
+        direction = lower_leaves({name: direction})[name]
         # that of a single number may be close to zero, and a small leaf bends within smaller steps
         direction = direction / np.max(np.abs(direction)) * np.clip(np.max(np.abs(x)), 0.1, 1.0)
         slope = slope_by_differences(stage, leaves, bars, name, direction)
         scale = np.linalg.norm(ours[name]) * np.linalg.norm(direction)
         assert abs(np.sum(ours[name] * direction) - slope) <= tolerance * max(scale, 1e-6), name
+
+
+def lower_leaves(leaves: Leaves) -> dict[str, Any]:
+    """The leaves, of which those that hold triangular factors of q(u) keep their lower triangles."""
+    held = {k: x.ndim == {"scale": 3, "site_scale": 2}.get(k.rpartition(".")[2]) for k, x in leaves.items()}
+    return {k: backend_of(x).xp.tril(x) if held[k] else x for k, x in leaves.items()}
 
 
 def bound_stage(model: Any, y: np.ndarray, scale: float = 1.0) -> Stage:

@@ -10,8 +10,11 @@ from helpers import toy_data
 import agp
 from agp import methods, tree
 from agp.posteriors import (
+    DiagonalWhitened,
     Dual,
     DualInverseFree,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
     InverseFree,
     LikelihoodForm,
     Marginal,
@@ -31,11 +34,15 @@ NEAR = np.concatenate([X[:20], X[:20] + 1e-3, X[:20] + 0.1])
 SPARSE = {
     "marginal": Marginal,
     "whitened": Whitened,
+    "diagonal-whitened": DiagonalWhitened,
     "inverse-free": InverseFree,
     "likelihood": LikelihoodForm,
     "likelihood-plain": partial(LikelihoodForm.from_prior, preconditioned=False),
+    "likelihood-full-site": FullSiteLikelihoodForm,
     "relaxed": Relaxed,
     "relaxed-plain": partial(Relaxed.from_prior, preconditioned=False),
+    "relaxed-root": partial(Relaxed.from_prior, preconditioned="root"),
+    "relaxed-full-site": FullSiteRelaxed,
     "relaxed-probes": partial(Relaxed.from_prior, probes=4),
     "relaxed-orthogonal": RelaxedOrthogonal,
     "relaxed-union": RelaxedUnion,
@@ -66,9 +73,24 @@ def test_an_untrained_model_predicts_its_prior(name, kernel):
     np.testing.assert_allclose(variance[:, 0], prior.kernel.diag(1e3 * NEAR)[0], rtol=0.02)
 
 
+def test_the_diagonal_q_of_u_starts_nearest_to_the_prior_in_kl():
+    process = UNTRAINED["whitened"](X, Y).process
+    Kuu = process.inducing_covariance()[0]
+    q = agp.DiagonalMarginal.from_prior(Kuu, 2)
+    np.testing.assert_array_equal(q.mean, 0.0)
+    np.testing.assert_allclose(q.deviation, np.stack([np.diag(np.linalg.inv(Kuu)) ** -0.5] * 2, axis=1), rtol=1e-6)
+    nearest = q.kl_divergence(q.factorise(Kuu)[0])[0]
+    for factor in (0.9, 1.1):
+        other = tree.with_leaves(q, {"deviation": factor * q.deviation})
+        assert other.kl_divergence(other.factorise(Kuu)[0])[0] > nearest
+
+
 # -- what training does first -----------------------------------------------------------------------------------------
 
-BEGINNING = ["likelihood", "likelihood-plain", "relaxed", "relaxed-plain", "relaxed-probes", "solve-relaxed"]
+BEGINNING = [
+    *("likelihood", "likelihood-plain", "likelihood-full-site", "relaxed", "relaxed-plain", "relaxed-root"),
+    *("relaxed-full-site", "relaxed-probes", "solve-relaxed"),
+]
 
 
 @pytest.mark.parametrize("name", UNTRAINED)
@@ -79,8 +101,9 @@ def test_training_begins_with_small_sites(name):
     assert begun(first) is first
     if first is not model:
         for leaf, x in tree.leaves(first).items():
-            if leaf.endswith("posterior.site"):
-                np.testing.assert_allclose(x, 1e-4 * first.process.kernel.variance, rtol=1e-5)
+            if leaf.endswith(("posterior.site", "posterior.site_scale")):
+                S, start = (x @ x.T, 1e-2) if leaf.endswith("site_scale") else (np.diag(x), 1e-4)
+                np.testing.assert_allclose(S, start * first.process.kernel.variance * np.eye(len(S)), rtol=1e-5)
             elif "inverse" not in leaf:
                 assert x is tree.leaves(model)[leaf]
         posterior, Kuu = first.process.posterior, first.process.followed_matrix()
@@ -93,7 +116,8 @@ def test_the_first_step_is_that_of_a_model_which_has_begun(name):
     once = agp.train(model, X, Y, steps=3)
     again = agp.train(begun(model), X, Y, steps=3)
     assert once.trace == again.trace
-    assert agp.train(model, X, Y, steps=0).model.process.posterior.site[0] == model.process.posterior.site[0]
+    untouched = tree.leaves(agp.train(model, X, Y, steps=0).model)
+    assert all(np.array_equal(x, untouched[name]) for name, x in tree.leaves(model).items())
 
 
 def test_layers_begin_one_by_one():

@@ -1,6 +1,7 @@
 """What the mathematics may use: the standard and nothing else; and what inverse-free methods may never use."""
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -21,7 +22,15 @@ from agp.host import gauss_hermite
 from agp.inducing import kmeans
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.models import GPR, SOLVEGP, SVGP
-from agp.posteriors import DualInverseFree, InverseFree, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened
+from agp.posteriors import (
+    DualInverseFree,
+    FullSiteRelaxed,
+    InverseFree,
+    Relaxed,
+    RelaxedOrthogonal,
+    RelaxedUnion,
+    Whitened,
+)
 from agp.training import train
 
 PACKAGE = Path(agp.__file__).parent
@@ -308,6 +317,8 @@ def no_solvers(monkeypatch):
 
 INVERSE_FREE = {
     "relaxed": Relaxed,
+    "relaxed-root": functools.partial(Relaxed.from_prior, preconditioned="root"),
+    "relaxed-full-site": FullSiteRelaxed,
     "inverse-free": InverseFree,
     "dual": DualInverseFree,
     "relaxed-orthogonal": RelaxedOrthogonal,

@@ -118,7 +118,8 @@ def test_every_pair_of_parts_meets():
         levels = [(tuple(KERNELS), POSTERIORS, tuple(LIKELIHOODS))[k] for k in (i, j)]
         assert {(case[i], case[j]) for case in CASES} == set(itertools.product(*levels))
     # no set is smaller than the two largest factors demand; a greedy one is little larger
-    assert len(KERNELS) * len(LIKELIHOODS) <= len(CASES) <= 1.1 * len(KERNELS) * len(LIKELIHOODS)
+    *_, second, first = sorted(map(len, (KERNELS, POSTERIORS, LIKELIHOODS)))
+    assert first * second <= len(CASES) <= 1.1 * first * second
 
 
 # -- the cases --------------------------------------------------------------------------------------------------------

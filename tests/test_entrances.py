@@ -19,10 +19,25 @@ from agp.kernels import (
 )
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
 from agp.models import CGGP, SOLVEGP, SOLVEGPR, TSVGP, TVGP, CaGP
-from agp.posteriors import Dual, DualInverseFree, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    Dual,
+    DualInverseFree,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 from agp.repairs import collected
 
-Q = (Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree, Dual, DualInverseFree)
+Q = (
+    *(Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree, Dual, DualInverseFree),
+    *(DiagonalWhitened, DiagonalMarginal, FullSiteLikelihoodForm, FullSiteRelaxed),
+)
 MODELS = {
     q.__name__: (lambda X, y, q=q, **parts: SVGP.from_data(X, y, posterior=q, num_inducing=6, **parts)) for q in Q
 }

@@ -23,7 +23,17 @@ from test_invariants import (
 
 from agp import RBF, Matern32
 from agp.likelihoods import Bernoulli, Poisson, RobustMax, StudentT
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 from agp.updates import NaturalGradient
 
 few = settings(deterministic, max_examples=25)
@@ -54,10 +64,36 @@ def by_name(problem, kind):
         "likelihood-plain": lambda: model_of(problem, LikelihoodForm(problem.m, problem.s, preconditioned=False)),
         "relaxed": lambda: problem.relaxed(problem.L_exact),
         "inverse-free": lambda: model_of(problem, InverseFree(problem.m, problem.C, whitening(problem))),
+        "diagonal-marginal": lambda: model_of(problem, DiagonalMarginal(problem.m, deviations(problem))),
+        "diagonal-whitened": lambda: model_of(problem, DiagonalWhitened(problem.m, deviations(problem))),
+        "likelihood-full-site": lambda: model_of(problem, FullSiteLikelihoodForm(problem.m, full_root(problem))),
+        "relaxed-full-site": lambda: model_of(problem, full_relaxed(problem)),
+        "relaxed-root": lambda: problem.relaxed(problem.L_exact, "root"),
     }[kind]()
 
 
-KINDS = ["marginal", "whitened", "likelihood", "likelihood-plain", "relaxed", "inverse-free"]
+def deviations(problem):
+    """Positive numbers [M, P] for a diagonal q(u)."""
+    return np.abs(np.diagonal(problem.C, axis1=1, axis2=2).T) + 0.01
+
+
+def full_root(problem):
+    """A factor C [M, M] of the covariance of pseudo-observations, the variances of which are about s."""
+    bend = np.tril(0.5 * problem.rng.uniform(-1.0, 1.0, size=(problem.M, problem.M)), -1)
+    return (np.eye(problem.M) + bend) * np.sqrt(problem.s)
+
+
+def full_relaxed(problem, root=None, distance=0.0):
+    root = full_root(problem) if root is None else root
+    exact = np.linalg.cholesky(np.linalg.inv(problem.Kuu + root @ root.T))
+    bend = np.eye(problem.M) + distance * np.tril(problem.rng.uniform(-1, 1, size=(problem.M, problem.M)))
+    return FullSiteRelaxed(problem.m, root, np.tril(exact @ bend))
+
+
+KINDS = [
+    *("marginal", "whitened", "likelihood", "likelihood-plain", "relaxed", "inverse-free"),
+    *("diagonal-marginal", "diagonal-whitened", "likelihood-full-site", "relaxed-full-site", "relaxed-root"),
+]
 
 
 # -- order of the bounds ----------------------------------------------------------------------------------------------
@@ -71,6 +107,70 @@ def test_no_bound_exceeds_sgpr(kind, problem):
     collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     # A-SVGP is a bound for every factor, and its KL has rounding of order cond(Kuu)
     assert bound <= collapsed + 1e-7 * (1.0 + abs(collapsed) + abs(bound))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@few
+@given(problem=problems)
+def test_no_kl_is_negative(kind, problem):
+    (_, _, kl), _ = marginals(by_name(problem, kind), problem.X)
+    assert kl >= -1e-7 * (1.0 + abs(kl))
+
+
+@deterministic
+@given(problems)
+def test_the_kl_of_relaxed_full_sites_is_an_upper_bound_for_every_factor(problem):
+    q = full_relaxed(problem, distance=problem.distance)
+    tight = FullSiteLikelihoodForm(problem.m, q.site_scale, preconditioned=False)
+    plain = replace(q, preconditioned=False)
+    (_, var, kl), _ = marginals(model_of(problem, plain), problem.X)
+    (_, tight_var, tight_kl), _ = marginals(model_of(problem, tight), problem.X)
+    assert kl >= tight_kl - problem.slack(tight_kl)
+    assert np.all(var >= tight_var - 1e-9 * problem.variance)
+
+
+def bound_and_gradient(problem, posterior):
+    """The bound and its gradient by the constrained leaves."""
+    value, pullback = model_of(problem, posterior).bound(problem.X, problem.y)
+    return float(value), named(pullback(1.0)[0])
+
+
+def assert_same_bound_and_gradient(found, expected):
+    (value, gradient), (desired, theirs) = found, expected
+    assert value == pytest.approx(desired, rel=1e-10, abs=1e-10)
+    assert gradient.keys() == theirs.keys()
+    for name, x in theirs.items():
+        np.testing.assert_allclose(gradient[name], x, rtol=0.0, atol=1e-8 * (1.0 + np.abs(x).max()), err_msg=name)
+
+
+@few
+@given(problems, preconditioned)
+def test_a_full_site_that_is_diagonal_is_the_diagonal_one(problem, preconditioned):
+    root = np.diag(np.sqrt(problem.s))
+    q = replace(full_relaxed(problem, root, problem.distance), preconditioned=preconditioned)
+    pairs = [
+        (FullSiteLikelihoodForm(problem.m, root, preconditioned), LikelihoodForm(problem.m, problem.s, preconditioned)),
+        (q, Relaxed(problem.m, problem.s, q.inverse_factor, preconditioned)),
+    ]
+    for full, diagonal in pairs:
+        found, expected = (bound_and_gradient(problem, each) for each in (full, diagonal))
+        # s = c^2
+        found[1]["posterior.site"] = np.diag(found[1].pop("posterior.site_scale"))
+        expected[1]["posterior.site"] = 2.0 * np.sqrt(problem.s) * expected[1]["posterior.site"]
+        assert_same_bound_and_gradient(found, expected)
+
+
+@pytest.mark.parametrize(("kind", "full"), [(DiagonalWhitened, Whitened), (DiagonalMarginal, Marginal)])
+@few
+@given(problem=problems)
+def test_a_diagonal_q_is_the_full_one_with_a_diagonal_factor(kind, full, problem):
+    s = deviations(problem)
+    pair = kind(problem.m, s), full(problem.m, np.stack([np.diag(x) for x in s.T]))
+    found, expected = (bound_and_gradient(problem, each) for each in pair)
+    expected[1]["posterior.deviation"] = np.diagonal(expected[1].pop("posterior.scale"), axis1=1, axis2=2).T
+    assert_same_bound_and_gradient(found, expected)
+    ours, theirs = (model_of(problem, each).predict_covariance(problem.X) for each in pair)
+    np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-8 * (1.0 + np.abs(theirs).max()))
 
 
 @deterministic
@@ -190,6 +290,11 @@ def test_the_order_of_inducing_inputs_does_not_matter(problem):
 
 UNITS = {
     "marginal": {"posterior.mean": 1, "posterior.scale": 1},
+    "diagonal-marginal": {"posterior.mean": 1, "posterior.deviation": 1},
+    "diagonal-whitened": {},
+    "likelihood-full-site": {"posterior.mean": 1, "posterior.site_scale": 1},
+    "relaxed-full-site": {"posterior.mean": 1, "posterior.site_scale": 1, "posterior.inverse_factor": -1},
+    "relaxed-root": {"posterior.site": 2, "posterior.inverse_factor": -1},
     "likelihood": {"posterior.mean": 1, "posterior.site": 2},
     "likelihood-plain": {"posterior.mean": -1, "posterior.site": 2},
     "inverse-free": {"posterior.inverse_factor": -1},

@@ -10,6 +10,7 @@ from helpers import (
     bound_stage,
     gpr,
     inducing_inputs,
+    lower_leaves,
     named,
     problem,
     process,
@@ -48,12 +49,7 @@ def test_closed_form_is_autograd_and_slope(kind, name, torch_place):
     leaves = named(models[kind], "parameter") | {"X": X}
     stage = bound_stage(models[kind], y)
     assert_closed_form_is_slope(stage, leaves)
-
-    def lower(leaves):
-        root = "posterior.scale"
-        return stage({**leaves, root: leaves[root].tril()} if root in leaves else leaves)
-
-    assert_closed_form_is_autograd(lower, leaves)
+    assert_closed_form_is_autograd(lambda leaves: stage(lower_leaves(leaves)), leaves)
 
 
 @pytest.mark.parametrize("name", MEANS)

@@ -74,11 +74,16 @@ def test_rates_outside_the_unit_interval_are_refused(rate):
         NaturalGradient(rate)
 
 
-def test_posteriors_without_a_covariance_factor_are_refused():
+@pytest.mark.parametrize(
+    "posterior", ["Relaxed", "FullSiteRelaxed", "FullSiteLikelihoodForm", "DiagonalWhitened", "DiagonalMarginal"]
+)
+def test_posteriors_without_a_covariance_factor_are_refused(posterior):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(10, 1))
-    with pytest.raises(TypeError, match="natural gradients need the posterior Whitened or Marginal, not Relaxed"):
-        NaturalGradient().init(SVGP.from_data(X, X, num_inducing=3))
+    with pytest.raises(
+        TypeError, match=rf"natural gradients need the posterior Whitened or Marginal, not {posterior}\."
+    ):
+        NaturalGradient().init(SVGP.from_data(X, X, num_inducing=3, posterior=posterior))
 
 
 def test_a_step_to_no_precision_is_halved():

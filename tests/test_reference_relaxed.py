@@ -13,6 +13,7 @@ from helpers import (
     inducing_covariance,
     kernel_of,
     likelihood_of,
+    lower_leaves,
     marginals,
     named,
     process,
@@ -24,7 +25,7 @@ from helpers import (
 from agp.batch import Batch
 from agp.likelihoods import Gaussian
 from agp.linalg import constant_step, doubling_step, gram, inverse_factor, log_linear_step, natural_step
-from agp.posteriors import LikelihoodForm, Relaxed
+from agp.posteriors import FullSiteLikelihoodForm, FullSiteRelaxed, LikelihoodForm, Relaxed
 from agp.updates import InverseUpdate, VarianceGap
 
 pytestmark = pytest.mark.usefixtures("stale_factors")
@@ -38,6 +39,8 @@ RSVGP = [
     "relaxedgp_rsvgp_initT",
     "relaxedgp_rsvgp_p3_shared_T",
     "relaxedgp_rsvgp_p3_shared_identity",
+    "relaxedgp_rsvgp_Tsqrt",
+    "relaxedgp_rsvgp_full_site_T",
 ]
 LSVGP = [
     "relaxedgp_lsvgp_identity",
@@ -46,6 +49,7 @@ LSVGP = [
     "relaxedgp_lsvgp_inv_jitter1e-6",
     "relaxedgp_lsvgp_p3_shared_identity",
     "relaxedgp_lsvgp_p3_shared_inv",
+    "relaxedgp_lsvgp_full_site_inv",
 ]
 GRADIENTS = {
     "grad_variance": "kernel.variance",
@@ -57,22 +61,29 @@ GRADIENTS = {
 }
 
 
+def _is_full(case):
+    return case.host("q_sqrt").ndim == 2
+
+
 def _target(case):
     Kuu = case.place.numpy(kernel_of(case)(case.array("Z"))[0])
-    return Kuu + np.diag(case.host("q_sqrt") + case.meta["jitter"])
+    site = case.host("q_sqrt")
+    noise = site @ site.T if _is_full(case) else np.diag(site)
+    return Kuu + noise + case.meta["jitter"] * np.eye(len(Kuu))
 
 
 def _model(case, preconditioned):
     # L-SVGP is the limit in which L L^T is the inverse
     relaxed = case.given("q_T_sqrt")
     L = case.host("q_T_sqrt") if relaxed else np.linalg.cholesky(np.linalg.inv(_target(case)))
-    posterior = Relaxed(case.array("q_mu"), case.array("q_sqrt"), case.place.array(L), preconditioned)
+    kind = FullSiteRelaxed if _is_full(case) else Relaxed
+    posterior = kind(case.array("q_mu"), case.array("q_sqrt"), case.place.array(L), preconditioned)
     return svgp(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), jitter=case.meta["jitter"])
 
 
 def _preconditioned(case):
     (name,) = re.findall("preconditioner='([^']*)'", case.meta["call"])
-    return {"identity": False, "T": True, "inv": True}[name]
+    return {"identity": False, "T": True, "inv": True, "T_sqrt": "root"}[name]
 
 
 def _scale(case):
@@ -100,6 +111,11 @@ def _compare(case, model):
             case.value(name, actual)
     bar = named(pullback(1.0)[0])
     assert "posterior.inverse_factor" not in bar
+    _compare_gradients(case, bar)
+
+
+def _compare_gradients(case, bar):
+    bar = {name.replace("site_scale", "site"): x for name, x in bar.items()}
     for name, leaf in GRADIENTS.items():
         if case.has(name):
             case.gradient(name, bar[leaf])
@@ -112,10 +128,14 @@ def test_relaxed(file, backend):
     _compare(case, model)
     Kuu = inducing_covariance(model)
     q: Any = process(model).posterior
-    case.value("q_mu_prec", q._weights(q.factorise(Kuu)[0])[0])
+    factor = q.factorise(Kuu)[0]
+    case.value("q_mu_prec", q._weights(factor)[0])
     case.value("K_tilde", q.inverse_target(Kuu))
-    constant = "constant in the closed form; see the test by automatic differentiation"
-    case.finished(grad_q_T_sqrt=constant, quality_T="no such function")
+    # KL[N(0, T) || N(0, Kt^-1)], doubled, with tr(Kt T) - M = tr G
+    logs = 2.0 * np.sum(np.log(np.diag(case.host("q_T_sqrt")))) + np.linalg.slogdet(_target(case))[1]
+    quality = np.trace(backend.numpy(factor.G)) - logs
+    np.testing.assert_allclose(quality, case.out("quality_T"), rtol=1e-9, atol=1e-12)
+    case.finished(grad_q_T_sqrt="constant in the closed form; see the test by automatic differentiation")
 
 
 @pytest.mark.parametrize("file", RSVGP)
@@ -124,10 +144,9 @@ def test_relaxed_by_automatic_differentiation(file, torch_place):
     case = Case(file, torch_place)
     model = _model(case, _preconditioned(case))
     leaves = named(model) | {"X": case.array("X")}
-    gradients = autograd(bound_stage(model, case.host("Y"), _scale(case)), leaves, (torch_place.array(1.0),))
-    for name, leaf in GRADIENTS.items():
-        if case.has(name):
-            case.gradient(name, gradients[leaf])
+    stage = bound_stage(model, case.host("Y"), _scale(case))
+    gradients = autograd(lambda leaves: stage(lower_leaves(leaves)), leaves, (torch_place.array(1.0),))
+    _compare_gradients(case, gradients)
     factor_bar = gradients["posterior.inverse_factor"].tril()
     if file == "relaxedgp_rsvgp_identity_optimalT":  # stationary there, so only rounding is left
         assert np.abs(torch_place.numpy(factor_bar)).max() < 1e-9
@@ -139,7 +158,8 @@ def test_relaxed_by_automatic_differentiation(file, torch_place):
 @pytest.mark.parametrize("file", LSVGP)
 def test_likelihood_form(file, backend):
     case = Case(file, backend)
-    posterior = LikelihoodForm(case.array("q_mu"), case.array("q_sqrt"), _preconditioned(case))
+    kind = FullSiteLikelihoodForm if _is_full(case) else LikelihoodForm
+    posterior = kind(case.array("q_mu"), case.array("q_sqrt"), _preconditioned(case))
     model = replaced(_model(case, True), posterior=posterior)
     _compare(case, model)
     case.value("q_mu_prec", posterior._weights(process(model).posterior.factorise(inducing_covariance(model))[0])[0])

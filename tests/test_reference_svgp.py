@@ -22,7 +22,7 @@ from helpers import (
 
 from agp.bounds import elbo
 from agp.kernels import White
-from agp.posteriors import Marginal, Whitened
+from agp.posteriors import DiagonalMarginal, DiagonalWhitened, Marginal, Whitened
 
 GPFLOW = [
     "gpflow_svgp_white_gaussian",
@@ -126,6 +126,7 @@ def _compare_converged(case):
 def _compare_gradients(case, gradients):
     # where jitter is a part of the kernel, the file's kernel is the first one of a sum
     gradients = {name.replace("kernel.parts.0.", "kernel."): x for name, x in gradients.items()}
+    gradients = {name.replace("posterior.deviation", "posterior.scale"): x for name, x in gradients.items()}
     for name, leaf in GRADIENTS.items():
         if case.has(name):
             case.gradient(name, gradients[leaf])
@@ -169,20 +170,45 @@ def test_marginal(file, backend):
     case.finished(**(redundant if "multi" in file else {}))
 
 
-@pytest.mark.parametrize("file", ["gpflow_svgp_white_qdiag_linear_mean", "gpflow_svgp_unwhite_qdiag_linear_mean"])
-def test_linear_mean_function(file, backend):
-    # the peer's q(u) has a diagonal covariance; ours is a full one that happens to be diagonal
+QDIAG = ["gpflow_svgp_white_qdiag_linear_mean", "gpflow_svgp_unwhite_qdiag_linear_mean"]
+
+
+def _diagonal_model(case):
+    kind = DiagonalWhitened if "whiten=True" in case.meta["call"] else DiagonalMarginal
+    posterior = kind(case.array("q_mu"), case.array("q_sqrt"))
+    return svgp(kernel_of(case), likelihood_of(case), posterior, case.array("Z"), case.meta["jitter"], mean_of(case))
+
+
+@pytest.mark.parametrize("file", QDIAG)
+def test_diagonal_posteriors(file, backend):
     case = Case(file, backend)
+    model = _diagonal_model(case)
+    _compare_values(case, model)
+    bar, _ = model.bound(case.array("X"), case.array("Y"), scale=_scale(case))[1](1.0)
+    _compare_gradients(case, named(bar))
+    case.finished()
+
+
+@pytest.mark.parametrize("file", QDIAG)
+def test_diagonal_posteriors_by_automatic_differentiation(file, torch_place):
+    case = Case(file, torch_place)
+    model = _diagonal_model(case)
+    leaves = named(model, "parameter") | {"X": case.array("X")}
+    stage = bound_stage(model, case.host("Y"), _scale(case))
+    _compare_gradients(case, autograd(stage, leaves, (torch_place.array(1.0),)))
+
+
+@pytest.mark.parametrize("file", QDIAG)
+def test_full_posteriors_that_happen_to_be_diagonal(file, backend):
+    case = Case(file, backend)
+    model = _diagonal_model(case)
     kind = Whitened if "whiten=True" in case.meta["call"] else Marginal
-    posterior = kind(case.array("q_mu"), _diagonal(case, case.host("q_sqrt")))
-    model = svgp(
-        kernel_of(case), likelihood_of(case), posterior, case.array("Z"), case.meta["jitter"], mean_of(case)
-    )  # fmt: skip
+    model = replaced(model, posterior=kind(case.array("q_mu"), _diagonal(case, case.host("q_sqrt"))))
     _compare_values(case, model)
     bar, _ = model.bound(case.array("X"), case.array("Y"), scale=_scale(case))[1](1.0)
     gradients = named(bar)
-    root_bar = backend.numpy(gradients["posterior.scale"])
-    gradients["posterior.scale"] = backend.array(np.diagonal(root_bar, axis1=-2, axis2=-1).T)
+    root_bar = backend.numpy(gradients.pop("posterior.scale"))
+    gradients["posterior.deviation"] = backend.array(np.diagonal(root_bar, axis1=-2, axis2=-1).T)
     _compare_gradients(case, gradients)
     case.finished()
 

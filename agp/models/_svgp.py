@@ -29,7 +29,7 @@ class SVGP(Variational):
     process
         The approximate posterior of f. The posterior q(u) of `Sparse` is the method: `Marginal` (M-SVGP), `Whitened`
         (W), `LikelihoodForm` (L), the inverse-free `Relaxed` (R) and `InverseFree` (A), or the sites of `Dual` and
-        `DualInverseFree`.
+        `DualInverseFree`; or a smaller or larger kin of these (`DiagonalWhitened`, `FullSiteRelaxed`, ...).
     likelihood
         p(y | f).
     priors

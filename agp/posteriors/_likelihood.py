@@ -1,18 +1,19 @@
-"""L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + diag(s), the likelihood parameterisation.
+"""L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, the likelihood parameterisation.
 
-It is the posterior that pseudo-observations of u with noise variances s would give, and the limit of R-SVGP in which
-its inverse factor has converged.
+It is the posterior that pseudo-observations of u with noise of covariance S would give, and the limit of R-SVGP in
+which its inverse factor has converged. `LikelihoodForm` has S = diag(s), `FullSiteLikelihoodForm` S = C C^T.
 """
 
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.constraints import POSITIVE
-from agp.linalg import cholesky, cholesky_pullback, each_solved, identity, lower_of, nonnegative
-from agp.posteriors._site_form import SiteForm, prior_leaves
+from agp.constraints import LOWER, POSITIVE
+from agp.linalg import cholesky, cholesky_pullback, diagonal, each_solved, identity, lower_of, nonnegative
+from agp.posteriors._site_form import SiteForm
+from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
-__all__ = ["LikelihoodFactor", "LikelihoodForm"]
+__all__ = ["FullSiteLikelihoodForm", "LikelihoodFactor", "LikelihoodForm"]
 
 
 class LikelihoodFactor(NamedTuple):
@@ -22,36 +23,16 @@ class LikelihoodFactor(NamedTuple):
     Lt: Array
 
 
-@tree.model
-class LikelihoodForm(SiteForm):
-    """The likelihood parameterisation, with a Cholesky factorisation of Kuu + diag(s).
-
-    Parameters
-    ----------
-    mean
-        m [M, P]; the mean of u is Kuu mh with mh = Kt^-1 m (preconditioned) or mh = m.
-    site
-        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
-    preconditioned
-        Whether mh = Kt^-1 m (the default; it trains much faster).
-
-    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
-    """
-
-    mean: Array = tree.param(unit="mean_unit")
-    site: Array = tree.param(POSITIVE, unit="site_unit")
-    preconditioned: bool = True
-    mean_unit: Array | None = tree.unit(default=None)
-    site_unit: Array | None = tree.unit(default=None)
+class CholeskySiteForm(SiteForm):
+    """The likelihood parameterisation for either S, with a Cholesky factorisation of Kuu + S."""
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
-        xp = backend_of(Kuu).xp
-        eye = identity(Kuu)
-        Lt = cholesky(Kuu + self.site * eye)
+        noise = self.site_noise
+        Lt = cholesky(noise.added_to(Kuu))
 
         def pullback(factor_bar):
             Kt_bar = cholesky_pullback(Lt, factor_bar.Lt)
-            return tree.cotangent(self, site=xp.sum(Kt_bar * eye, axis=-1)), tree.add(Kt_bar, factor_bar.Kuu)
+            return self._bars(noise=noise.pulled(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
 
         return LikelihoodFactor(Kuu, Lt), pullback
 
@@ -84,28 +65,27 @@ class LikelihoodForm(SiteForm):
             A_bar = -2.0 * A * kff_bar
             Kuf_bar = mh @ mu_bar.mT + B.solve_triangular(factor.Lt, A_bar, transpose=True)
             factor_bar = LikelihoodFactor(None, tree.add(-lower_of(A_bar, A.mT), S_bar))
-            return tree.cotangent(self, mean=mean_bar), factor_bar, Kuf_bar, kff_bar
+            return self._bars(mean=mean_bar), factor_bar, Kuf_bar, kff_bar
 
         return (Kuf.mT @ mh, var), pullback
 
     def kl_divergence(self, factor: LikelihoodFactor, /) -> tuple[Array, Pullback]:
-        # 1/2 [ sum(mh * (Kuu mh)) + P (-M + sum_i s_i [Kt^-1]_ii + log|Kt| - sum log s) ]
+        # 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr(Kt^-1 S) + log|Kt| - log|S|) ]
         B = backend_of(factor.Lt)
         xp = B.xp
-        (Kuu, Lt), s = factor, self.site
-        M, P = self.mean.shape
+        (Kuu, Lt), (M, P) = factor, self.mean.shape
         eye = identity(Lt)
         mh, pull_weights = self._weights(factor)
         Kuu_mh = Kuu @ mh
-        inverse = B.solve_triangular(Lt, eye)
-        inverse_diag = xp.sum(inverse * inverse, axis=0)
-        logs = 2.0 * xp.sum(xp.log(xp.sum(Lt * eye, axis=-1))) - xp.sum(xp.log(s))
-        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * (xp.sum(s * inverse_diag) + logs - M))
+        trace, trace_bar, seen = self.site_noise.trace_with_gram(B.solve_triangular(Lt, eye))
+        log_noise, log_bar = self.site_noise.log_determinant()
+        logs = 2.0 * xp.sum(xp.log(diagonal(Lt))) - log_noise
+        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * (trace + logs - M))
 
         def pullback(bar):
             mean_bar, mean_S_bar = pull_weights(bar * Kuu_mh)
-            S_bar = P * bar * (eye - lower_of(inverse * s, inverse.mT))
-            bars = tree.cotangent(self, mean=mean_bar, site=0.5 * P * bar * (inverse_diag - 1.0 / s))
+            S_bar = P * bar * (eye - seen())
+            bars = self._bars(mean=mean_bar, noise=0.5 * P * bar * (trace_bar - log_bar))
             return bars, LikelihoodFactor(0.5 * bar * mh @ mh.mT, tree.add(S_bar, mean_S_bar))
 
         return kl, pullback
@@ -119,11 +99,57 @@ class LikelihoodForm(SiteForm):
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     def path_weights(self, factor: LikelihoodFactor, values: Array, noise: Array, /) -> Array:
-        # mh - Kt^-1 (values + sqrt(s) noise), as pseudo-observations of u with noise variances s have it
-        observed = values + backend_of(noise).xp.sqrt(self.site)[:, None] * noise
-        half = each_solved(factor.Lt, observed)
+        # mh - Kt^-1 (values + S^(1/2) noise), as pseudo-observations of u with such noise have it
+        half = each_solved(factor.Lt, values + self.site_noise.root_times(noise))
         return self._weights(factor)[0].mT[:, :, None] - each_solved(factor.Lt, half, transpose=True)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
-        return cls(**prior_leaves(Kuu, outputs, preconditioned=preconditioned))
+        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned))
+
+
+@tree.model
+class LikelihoodForm(CholeskySiteForm):
+    """The likelihood parameterisation, with a Cholesky factorisation of Kuu + diag(s).
+
+    Parameters
+    ----------
+    mean
+        m [M, P]; the mean of u is Kuu mh with mh = Kt^-1 m (preconditioned) or mh = m.
+    site
+        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
+    preconditioned
+        Whether mh = Kt^-1 m (the default; it trains much faster).
+
+    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
+    """
+
+    mean: Array = tree.param(unit="mean_unit")
+    site: Array = tree.param(POSITIVE, unit="site_unit")
+    preconditioned: bool = True
+    mean_unit: Array | None = tree.unit(default=None)
+    site_unit: Array | None = tree.unit(default=None)
+
+
+@tree.model
+class FullSiteLikelihoodForm(CholeskySiteForm):
+    """The likelihood parameterisation with correlated noise: a Cholesky factorisation of Kuu + C C^T.
+
+    Every covariance of q(u) below that of the prior is one of these, while `LikelihoodForm` has M numbers for all.
+
+    Parameters
+    ----------
+    mean, preconditioned
+        As for `LikelihoodForm`.
+    site_scale
+        C [M, M], lower triangular, with a diagonal of either sign but not zero: the covariance of pseudo-observations
+        of u, shared by the outputs, is C C^T.
+    """
+
+    mean: Array = tree.param(unit="mean_unit")
+    site_scale: Array = tree.param(LOWER, unit="site_scale_unit")
+    preconditioned: bool = True
+    mean_unit: Array | None = tree.unit(default=None)
+    site_scale_unit: Array | None = tree.unit(default=None)
+
+    noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise

@@ -1,42 +1,42 @@
-"""R-SVGP: the inverse-free relaxation of q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + diag(s).
+"""R-SVGP: the inverse-free relaxation of q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S.
 
 With L L^T ~ Kt^-1 (an auxiliary array, improved by `agp.updates.InverseUpdate`) let B = L^T Kt L, G = B - I, J = I - G.
-PR = L J L^T is one Newton-Schulz step from T = L L^T towards Kt^-1 and never exceeds it, so S = Kuu - Kuu PR Kuu is a
-valid covariance for every L, and
+PR = L J L^T is one Newton-Schulz step from T = L L^T towards Kt^-1 and never exceeds it, so Kuu - Kuu PR Kuu is a valid
+covariance for every L, and
 
-    KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - sum log s) ]
+    KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
-with U = L^T diag(s) L is a bound for every L, tight where G = 0. Only matrix products occur. L is constant in the
-gradient. Where random probes are drawn for a step, `ProbedRelaxed` takes the place of `Relaxed`: the same posterior, in
-which the traces are estimated and no product of two [M, M] matrices occurs.
+with U = L^T S L is a bound for every L, tight where G = 0. Only matrix products occur. L is constant in the gradient.
+`Relaxed` has S = diag(s), `FullSiteRelaxed` S = C C^T, whose log determinant is that of a triangle. Where random probes
+are drawn for a step, `ProbedRelaxed` takes the place of `Relaxed`: the same posterior, in which the traces are
+estimated and no product of two [M, M] matrices occurs.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
-from agp.constraints import POSITIVE
+from agp.constraints import LOWER, POSITIVE
 from agp.linalg import (
+    Gap,
     congruence,
     diagonal,
     gram,
     identity,
     lower_times,
-    lower_times_lower,
-    lower_transposed_product,
     lower_transposed_times,
     nonnegative,
-    phi,
     symmetric_from_lower,
 )
 from agp.posteriors._base import Posterior
 from agp.posteriors._relaxed_form import RelaxedForm
 from agp.posteriors._relaxed_probed import ProbedRelaxed
-from agp.posteriors._site_form import prior_leaves
+from agp.posteriors._site_form import Preconditioned
+from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
-__all__ = ["Relaxed", "RelaxedFactor"]
+__all__ = ["FullSiteRelaxed", "Relaxed", "RelaxedFactor"]
 
 EXACT_UP_TO = 2048
 """The largest M for which traces are exact unless the user says otherwise."""
@@ -45,55 +45,14 @@ PROBES = 256
 
 
 class RelaxedFactor(NamedTuple):
-    """Kuu [M, M] and G = L^T (Kuu + diag s) L - I [M, M]."""
+    """Kuu [M, M] and G = L^T (Kuu + S) L - I [M, M]."""
 
     Kuu: Array
     G: Array
 
 
-@tree.model
-class Relaxed(RelaxedForm):
-    """The relaxed parameterisation: training and prediction without factorisations or solves.
-
-    Parameters
-    ----------
-    mean
-        m [M, P]; the mean of u is Kuu mh with mh = PR m (preconditioned) or mh = m.
-    site
-        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
-    inverse_factor
-        L [M, M], lower with positive diagonal, L L^T ~ (Kuu + diag s)^-1. Auxiliary.
-    preconditioned
-        Whether mh = PR m (the default; it trains much faster).
-    probes
-        How many random vectors estimate the traces of the KL divergence in training; 0, or M and more, for exact
-        traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are unbiased;
-        bounds evaluated outside of training are exact.
-
-    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
-    """
-
-    mean: Array = tree.param(unit="mean_unit")
-    site: Array = tree.param(POSITIVE, unit="site_unit")
-    inverse_factor: Array = tree.auxiliary()
-    preconditioned: bool = True
-    probes: int | None = None
-    mean_unit: Array | None = tree.unit(default=None)
-    site_unit: Array | None = tree.unit(default=None)
-
-    def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Rademacher probes [M, K], or nothing where the traces are exact."""
-        M = self.site.shape[0]
-        usual = 0 if M <= EXACT_UP_TO else PROBES
-        probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
-        return {"probes": 2.0 * rng.integers(0, 2, size=(M, probes)) - 1.0} if 0 < probes < M else {}
-
-    def drawn(self, draws: Mapping[str, Array], /) -> Posterior:
-        if "probes" not in draws:
-            return self
-        return ProbedRelaxed(
-            self.mean, self.site, self.inverse_factor, noise=draws["probes"], preconditioned=self.preconditioned
-        )
+class ExactRelaxed(RelaxedForm):
+    """The relaxed parameterisation for either S, its traces exact."""
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
         L, eye = self.inverse_factor, identity(Kuu)
@@ -101,16 +60,14 @@ class Relaxed(RelaxedForm):
 
         def pullback(factor_bar):
             Kt_bar = congruence(L, factor_bar.G)
-            return tree.cotangent(self, site=diagonal(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
+            return self._bars(noise=self.site_noise.pulled(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
 
         return RelaxedFactor(Kuu, G), pullback
 
-    def _weights(self, factor: RelaxedFactor) -> tuple[Array, Pullback]:
-        # mh [M, P], and mh_bar -> (mean_bar, G_bar)
-        L, G, m = self.inverse_factor, factor.G, self.mean
-        if not self.preconditioned:
-            return m, lambda mh_bar: (mh_bar, None)
-        a = lower_transposed_times(L, m)
+    def _preconditioned_weights(self, factor: RelaxedFactor) -> tuple[Array, Pullback]:
+        # mh = L J a with a = L^T m, and mh_bar -> (mean_bar, G_bar)
+        L, G = self.inverse_factor, factor.G
+        a = lower_transposed_times(L, self.mean)
 
         def pullback(mh_bar):
             b = lower_transposed_times(L, mh_bar)
@@ -134,37 +91,34 @@ class Relaxed(RelaxedForm):
             mean_bar, G_bar = pull_weights(Kuf @ mu_bar)
             Kuf_bar = mh @ mu_bar.mT - 2.0 * lower_times(L, JE * kff_bar)
             factor_bar = RelaxedFactor(None, tree.add((E * kff_bar) @ E.mT, G_bar))
-            return tree.cotangent(self, mean=mean_bar), factor_bar, Kuf_bar, kff_bar
+            return self._bars(mean=mean_bar), factor_bar, Kuf_bar, kff_bar
 
         return (Kuf.mT @ mh, var), pullback
 
     def kl_divergence(self, factor: RelaxedFactor, /) -> tuple[Array, Pullback]:
         xp = backend_of(factor.G).xp
-        L, s, (Kuu, G) = self.inverse_factor, self.site, factor
+        L, (Kuu, G) = self.inverse_factor, factor
         M, P = self.mean.shape
-        eye = xp.eye(M, **like(G))
         mh, pull_weights = self._weights(factor)
         Kuu_mh = Kuu @ mh
-        # diag(L J L^T), where diag(L G L^T) = 2 rowsum(L * (L Phi(G))); then tr U - sum(U * G) = sum_i s_i of it
-        relaxed_diag = xp.sum(L * (L - 2.0 * lower_times_lower(L, phi(G))), axis=-1)
-        logs = 2.0 * xp.sum(xp.log(xp.sum(L * eye, axis=-1))) + xp.sum(xp.log(s))
-        per_output = xp.sum(G * eye) + xp.sum(G * G) + xp.sum(s * relaxed_diag) - logs - M
-        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * per_output)
+        trace, trace_bar, seen = self.site_noise.trace_relaxed(L, G)  # tr U - sum(U * G)
+        log_noise, log_bar = self.site_noise.log_determinant()
+        logs = 2.0 * xp.sum(xp.log(diagonal(L))) + log_noise
+        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * (xp.sum(diagonal(G)) + xp.sum(G * G) + trace - logs - M))
 
         def pullback(bar):
             mean_bar, mean_G_bar = pull_weights(bar * Kuu_mh)
-            U = symmetric_from_lower(lower_transposed_product(L, s[:, None] * L))
-            G_bar = tree.add(0.5 * P * bar * (eye + 2.0 * G - U), mean_G_bar)
-            site_bar = 0.5 * P * bar * (relaxed_diag - 1.0 / s)
-            return tree.cotangent(self, mean=mean_bar, site=site_bar), RelaxedFactor(0.5 * bar * mh @ mh.mT, G_bar)
+            G_bar = tree.add(0.5 * P * bar * (identity(G) + 2.0 * G - seen()), mean_G_bar)
+            bars = self._bars(mean=mean_bar, noise=0.5 * P * bar * (trace_bar - log_bar))
+            return bars, RelaxedFactor(0.5 * bar * mh @ mh.mT, G_bar)
 
         return kl, pullback
 
     def path_weights(self, factor: RelaxedFactor, values: Array, noise: Array, /) -> Array:
-        # mh - T (values + sqrt(s) noise) with T = L L^T: since Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
+        # mh - T (values + S^(1/2) noise) with T = L L^T: since Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
         # are those of q for every L, without a root of PR
         L = self.inverse_factor
-        observed = values + backend_of(noise).xp.sqrt(self.site)[:, None] * noise
+        observed = values + self.site_noise.root_times(noise)
         return self._weights(factor)[0].mT[:, :, None] - L @ (L.mT @ observed)
 
     def project_covariance(self, factor: RelaxedFactor, Kuf: Array, Kff: Array, /) -> Array:
@@ -172,7 +126,95 @@ class Relaxed(RelaxedForm):
         covariance = Kff - E.mT @ (E - factor.G @ E)
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
+
+@tree.model
+class Relaxed(ExactRelaxed):
+    """The relaxed parameterisation: training and prediction without factorisations or solves.
+
+    Parameters
+    ----------
+    mean
+        m [M, P]; the mean of u is Kuu mh with mh = PR m (preconditioned), mh = m, or mh = L^T m ("root").
+    site
+        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
+    inverse_factor
+        L [M, M], lower with positive diagonal, L L^T ~ (Kuu + diag s)^-1. Auxiliary.
+    preconditioned
+        Whether mh = PR m (the default; it trains much faster); "root" is mh = L^T m with a dimensionless m, for
+        comparisons: the inversion moves that mean, which the gradient, at constant L, does not see.
+    probes
+        How many random vectors estimate the traces of the KL divergence in training; 0, or M and more, for exact
+        traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are unbiased;
+        bounds evaluated outside of training are exact.
+
+    Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
+    """
+
+    mean: Array = tree.param(unit="mean_unit")
+    site: Array = tree.param(POSITIVE, unit="site_unit")
+    inverse_factor: Array = tree.auxiliary()
+    preconditioned: Preconditioned = True
+    probes: int | None = None
+    mean_unit: Array | None = tree.unit(default=None)
+    site_unit: Array | None = tree.unit(default=None)
+
+    bounds_variance_gap: ClassVar[bool] = True
+
+    def variance_gap(self, Kuf: Array, /) -> Gap:
+        # with T = L L^T, the variance of datum n exceeds the exact one by at most |(I - Kt T) k_un|^2 / min_i s_i
+        xp = backend_of(Kuf).xp
+        smallest = xp.min(self.site)
+
+        def measured(A: Array, L: Array, _gram: Array) -> Array:
+            missing = Kuf - A @ lower_times(L, lower_transposed_times(L, Kuf))
+            return xp.sum(missing * missing) / smallest
+
+        return measured
+
+    def draws(self, rng: Any, /) -> dict[str, Any]:
+        """Rademacher probes [M, K], or nothing where the traces are exact."""
+        M = self.site.shape[0]
+        usual = 0 if M <= EXACT_UP_TO else PROBES
+        probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
+        return {"probes": 2.0 * rng.integers(0, 2, size=(M, probes)) - 1.0} if 0 < probes < M else {}
+
+    def drawn(self, draws: Mapping[str, Array], /) -> Posterior:
+        if "probes" not in draws:
+            return self
+        return ProbedRelaxed(
+            self.mean, self.site, self.inverse_factor, noise=draws["probes"], preconditioned=self.preconditioned
+        )
+
     @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True, probes: int | None = None) -> Self:
-        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned)
+    def from_prior(
+        cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True, probes: int | None = None
+    ) -> Self:
+        leaves = cls._prior_leaves(Kuu, outputs, preconditioned)
         return cls(**leaves, inverse_factor=None, probes=probes).inverted_anew(Kuu)
+
+
+@tree.model
+class FullSiteRelaxed(ExactRelaxed):
+    """The relaxed parameterisation with correlated noise C C^T, without factorisations or solves.
+
+    Parameters
+    ----------
+    mean, inverse_factor, preconditioned
+        As for `Relaxed`, with L L^T ~ (Kuu + C C^T)^-1.
+    site_scale
+        C [M, M], lower triangular, with a diagonal of either sign but not zero: the covariance of pseudo-observations
+        of u, shared by the outputs, is C C^T.
+    """
+
+    mean: Array = tree.param(unit="mean_unit")
+    site_scale: Array = tree.param(LOWER, unit="site_scale_unit")
+    inverse_factor: Array = tree.auxiliary()
+    preconditioned: Preconditioned = True
+    mean_unit: Array | None = tree.unit(default=None)
+    site_scale_unit: Array | None = tree.unit(default=None)
+
+    noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
+        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).inverted_anew(Kuu)

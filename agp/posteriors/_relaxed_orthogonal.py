@@ -18,7 +18,7 @@ from agp.constraints import POSITIVE
 from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
 from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
-from agp.posteriors._site_form import SiteForm, prior_leaves
+from agp.posteriors._site_form import SiteForm
 
 __all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
 
@@ -91,7 +91,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
                 "for one group use Relaxed."
             )
             raise ValueError(msg)
-        leaves = prior_leaves(Kuu, outputs, preconditioned=preconditioned) | {"sizes": tuple(sizes)}
+        leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | {"sizes": tuple(sizes)}
         return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).inverted_anew(Kuu)
 
     def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:

@@ -7,6 +7,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.linalg import diagonal, lower_of, lower_times, lower_transposed_times, nonnegative, symmetric_from_lower
 from agp.posteriors._relaxed_form import RelaxedForm
+from agp.posteriors._site_form import Preconditioned
 
 __all__ = ["ProbedFactor", "ProbedRelaxed"]
 
@@ -43,7 +44,7 @@ class ProbedRelaxed(RelaxedForm):
     site: Array = tree.param(POSITIVE)
     inverse_factor: Array = tree.auxiliary()
     noise: Array = tree.constant()
-    preconditioned: bool = True
+    preconditioned: Preconditioned = True
 
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
         def pullback(factor_bar):
@@ -55,11 +56,9 @@ class ProbedRelaxed(RelaxedForm):
         # T X for X [M, P]
         return lower_times(self.inverse_factor, lower_transposed_times(self.inverse_factor, X))
 
-    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
+    def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
         # mh = PR m = T (2 m - Kt T m), and mh_bar -> (mean_bar, Kt_bar)
         m = self.mean
-        if not self.preconditioned:
-            return m, lambda mh_bar: (mh_bar, None)
         Tm = self._inverse_times(m)
 
         def pullback(mh_bar):

@@ -1,13 +1,17 @@
-"""What L-SVGP and R-SVGP share: q(u) is the posterior of pseudo-observations of u with noise variances s."""
+"""What L-SVGP and R-SVGP share: q(u) is the posterior of pseudo-observations of u with noise of covariance S."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.linalg import diagonal
 from agp.posteriors._base import Posterior
+from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
-__all__ = ["SiteForm", "prior_leaves"]
+__all__ = ["Preconditioned", "SiteForm"]
+
+Preconditioned = bool | Literal["root"]
+"""Which weights mh [M, P] of Kuu the mean m stands for."""
 
 PRIOR_SITE = 100.0
 """s of an untrained model, relative to the largest row sum of |Kuu|, which no eigenvalue exceeds.
@@ -15,16 +19,26 @@ PRIOR_SITE = 100.0
 For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x: variances are those of the prior but
 for 1 %.
 """
-TRAINING_SITE = 1e-4
-"""s where training begins, relative to the mean diagonal of Kuu: from the prior, steps by gradients take far longer."""
 
 
 class SiteForm(Posterior):
-    """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + diag(s), with mh = Kt^-1 m (preconditioned) or mh = m."""
+    """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S, with mh = Kt^-1 m (preconditioned) or mh = m."""
 
     mean: Array
-    site: Array
-    preconditioned: bool
+    preconditioned: Any
+
+    mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False)
+    """What `preconditioned` may be."""
+    noise_kind: ClassVar[type[SiteNoise]] = DiagonalNoise
+    """What S is, and which leaf holds it."""
+
+    def __post_init__(self) -> None:
+        self._check_preconditioned(self.preconditioned)
+
+    @property
+    def site_noise(self) -> SiteNoise:
+        """S."""
+        return self.noise_kind(getattr(self, self.noise_kind.name))
 
     @property
     def outputs(self) -> int:
@@ -34,32 +48,46 @@ class SiteForm(Posterior):
     def count(self) -> int:
         return self.mean.shape[0]
 
+    def _bars(self, *, mean: Array | None = None, noise: Array | None = None) -> Self:
+        """The cotangent of the posterior, from those of m and of the leaf of S."""
+        return tree.cotangent(self, mean=mean, **{self.site_noise.name: noise})
+
     def begun(self, Kuu: Array, /) -> Self:
         xp = backend_of(Kuu).xp
-        if bool(xp.any(self.mean != 0.0)) or bool(xp.any(self.site < 0.5 * _prior_site(Kuu))):
+        noise = self.site_noise
+        if bool(xp.any(self.mean != 0.0)) or bool(xp.any(noise.variances < 0.5 * _prior_site(Kuu))):
             return self
-        site = TRAINING_SITE * xp.mean(diagonal(Kuu)) * xp.ones_like(self.site)
-        return tree.with_leaves(self, {"site": site}).inverted_anew(Kuu)
+        variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones_like(noise.variances)
+        return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).inverted_anew(Kuu)
 
     def inverted_anew(self, _Kuu: Array, /) -> Self:
         """The same with inverse factors found from nothing, if it has any."""
         return self
 
+    @classmethod
+    def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
+        """The fields of the prior, with covariance Kuu [M, M], for P outputs.
 
-def prior_leaves(Kuu: Array, outputs: int, *, preconditioned: bool) -> dict[str, Any]:
-    """The fields of a `SiteForm` that is the prior, with covariance Kuu [M, M], for P outputs.
+        The mean is measured in the unit of f, or, where it is that of weights of Kuu, in its inverse; L^T m has that of
+        weights where m has none.
+        """
+        cls._check_preconditioned(preconditioned)
+        xp = backend_of(Kuu).xp
+        M, usual, noise = Kuu.shape[0], xp.mean(diagonal(Kuu)), cls.noise_kind
+        return {
+            "mean": xp.zeros((M, outputs), **like(Kuu)),
+            noise.name: noise.independent(_prior_site(Kuu) * xp.ones((M,), **like(Kuu))).leaf,
+            "mean_unit": usual ** (0.0 if preconditioned == "root" else 0.5 if preconditioned else -0.5),
+            f"{noise.name}_unit": noise.unit(usual),
+            "preconditioned": preconditioned,
+        }
 
-    The mean is measured in the unit of f, or, where it is that of weights of Kuu, in its inverse.
-    """
-    xp = backend_of(Kuu).xp
-    M, usual = Kuu.shape[0], xp.mean(diagonal(Kuu))
-    return {
-        "mean": xp.zeros((M, outputs), **like(Kuu)),
-        "site": _prior_site(Kuu) * xp.ones((M,), **like(Kuu)),
-        "mean_unit": usual**0.5 if preconditioned else usual**-0.5,
-        "site_unit": usual,
-        "preconditioned": preconditioned,
-    }
+    @classmethod
+    def _check_preconditioned(cls, value: Any) -> None:
+        if value not in cls.mean_weights:
+            known = " or ".join(map(repr, cls.mean_weights))
+            msg = f"preconditioned is {value!r}, but must be {known} for {cls.__name__}."
+            raise ValueError(msg)
 
 
 def _prior_site(Kuu: Array) -> Array:

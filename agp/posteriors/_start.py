@@ -5,21 +5,22 @@ from typing import Any
 
 from agp.backend import Array
 from agp.posteriors._base import Posterior
+from agp.posteriors._diagonal import DiagonalMarginal, DiagonalWhitened
 from agp.posteriors._dual import Dual
 from agp.posteriors._dual_inverse_free import DualInverseFree
 from agp.posteriors._inverse_free import InverseFree
-from agp.posteriors._likelihood import LikelihoodForm
+from agp.posteriors._likelihood import FullSiteLikelihoodForm, LikelihoodForm
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
-from agp.posteriors._relaxed import Relaxed
+from agp.posteriors._relaxed import FullSiteRelaxed, Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
 from agp.posteriors._whitened import Whitened
 
 __all__ = ["posterior_named", "start_of"]
 
 CLASSES = (
-    Dual, DualInverseFree, InverseFree, LikelihoodForm, Marginal, Orthogonal, PriorSpread, Relaxed, RelaxedOrthogonal,
-    RelaxedUnion, Whitened,
+    DiagonalMarginal, DiagonalWhitened, Dual, DualInverseFree, FullSiteLikelihoodForm, FullSiteRelaxed, InverseFree,
+    LikelihoodForm, Marginal, Orthogonal, PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened,
 )  # fmt: skip
 
 

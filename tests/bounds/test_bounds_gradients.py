@@ -16,6 +16,7 @@ from helpers import (
     bound_stage,
     gpr,
     inducing_inputs,
+    lower_leaves,
     named,
     problem,
     process,
@@ -54,12 +55,7 @@ def test_closed_form_is_autodiff(kernel, posterior, likelihood, outputs, block, 
 def test_inputs_too(kernel, posterior, likelihood, block, torch_place):
     model, X, y = problem(kernel, posterior, likelihood, outputs=3)
     here = bound_stage(model, y, 2.5)
-    assert_closed_form_is_autograd(lambda leaves: here(_lower(leaves)), named(model, "parameter") | {"X": X})
-
-
-def _lower(leaves):
-    name = "posterior.scale"
-    return {**leaves, name: leaves[name].tril()} if name in leaves else leaves
+    assert_closed_form_is_autograd(lambda leaves: here(lower_leaves(leaves)), named(model, "parameter") | {"X": X})
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -80,7 +76,7 @@ def test_coincident_points(kernel, posterior, torch_place):
     assert all(np.isfinite(torch_place.numpy(g)).all() for g in found.values())
     stage = bound_stage(model, y)
     host = {k: torch_place.numpy(v) for k, v in leaves.items()}
-    assert_closed_form_is_autograd(lambda leaves: stage(_lower(leaves)), host)
+    assert_closed_form_is_autograd(lambda leaves: stage(lower_leaves(leaves)), host)
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)

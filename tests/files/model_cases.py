@@ -91,8 +91,11 @@ PRIORS = {
 }
 POSTERIORS: dict[str, Any] = {
     **{name: name for name in ("whitened", "marginal", "likelihood-form", "relaxed", "inverse-free")},
+    **{name: name for name in ("diagonal-whitened", "diagonal-marginal")},
+    **{name: name for name in ("full-site-likelihood-form", "full-site-relaxed")},
     **{name: name for name in ("dual", "dual-inverse-free")},
     "relaxed-plain": partial(Relaxed.from_prior, preconditioned=False),
+    "relaxed-root": partial(Relaxed.from_prior, preconditioned="root"),
     "white-sites": WhiteSites,
 }
 

@@ -15,8 +15,12 @@ from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisso
 from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
     Dual,
     DualInverseFree,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
     InverseFree,
     LikelihoodForm,
     Marginal,
@@ -42,6 +46,10 @@ POSTERIORS: dict[str, Any] = {
     "relaxed-plain": partial(Relaxed.from_prior, preconditioned=False),
     "relaxed-probes": partial(Relaxed.from_prior, probes=4),
     "inverse-free": InverseFree,
+    "diagonal-whitened": DiagonalWhitened,
+    "diagonal-marginal": DiagonalMarginal,
+    "likelihood-full-site": FullSiteLikelihoodForm,
+    "relaxed-full-site": FullSiteRelaxed,
     "dual-natural": Dual,
     "dual-kernel": partial(Dual.from_prior, tied="kernel"),
     "dual-white": partial(Dual.from_prior, tied="white"),

@@ -10,8 +10,12 @@ from helpers import NUMPY, STRICT, TORCH
 from agp import CGGP, GPR, RBF, SGPR, SVGP, TSVGP, TVGP, CaGP, Gaussian, tree
 from agp.models import SOLVEGP, SOLVEGPR
 from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
     Dual,
     DualInverseFree,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
     InverseFree,
     LikelihoodForm,
     Marginal,
@@ -43,6 +47,10 @@ MODELS = {
     "L": sparse(LikelihoodForm),
     "R": sparse(Relaxed),
     "A": sparse(InverseFree),
+    "W, diagonal": sparse(DiagonalWhitened),
+    "M, diagonal": sparse(DiagonalMarginal),
+    "L, full site": sparse(FullSiteLikelihoodForm),
+    "R, full site": sparse(FullSiteRelaxed),
     "dual": sparse(Dual),
     "dual, inverse-free": sparse(DualInverseFree),
     "SOLVE": functools.partial(SOLVEGP.from_data, num_inducing=4),
@@ -82,7 +90,7 @@ def built(method, problem, place, dtype):
     parts = {"kernel": RBF(problem.variance, problem.lengthscale), "likelihood": Gaussian(noise)}
     X, y, Xs = (place.array(x, dtype) for x in (X, y, Xs))
     model = MODELS[method](X, y, **parts)
-    certain = {name: 1e-3 * x for name, x in tree.leaves(model).items() if name.endswith(".scale")}
+    certain = {name: 1e-3 * x for name, x in tree.leaves(model).items() if name.endswith((".scale", ".deviation"))}
     return tree.with_leaves(model, certain), Xs
 
 

@@ -7,11 +7,26 @@ from agp import RBF, SGPR, SVGP, Gaussian, NonFiniteError, ZeroMean, train
 from agp.actions import ConjugateGradients, FixedActions
 from agp.kernels import Constant, Linear
 from agp.models import SOLVEGP, SOLVEGPR, TSVGP, CaGP
-from agp.posteriors import Dual, DualInverseFree, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    Dual,
+    DualInverseFree,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 
 SPARSE = {
     q.__name__: (lambda *data, q=q, **parts: SVGP.from_data(*data, posterior=q, **parts))
-    for q in (Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree, Dual, DualInverseFree)
+    for q in (
+        *(Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree, Dual, DualInverseFree),
+        *(DiagonalWhitened, DiagonalMarginal, FullSiteLikelihoodForm, FullSiteRelaxed),
+    )
 }
 SPARSE |= {m.__name__: m.from_data for m in (SGPR, SOLVEGP, SOLVEGPR, TSVGP)}
 

@@ -1,5 +1,7 @@
 """Posterior stage, alone on covariances and composed with a kernel: closed form, automatic differentiation, slopes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers import (
@@ -9,6 +11,7 @@ from helpers import (
     assert_close,
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
+    lower_leaves,
     marginals,
     named,
     posterior_of,
@@ -20,7 +23,17 @@ from agp import tree
 from agp.backend import backend_of
 from agp.kernels import Matern32
 from agp.linalg import cholesky_pullback, inverse_factor, symmetric_from_lower
-from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 
 
 def covariances(inducing, rows=9, seed=0):
@@ -37,9 +50,7 @@ def posterior_stage(posterior):
 
     def stage(leaves):
         B = backend_of(leaves["Kuu"])
-        own = {name: leaves[name] for name in named(posterior, "parameter")}
-        if "scale" in own:
-            own["scale"] = B.xp.tril(own["scale"])
+        own = lower_leaves({name: leaves[name] for name in named(posterior, "parameter")})
         here = {k: B.from_numpy(v) for k, v in constants.items()}
         q = with_leaves(posterior, own | here)
         factor, pull_factor = q.factorise(0.5 * (leaves["Kuu"] + leaves["Kuu"].mT))
@@ -83,9 +94,7 @@ def process_stage(model):
     def stage(leaves):
         B = backend_of(leaves["X"])
         constants = {k: B.from_numpy(v) for k, v in named(model, "auxiliary").items()}
-        own = {k: v for k, v in leaves.items() if k != "X"}
-        if "posterior.scale" in own:
-            own["posterior.scale"] = B.xp.tril(own["posterior.scale"])
+        own = lower_leaves({k: v for k, v in leaves.items() if k != "X"})
         outputs, pull = marginals(with_leaves(model, own | constants), leaves["X"])
 
         def pullback(*bars):
@@ -132,6 +141,13 @@ def test_cholesky_adjoint_is_autograd(size, torch_place):
 # -- what the numbers mean --------------------------------------------------------------------------------------------
 
 
+def _noise(posterior):
+    """The covariance of the pseudo-observations of L- and R-SVGP."""
+    if isinstance(posterior, (FullSiteLikelihoodForm, FullSiteRelaxed)):
+        return posterior.site_scale @ posterior.site_scale.T
+    return np.diag(posterior.site)
+
+
 def _dense_moments(posterior, K):
     """Mean and covariances of q(u) by explicit inverses, and the marginals at the inputs that they imply."""
     Kuu = K["Kuu"]
@@ -140,19 +156,26 @@ def _dense_moments(posterior, K):
         mean, covs = Lu @ posterior.mean, [Lu @ C @ C.T @ Lu.T for C in posterior.scale]
     elif isinstance(posterior, Marginal):
         mean, covs = posterior.mean, [C @ C.T for C in posterior.scale]
+    elif isinstance(posterior, DiagonalWhitened):
+        Lu = np.linalg.cholesky(Kuu)
+        mean, covs = Lu @ posterior.mean, [Lu @ np.diag(s**2) @ Lu.T for s in posterior.deviation.T]
+    elif isinstance(posterior, DiagonalMarginal):
+        mean, covs = posterior.mean, [np.diag(s**2) for s in posterior.deviation.T]
     elif isinstance(posterior, InverseFree):
         R = posterior.inverse_factor
         A = R.T @ Kuu @ R
         inner = [A - 2.0 * np.eye(len(R)) + C @ C.T for C in posterior.scale]
         mean, covs = Kuu @ R @ posterior.mean, [Kuu + Kuu @ R @ S @ R.T @ Kuu for S in inner]
     else:
-        Kt = Kuu + np.diag(posterior.site)
-        if isinstance(posterior, LikelihoodForm):
+        Kt = Kuu + _noise(posterior)
+        if isinstance(posterior, (LikelihoodForm, FullSiteLikelihoodForm)):
             PR = np.linalg.inv(Kt)
         else:
             L = posterior.inverse_factor
             PR = 2.0 * L @ L.T - L @ L.T @ Kt @ L @ L.T
         weights = PR @ posterior.mean if posterior.preconditioned else posterior.mean
+        if posterior.preconditioned == "root":
+            weights = posterior.inverse_factor.T @ posterior.mean
         mean, covs = Kuu @ weights, [Kuu - Kuu @ PR @ Kuu] * posterior.mean.shape[1]
     Q = np.linalg.solve(Kuu, K["Kuf"])
     var = np.stack([K["kff"] - np.sum(Q * (Kuu @ Q), 0) + np.sum(Q * (S @ Q), 0) for S in covs], axis=1)
@@ -191,11 +214,11 @@ def test_marginals_are_those_of_q(kind, outputs, backend, block):
         assert kl > true  # a strict bound: the factor is 10 % off
 
 
-@pytest.mark.parametrize("kind", ["relaxed", "relaxed-plain"])
+@pytest.mark.parametrize("kind", ["relaxed", "relaxed-plain", "relaxed-root", "relaxed-full-site"])
 def test_relaxed_kl_is_tight_at_the_inverse(kind, backend, block):
     K = covariances(7)
     posterior = posterior_of(kind, K["Kuu"], 2, np.random.default_rng(1))
-    exact = np.linalg.cholesky(np.linalg.inv(K["Kuu"] + np.diag(posterior.site)))
+    exact = np.linalg.cholesky(np.linalg.inv(K["Kuu"] + _noise(posterior)))
     q = with_leaves(posterior, {"inverse_factor": exact})
     mean, covs, _, _ = _dense_moments(q, K)
     q = backend.move(q)
@@ -239,10 +262,15 @@ def test_variances_are_never_negative(kind, backend):
     q = {
         "whitened": Whitened(mean, scale),
         "marginal": Marginal(mean, scale),
+        "diagonal-whitened": DiagonalWhitened(mean, np.full((6, 1), 1e-12)),
+        "diagonal-marginal": DiagonalMarginal(mean, np.full((6, 1), 1e-12)),
         "likelihood": LikelihoodForm(mean, site),
         "likelihood-plain": LikelihoodForm(mean, site, preconditioned=False),
+        "likelihood-full-site": FullSiteLikelihoodForm(mean, np.diag(np.sqrt(site))),
         "relaxed": Relaxed(mean, site, exact),
         "relaxed-plain": Relaxed(mean, site, exact, preconditioned=False),
+        "relaxed-root": Relaxed(mean, site, exact, preconditioned="root"),
+        "relaxed-full-site": FullSiteRelaxed(mean, np.diag(np.sqrt(site)), exact),
         "inverse-free": InverseFree(mean, scale, exact),
     }[kind]
     q, Kuu = backend.move(q), backend.array(K["Kuu"])
@@ -257,3 +285,19 @@ def test_lower_triangle_makes_the_symmetric_matrix(backend):
     A = np.random.default_rng(0).normal(size=(4, 4))
     found = backend.numpy(symmetric_from_lower(backend.array(A)))
     np.testing.assert_array_equal(found, np.tril(A) + np.tril(A, -1).T)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Relaxed, "rot", "preconditioned is 'rot', but must be True or False or 'root' for Relaxed."),
+        (FullSiteRelaxed, None, "preconditioned is None, but must be True or False or 'root' for FullSiteRelaxed."),
+        (LikelihoodForm, "root", "preconditioned is 'root', but must be True or False for LikelihoodForm."),
+    ],
+)
+def test_mean_weights_that_do_not_exist_are_refused(kind, value, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        kind.from_prior(np.eye(3), 1, preconditioned=value)
+    q = kind.from_prior(np.eye(3), 1)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        dataclasses.replace(q, preconditioned=value)

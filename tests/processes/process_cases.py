@@ -35,6 +35,11 @@ POSTERIORS = (
     "orthogonal",
     "orthogonal-dual",
     "relaxed-orthogonal",
+    "diagonal-whitened",
+    "diagonal-marginal",
+    "likelihood-full-site",
+    "relaxed-full-site",
+    "relaxed-root",
 )
 COVERING = ("whitened", "marginal", "likelihood", "relaxed", "inverse-free", "dual-natural", "orthogonal")
 """One of each kind of q(u), for what is slow."""

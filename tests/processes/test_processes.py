@@ -14,6 +14,7 @@ from helpers import (
     assert_closed_form_is_autograd,
     assert_closed_form_is_slope,
     bound_stage,
+    lower_leaves,
     named,
     sgpr,
 )
@@ -46,7 +47,18 @@ from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, RobustMax, Softmax
 from agp.means import LinearMean
 from agp.models import SVGP
-from agp.posteriors import Dual, InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    Dual,
+    FullSiteLikelihoodForm,
+    FullSiteRelaxed,
+    InverseFree,
+    LikelihoodForm,
+    Marginal,
+    Relaxed,
+    Whitened,
+)
 from agp.processes import Deep, Mixed, Sparse, Stack
 from agp.rows import mebibytes
 from agp.training import recipe
@@ -57,12 +69,7 @@ SCALE = 2.5
 
 def _lowered(stage):
     """The stage as a function of the lower triangles of the scales."""
-
-    def of_lower(leaves):
-        xp = backend_of(leaves["X"]).xp
-        return stage({k: xp.tril(x) if k.endswith(".scale") and x.ndim == 3 else x for k, x in leaves.items()})
-
-    return of_lower
+    return lambda leaves: stage(lower_leaves(leaves))
 
 
 def _agree(found, expected, tolerance):
@@ -546,7 +553,13 @@ def _two_layers(X, posterior):
 
 
 @pytest.mark.parametrize("batch_size", [None, 20])
-@pytest.mark.parametrize("posterior", [Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree])
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        *(Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree),
+        *(DiagonalWhitened, DiagonalMarginal, FullSiteLikelihoodForm, FullSiteRelaxed),
+    ],
+)
 def test_training_two_layers_raises_their_bound(posterior, batch_size):
     X, y = _training_data()
     model = _two_layers(X, posterior)

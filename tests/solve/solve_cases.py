@@ -11,12 +11,44 @@ from agp import backend_of
 from agp.kernels import RBF, Matern32
 from agp.likelihoods import Gaussian
 from agp.linalg import add_jitter
-from agp.posteriors import Marginal, Orthogonal, PriorSpread, RelaxedOrthogonal, RelaxedUnion, Whitened
+from agp.posteriors import (
+    DiagonalMarginal,
+    DiagonalWhitened,
+    Marginal,
+    Orthogonal,
+    PriorSpread,
+    RelaxedOrthogonal,
+    RelaxedUnion,
+    Whitened,
+)
 
 RELAXED = {"relaxed-orthogonal": RelaxedOrthogonal, "relaxed-union": RelaxedUnion}
-STOCHASTIC = ("whitened", "marginal", "odvgp", "marginal-odvgp", *RELAXED, *(f"{kind}-plain" for kind in RELAXED))
-COLLAPSED = ("optimal", "free-whitened", "free-marginal", "free-prior", "tight")
+STOCHASTIC = (
+    "whitened",
+    "marginal",
+    "diagonal",
+    "odvgp",
+    "marginal-odvgp",
+    *RELAXED,
+    *(f"{kind}-plain" for kind in RELAXED),
+)
+COLLAPSED = ("optimal", "free-whitened", "free-marginal", "free-diagonal", "free-prior", "tight")
 KINDS = (*STOCHASTIC, *COLLAPSED)
+FREE = {
+    "free-whitened": Whitened,
+    "free-marginal": Marginal,
+    "free-diagonal": DiagonalWhitened,
+    "free-prior": PriorSpread,
+}
+
+
+def _part(kind: Any, mean: Any, scale: Any) -> Any:
+    """A q of one group of that kind, from a mean [M, P] and factors [P, M, M]."""
+    if kind is PriorSpread:
+        return kind(mean)
+    if kind in (DiagonalWhitened, DiagonalMarginal):
+        return kind(mean, np.diagonal(scale, axis1=1, axis2=2).T.copy())
+    return kind(mean, scale)
 
 
 @dataclass
@@ -61,7 +93,7 @@ class Groups:
 
     def orthogonal(self, first: Any = Whitened, second: Any = Whitened):
         (m, C), (n, E) = self.state(self.first), self.state(self.second)
-        return Orthogonal((first(m, C), second(n) if second is PriorSpread else second(n, E)), self.sizes)
+        return Orthogonal((_part(first, m, C), _part(second, n, E)), self.sizes)
 
     def factors(self, cls, site, distance):
         """The inverse factors of a form at these s, off by about `distance`; each target sees the factors before it."""
@@ -96,14 +128,15 @@ def case(kind, likelihood="gaussian", **settings):
     """A model of a kind with its data: X [N, 2], y [N, P]."""
     groups = Groups(**settings)
     if kind in COLLAPSED:
-        second = {"free-whitened": Whitened, "free-marginal": Marginal, "free-prior": PriorSpread}.get(kind)
+        second = FREE.get(kind)
         q = None if second is None else groups.orthogonal(second=second).parts[1]
         return groups.collapsed(q, kind == "tight"), groups.X, groups.y
     if kind.startswith("relaxed"):
         q = groups.relaxed(kind)
     else:
-        first = Marginal if kind.startswith("marginal") else Whitened
-        q = groups.orthogonal(first, PriorSpread if kind.endswith("odvgp") else first)
+        first = {"marginal": Marginal, "diagonal": DiagonalWhitened}.get(kind.removesuffix("-odvgp"), Whitened)
+        second = {"diagonal": DiagonalMarginal}.get(kind, first)
+        q = groups.orthogonal(first, PriorSpread if kind.endswith("odvgp") else second)
     y = groups.y if likelihood == "gaussian" else 1.0 * (groups.y > 0)
     return groups.model(q, as_arrays(LIKELIHOODS[likelihood]())), groups.X, y
 

@@ -17,6 +17,9 @@ BUILDERS = {
     "svgp": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=Whitened),
     "marginal": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=Marginal),
     "likelihood": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=LikelihoodForm),
+    "diagonal-marginal": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior="diagonal-marginal"),
+    "diagonal-whitened": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior="diagonal-whitened"),
+    "likelihood-full-site": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior="full-site-likelihood-form"),
     "student": lambda X, y: SVGP.from_data(X, y, num_inducing=5, posterior=Whitened, likelihood=StudentT()),
 }
 UNITS = [(1.0, 1e6), (1.0, 1e-6), (1e6, 1.0), (1e-6, 1.0)]

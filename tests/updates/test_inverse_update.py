@@ -8,7 +8,7 @@ from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train
 from agp.backend import get_backend
 from agp.errors import RepairWarning
 from agp.linalg import constant_step, doubling_step, log_linear_step
-from agp.posteriors import InverseFree
+from agp.posteriors import FullSiteRelaxed, InverseFree
 from agp.updates import Adam, Batch, InverseUpdate, Residual, VarianceGap
 
 
@@ -197,7 +197,9 @@ def test_the_gap_of_a_datum_is_the_mean():
     assert total == pytest.approx(3.0 * 40 * mean, rel=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"likelihood": Bernoulli()}, {"posterior": InverseFree}], ids=["probit", "free"])
+@pytest.mark.parametrize(
+    "options", [{"likelihood": Bernoulli()}, {"posterior": InverseFree}, {"posterior": FullSiteRelaxed}]
+)
 def test_the_variance_gap_refuses_other_models(options):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))

@@ -1,0 +1,210 @@
+"""q(u) whose covariance is diagonal (mean-field), in whitened coordinates or in those of u: M P deviations.
+
+q(u_p) = N(Lu m_p, Lu diag(s_p^2) Lu^T)   with Lu Lu^T = Kuu, or   q(u_p) = N(m_p, diag(s_p^2))
+"""
+
+from typing import NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.constraints import POSITIVE
+from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
+from agp.posteriors._factored import WhitePosterior, WhiteState
+
+__all__ = ["DiagonalMarginal", "DiagonalWhitened"]
+
+
+class DiagonalForm(WhitePosterior):
+    """What both share: a mean and a deviation for each inducing variable and output."""
+
+    mean: Array
+    deviation: Array
+
+    @property
+    def outputs(self) -> int:
+        return self.mean.shape[1]
+
+    @property
+    def count(self) -> int:
+        return self.mean.shape[0]
+
+
+@tree.model
+class DiagonalWhitened(DiagonalForm, WhiteState):
+    """`Whitened` with a diagonal factor: O(M P) numbers and O(M N P) operations in place of O(M^2 P) and O(M^2 N P).
+
+    Parameters
+    ----------
+    mean
+        m [M, P], dimensionless.
+    deviation
+        s [M, P], positive: the standard deviations of the whitened variables, dimensionless.
+    """
+
+    mean: Array = tree.param()
+    deviation: Array = tree.param(POSITIVE)
+
+    def whitened(self, Lu: Array, /) -> tuple["DiagonalWhitened", Pullback]:
+        return self, lambda state_bar: (state_bar, None)
+
+    @property
+    def white_mean(self) -> Array:
+        return self.mean
+
+    def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # mu = A^T m;  var = (A * A)^T s^2
+        m, s = self.mean, self.deviation
+
+        def pullback(mu_bar, var_bar):
+            A_bar = m @ mu_bar.mT + 2.0 * A * ((s * s) @ var_bar.mT)
+            return tree.cotangent(self, mean=A @ mu_bar, deviation=2.0 * s * ((A * A) @ var_bar)), A_bar
+
+        return (A.mT @ m, (A * A).mT @ (s * s)), pullback
+
+    def white_covariance(self, A: Array, /) -> Array:
+        return _covariances(A, self.deviation)
+
+    def white_samples(self, noise: Array, /) -> Array:
+        return self.mean.mT[:, :, None] + self.deviation.mT[:, :, None] * noise
+
+    def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
+        # sum_ip s_ip^2 G_ii
+        xp = backend_of(G).xp
+        s, entries = self.deviation, diagonal(G)
+        squares = xp.sum(s * s, axis=1)
+
+        def pullback(bar):
+            return tree.cotangent(self, deviation=2.0 * bar * s * entries[:, None]), bar * squares * identity(G)
+
+        return xp.sum(squares * entries), pullback
+
+    def white_kl(self) -> tuple[Array, Pullback]:
+        # 1/2 (|m|^2 + |s|^2 - M P) - sum log s
+        xp = backend_of(self.mean).xp
+        m, s = self.mean, self.deviation
+        kl = 0.5 * (xp.sum(m * m) + xp.sum(s * s) - m.shape[0] * m.shape[1]) - xp.sum(xp.log(s))
+        return kl, lambda bar: tree.cotangent(self, mean=bar * m, deviation=bar * (s - 1.0 / s))
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        xp = backend_of(Kuu).xp
+        mean = xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
+        return cls(mean, xp.ones_like(mean))
+
+
+class DiagonalBars(NamedTuple):
+    """The cotangent of a `DiagonalState`: of n and s [M, P], and of the relative change Lu^-1 dLu [M, M]."""
+
+    mean: Array
+    deviation: Array
+    relative: Array
+
+
+@tree.model
+class DiagonalState(WhiteState):
+    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T): u = Lu v has a diagonal covariance. Its cotangents: `DiagonalBars`."""
+
+    mean: Array = tree.auxiliary()
+    deviation: Array = tree.auxiliary()
+    Lu: Array = tree.auxiliary()
+
+    @property
+    def white_mean(self) -> Array:
+        return self.mean
+
+    def _features(self, A: Array) -> Array:
+        # Q = Lu^-T A, with A^T v = Q^T u
+        return backend_of(A).solve_triangular(self.Lu, A, transpose=True)
+
+    def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # mu = A^T n;  var = (Q * Q)^T s^2
+        B = backend_of(A)
+        n, s, Q = self.mean, self.deviation, self._features(A)
+
+        def pullback(mu_bar, var_bar):
+            # dQ = Lu^-T (dA - dS^T A) with dS = Lu^-1 dLu
+            through = B.solve_triangular(self.Lu, 2.0 * Q * ((s * s) @ var_bar.mT))
+            bars = DiagonalBars(A @ mu_bar, 2.0 * s * ((Q * Q) @ var_bar), -lower_of(A, through.mT))
+            return bars, n @ mu_bar.mT + through
+
+        return (A.mT @ n, (Q * Q).mT @ (s * s)), pullback
+
+    def white_covariance(self, A: Array, /) -> Array:
+        return _covariances(self._features(A), self.deviation)
+
+    def white_samples(self, noise: Array, /) -> Array:
+        return self.mean.mT[:, :, None] + each_solved(self.Lu, self.deviation.mT[:, :, None] * noise)
+
+    def white_kl(self) -> tuple[Array, Pullback]:
+        # 1/2 (|n|^2 + sum_ip s_ip^2 [Kuu^-1]_ii - M P) + P sum log diag Lu - sum log s
+        B = backend_of(self.Lu)
+        xp = B.xp
+        n, s, Lu = self.mean, self.deviation, self.Lu
+        M, P = n.shape
+        eye = identity(Lu)
+        root = B.solve_triangular(Lu, eye)
+        precisions = _precisions(root)
+        squares = xp.sum(s * s, axis=1)
+        logs = P * xp.sum(xp.log(diagonal(Lu))) - xp.sum(xp.log(s))
+        kl = 0.5 * (xp.sum(n * n) + xp.sum(squares * precisions) - M * P) + logs
+
+        def pullback(bar):
+            # dLu^-1 = -dS Lu^-1
+            relative = bar * (P * eye - lower_of(root * squares, root.mT))
+            return DiagonalBars(bar * n, bar * (s * precisions[:, None] - 1.0 / s), relative)
+
+        return kl, pullback
+
+
+@tree.model
+class DiagonalMarginal(DiagonalForm):
+    """`Marginal` with a diagonal factor: independent inducing variables, O(M P) numbers.
+
+    The prior is not one of them, for its variables are correlated. An untrained model has mean zero and the variances
+    1 / [Kuu^-1]_ii, which are nearest to the prior in KL[q || p], and smaller than its. `DiagonalWhitened` contains the
+    prior.
+
+    Parameters
+    ----------
+    mean
+        m [M, P], in units of f.
+    deviation
+        s [M, P], positive: the standard deviations of the inducing variables, in units of f.
+    """
+
+    mean: Array = tree.param(unit="mean_unit")
+    deviation: Array = tree.param(POSITIVE, unit="deviation_unit")
+    mean_unit: Array | None = tree.unit(default=None)
+    deviation_unit: Array | None = tree.unit(default=None)
+
+    def whitened(self, Lu: Array, /) -> tuple[DiagonalState, Pullback]:
+        B = backend_of(Lu)
+        n = B.solve_triangular(Lu, self.mean)
+
+        def pullback(state_bar):
+            # dn = Lu^-1 dm - dS n
+            mean_bar = B.solve_triangular(Lu, state_bar.mean, transpose=True)
+            own = tree.cotangent(self, mean=mean_bar, deviation=state_bar.deviation)
+            return own, state_bar.relative - lower_of(state_bar.mean, n.mT)
+
+        return DiagonalState(n, self.deviation, Lu), pullback
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        B = backend_of(Kuu)
+        xp = B.xp
+        usual = xp.mean(diagonal(Kuu)) ** 0.5
+        mean = xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
+        nearest = 1.0 / xp.sqrt(_precisions(B.solve_triangular(cholesky(Kuu), identity(Kuu))))
+        return cls(mean, mean + nearest[:, None], mean_unit=usual, deviation_unit=usual)
+
+
+def _covariances(features: Array, deviation: Array) -> Array:
+    """F^T diag(s_p^2) F [P, N, N], for F [M, N] and s [M, P]."""
+    scaled = deviation.mT[:, :, None] * features
+    return scaled.mT @ scaled
+
+
+def _precisions(root: Array) -> Array:
+    """diag(Kuu^-1) [M], from Lu^-1 [M, M]."""
+    return backend_of(root).xp.sum(root * root, axis=0)

@@ -1,0 +1,186 @@
+"""The noise of pseudo-observations of u: the covariance S [M, M] that L-SVGP and R-SVGP add to Kuu.
+
+All that either asks of S is here, for the two leaves that may hold it: variances, or a triangular factor.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+from agp.backend import Array, backend_of, like
+from agp.linalg import (
+    diagonal,
+    identity,
+    lower_of,
+    lower_product,
+    lower_times,
+    lower_times_lower,
+    lower_transposed_product,
+    lower_transposed_times,
+    phi,
+    symmetric_from_lower,
+    times_own_transpose,
+)
+
+__all__ = ["DiagonalNoise", "FactoredNoise", "NoiseTrace", "SiteNoise"]
+
+
+class NoiseTrace(NamedTuple):
+    """tr(A S) for a symmetric A = W^T J W [M, M], and what its pullback needs."""
+
+    value: Array
+    leaf_bar: Array
+    """Its derivative by the leaf, at fixed A."""
+    seen: Callable[[], Array]
+    """W S W^T [M, M], which is its derivative by J; the lower triangle of it where that is all that is said."""
+
+
+@dataclass(frozen=True)
+class SiteNoise(ABC):
+    """S as its leaf holds it."""
+
+    leaf: Array
+
+    name: ClassVar[str]
+    """What posteriors call the leaf; the name of its unit follows."""
+    start: ClassVar[float]
+    """The variances where training begins, relative to the mean diagonal of Kuu: from the prior, steps by gradients
+    take far longer."""
+
+    @classmethod
+    @abstractmethod
+    def independent(cls, variances: Array, /) -> Self:
+        """S = diag(v) for variances v [M]."""
+
+    @staticmethod
+    @abstractmethod
+    def unit(variance: Array, /) -> Array:
+        """The unit of the leaf, 0-d, for the mean diagonal of Kuu."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Array:
+        """The diagonal of S [M]."""
+
+    @abstractmethod
+    def added_to(self, K: Array, /) -> Array:
+        """K + S for K [M, M]."""
+
+    @abstractmethod
+    def pulled(self, S_bar: Array, /) -> Array:
+        """The cotangent of the leaf, from the symmetric one of S."""
+
+    @abstractmethod
+    def root_times(self, normal: Array, /) -> Array:
+        """S^(1/2) x for standard normal x [P, M, S]."""
+
+    @abstractmethod
+    def log_determinant(self) -> tuple[Array, Array]:
+        """log|S|, 0-d, and its derivative by the leaf."""
+
+    @abstractmethod
+    def trace_with_gram(self, W: Array, /) -> NoiseTrace:
+        """tr(W^T W S) for lower W [M, M]; of W S W^T the lower triangle."""
+
+    @abstractmethod
+    def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
+        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M]; L^T S L in whole."""
+
+
+class DiagonalNoise(SiteNoise):
+    """S = diag(s); the leaf is s [M], positive."""
+
+    name: ClassVar[str] = "site"
+    start: ClassVar[float] = 1e-4
+
+    @classmethod
+    def independent(cls, variances: Array, /) -> Self:
+        return cls(variances)
+
+    @staticmethod
+    def unit(variance: Array, /) -> Array:
+        return variance
+
+    @property
+    def variances(self) -> Array:
+        return self.leaf
+
+    def added_to(self, K: Array, /) -> Array:
+        return K + self.leaf * identity(K)
+
+    def pulled(self, S_bar: Array, /) -> Array:
+        return diagonal(S_bar)
+
+    def root_times(self, normal: Array, /) -> Array:
+        return backend_of(normal).xp.sqrt(self.leaf)[:, None] * normal
+
+    def log_determinant(self) -> tuple[Array, Array]:
+        xp = backend_of(self.leaf).xp
+        return xp.sum(xp.log(self.leaf)), 1.0 / self.leaf
+
+    def trace_with_gram(self, W: Array, /) -> NoiseTrace:
+        # sum_i s_i [W^T W]_ii
+        xp = backend_of(W).xp
+        squares = xp.sum(W * W, axis=0)
+        return NoiseTrace(xp.sum(self.leaf * squares), squares, lambda: lower_of(W * self.leaf, W.mT))
+
+    def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
+        # diag(L G L^T) = 2 rowsum(L * (L Phi(G)))
+        xp = backend_of(L).xp
+        relaxed = xp.sum(L * (L - 2.0 * lower_times_lower(L, phi(G))), axis=-1)
+
+        def seen() -> Array:
+            return symmetric_from_lower(lower_transposed_product(L, self.leaf[:, None] * L))
+
+        return NoiseTrace(xp.sum(self.leaf * relaxed), relaxed, seen)
+
+
+class FactoredNoise(SiteNoise):
+    """S = C C^T; the leaf is C [M, M], lower triangular."""
+
+    name: ClassVar[str] = "site_scale"
+    start: ClassVar[float] = 1e-2
+
+    @classmethod
+    def independent(cls, variances: Array, /) -> Self:
+        xp = backend_of(variances).xp
+        return cls(xp.sqrt(variances) * xp.eye(variances.shape[0], **like(variances)))
+
+    @staticmethod
+    def unit(variance: Array, /) -> Array:
+        # so that training begins at C = I, where steps of optimisers are small beside it
+        return (FactoredNoise.start * variance) ** 0.5
+
+    @property
+    def variances(self) -> Array:
+        return backend_of(self.leaf).xp.sum(self.leaf * self.leaf, axis=-1)
+
+    def added_to(self, K: Array, /) -> Array:
+        return K + times_own_transpose(self.leaf)
+
+    def pulled(self, S_bar: Array, /) -> Array:
+        return 2.0 * lower_product(S_bar, self.leaf)
+
+    def root_times(self, normal: Array, /) -> Array:
+        return self.leaf @ normal
+
+    def log_determinant(self) -> tuple[Array, Array]:
+        # log|S| = 2 sum log|C_ii|
+        xp = backend_of(self.leaf).xp
+        entries = diagonal(self.leaf)
+        return 2.0 * xp.sum(xp.log(xp.abs(entries))), 2.0 / entries * identity(self.leaf)
+
+    def trace_with_gram(self, W: Array, /) -> NoiseTrace:
+        # |V|^2 with V = W C
+        xp = backend_of(W).xp
+        V = lower_times_lower(W, self.leaf)
+        return NoiseTrace(xp.sum(V * V), 2.0 * lower_transposed_product(W, V), lambda: lower_of(V, V.mT))
+
+    def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
+        # sum(V * (V - G V)) with V = L^T C
+        xp = backend_of(L).xp
+        V = lower_transposed_times(L, self.leaf)
+        relaxed = V - G @ V
+        leaf_bar = 2.0 * xp.tril(lower_times(L, relaxed))
+        return NoiseTrace(xp.sum(V * relaxed), leaf_bar, lambda: times_own_transpose(V))
