@@ -50,7 +50,21 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.inducing import Patches, Points, Together
     from agp.io import load, save
     from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
-    from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+    from agp.likelihoods import (
+        Bernoulli,
+        Beta,
+        Exponential,
+        Gamma,
+        Gaussian,
+        HeteroscedasticGaussian,
+        LatentNoiseGaussian,
+        NegativeBinomial,
+        Ordinal,
+        Poisson,
+        RobustMax,
+        Softmax,
+        StudentT,
+    )
     from agp.means import ConstantMean, LinearMean, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, summary
     from agp.posteriors import (
@@ -84,6 +98,7 @@ __all__ = [
     "TVGP",
     "BackendError",
     "Bernoulli",
+    "Beta",
     "BlockActions",
     "CaGP",
     "CheckpointError",
@@ -94,12 +109,15 @@ __all__ = [
     "DenseActions",
     "Dual",
     "DualInverseFree",
+    "Exponential",
     "FileError",
     "FixedActions",
+    "Gamma",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
     "InverseFree",
+    "LatentNoiseGaussian",
     "LikelihoodForm",
     "Linear",
     "LinearMean",
@@ -108,8 +126,10 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Mixed",
+    "NegativeBinomial",
     "NonFiniteError",
     "NotPositiveDefiniteError",
+    "Ordinal",
     "Orthogonal",
     "Patches",
     "Periodic",
@@ -173,7 +193,10 @@ _HOMES: dict[str, str] = {
     "inducing": "Patches Points Together",
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
-    "likelihoods": "Bernoulli Gaussian HeteroscedasticGaussian Poisson RobustMax Softmax StudentT",
+    "likelihoods": (
+        "Bernoulli Beta Exponential Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian NegativeBinomial "
+        "Ordinal Poisson RobustMax Softmax StudentT"
+    ),
     "means": "ConstantMean LinearMean ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP summary",
     "posteriors": (

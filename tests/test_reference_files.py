@@ -16,6 +16,8 @@ CONSUMED = {
         "gpflow_lik_poisson",
         "gpflow_lik_studentt",
         "gpflow_lik_robustmax",
+        "gpflow_lik_gamma",
+        "gpflow_lik_exponential",
     ],
     "test_reference_likelihoods.test_softmax": ["gpflow_lik_softmax"],
     "test_reference_likelihoods.test_softmax_by_samples": ["gpflow_lik_softmax"],
@@ -139,7 +141,6 @@ CONSUMED = {
 }
 
 LEFT = {
-    "optional likelihoods": ["gpflow_lik_gamma", "gpflow_lik_exponential"],
     "a full instead of a diagonal site": ["relaxedgp_lsvgp_full_site_inv", "relaxedgp_rsvgp_full_site_T"],
     "the preconditioner chol(T)": ["relaxedgp_rsvgp_Tsqrt"],
     "separate kernels and coregionalisation": [
