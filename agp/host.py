@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["gauss_hermite", "gauss_legendre", "generator", "overflow_is_judged", "row_normals", "underflow_is_zero"]
+__all__ = [
+    "gauss_hermite",
+    "gauss_legendre",
+    "generator",
+    "normal_quantiles",
+    "overflow_is_judged",
+    "row_normals",
+    "underflow_is_zero",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +44,13 @@ def gauss_legendre(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Nodes x_i in (-1, 1) and weights w_i with sum_i w_i g(x_i) ~ the integral of g from -1 to 1."""
     nodes, weights = np.polynomial.legendre.leggauss(points)
     return tuple(map(float, nodes)), tuple(map(float, weights))
+
+
+def normal_quantiles(bins: int) -> tuple[float, ...]:
+    """What divides the standard normal distribution into so many equally probable bins, in ascending order."""
+    from scipy.special import ndtri
+
+    return tuple(float(ndtri(k / bins)) for k in range(1, bins))
 
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from statistics import NormalDist
 from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import ORDERED
+from agp.host import normal_quantiles
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._classes import check_labels
 from agp.likelihoods._quadrature import check_points, expectation
@@ -98,7 +98,7 @@ class Ordinal(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         K = check_whole("classes", self.classes, least=2)
         spread = math.sqrt(2.0)  # of f ~ N(0, 1) and the noise
-        return tree.filled(self, edges=[spread * NormalDist().inv_cdf(k / K) for k in range(1, K)])
+        return tree.filled(self, edges=[spread * x for x in normal_quantiles(K)])
 
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)
