@@ -22,7 +22,9 @@ NODES = 12
 """Of the Gauss-Legendre rule in each panel."""
 STEPS = 40
 """Towards the peak: Newton's and bisections in turn."""
-FLOATS = 6 * NODES + 6 * GROWING + 12
+TOGETHER = 5
+"""Panels that are evaluated at once."""
+FLOATS = 6 * TOGETHER * NODES + 6 * GROWING + 12
 """Numbers held for each datum and latent function."""
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -55,15 +57,18 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
     edges = B.stop_gradient(_edges(datum, B.stop_gradient(mu), B.stop_gradient(root)))
     x, weights = gauss_legendre(NODES)
     x, log_weights = placed(x, mu), placed([math.log(w) for w in weights], mu)
-    panels = []
-    for k in range(edges.shape[-1] - 1):
-        middle, half = 0.5 * (edges[..., k + 1] + edges[..., k]), 0.5 * (edges[..., k + 1] - edges[..., k])
+    areas = []
+    for start in range(0, edges.shape[-1] - 1, TOGETHER):
+        ends = edges[..., start : min(start + TOGETHER + 1, edges.shape[-1])]
+        middle, half = 0.5 * (ends[..., 1:] + ends[..., :-1]), 0.5 * (ends[..., 1:] - ends[..., :-1])
         empty = ~(half > 0.0)
         t = middle[..., None] + half[..., None] * x
-        terms = datum.log_density(mu[..., None] + root[..., None] * t) - 0.5 * t * t + log_weights
-        area = log_sum_exp(terms, axis=-1) + xp.log(xp.where(empty, xp.ones_like(half), half))
-        panels.append(xp.where(empty, xp.full_like(area, -0.5 * float(xp.finfo(area.dtype).max)), area))
-    return log_sum_exp(xp.stack(panels, axis=-1), axis=-1) - LOG_SQRT_2PI
+        flat = xp.reshape(t, (*mu.shape, -1))
+        value = datum.log_density(mu[..., None] + root[..., None] * flat) - 0.5 * flat * flat
+        area = log_sum_exp(xp.reshape(value, t.shape) + log_weights, axis=-1)
+        area = area + xp.log(xp.where(empty, xp.ones_like(half), half))
+        areas.append(xp.where(empty, xp.full_like(area, -0.5 * float(xp.finfo(area.dtype).max)), area))
+    return log_sum_exp(xp.concat(areas, axis=-1), axis=-1) - LOG_SQRT_2PI
 
 
 def _edges(datum: Datum, mu: Array, root: Array) -> Array:

@@ -1,5 +1,6 @@
 """Predictive densities against integrals of many panels, from exact latent functions to priors a hundred wide."""
 
+import functools
 import itertools
 import math
 
@@ -8,7 +9,8 @@ import pytest
 import scipy.integrate
 import scipy.special
 import scipy.stats
-from helpers import as_arrays
+from helpers import JAX, TORCH, as_arrays, log_density_by_nodes
+from likelihood_cases import problem_of
 
 from agp.likelihoods import (
     Beta,
@@ -127,3 +129,55 @@ def test_predictive_densities_are_integrals(name):
     found = as_arrays(likelihood).predictive_log_density(mu, var, y)
     expected = np.array([integrated(log_density, *row) for row in np.concatenate([mu, var, y], axis=1)])
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
+
+
+DIFFERENTIABLE = ["poisson", "gamma", "negative-binomial", "beta", "student-t", "latent-noise-in-units"]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_predictive_densities_have_the_gradients_of_integrals(name, torch_place):
+    # the panels are constants of differentiation; differences move them
+    import torch
+
+    here, there = problem_of(name, TORCH), problem_of(name)
+    mu, var = (x.requires_grad_() for x in (here.mu, here.var))
+    total = torch.sum(here.likelihood.predictive_log_density(mu, var, here.y))
+    slopes = [TORCH.numpy(x) for x in torch.autograd.grad(total, [mu, var])]
+    h = 1e-5
+    for k, slope in enumerate(slopes):
+        for row, column in itertools.product(*map(range, slope.shape)):
+            ends = []
+            for step in (h, -h):
+                moments = [there.mu.copy(), there.var.copy()]
+                moments[k][row, column] += step
+                ends.append(np.sum(there.likelihood.predictive_log_density(*moments, there.y)))
+            np.testing.assert_allclose(slope[row, column], (ends[0] - ends[1]) / (2.0 * h), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["poisson", "student-t"])
+def test_predictive_densities_compile_and_differentiate_in_jax(name):
+    jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
+    problem = problem_of(name, JAX, rows=2)
+
+    def total(mu, var):
+        return jax.numpy.sum(problem.likelihood.predictive_log_density(mu, var, problem.y))
+
+    value, slopes = jax.jit(jax.value_and_grad(total, argnums=(0, 1)))(problem.mu, problem.var)
+    host = problem_of(name, rows=2)
+    found = np.sum(host.likelihood.predictive_log_density(host.mu, host.var, host.y))
+    np.testing.assert_allclose(float(value), found, rtol=1e-10)
+    assert all(np.isfinite(JAX.numpy(x)).all() for x in slopes)
+
+
+@pytest.mark.parametrize("name", ["poisson", "student-t"])
+def test_one_rule_about_the_mean_is_not_enough(name):
+    # what the panels are for: peers' twenty nodes, which this grid shows to be far off
+    likelihood, log_density, targets = PROBLEMS[name]
+    mu, var, y = grid_of(targets)
+    found = as_arrays(likelihood).predictive_log_density(mu, var, y)
+    rows = zip(mu[:, 0], var[:, 0], y[:, 0], strict=True)
+    nodes = np.array([log_density_by_nodes(functools.partial(log_density, y), m, v) for m, v, y in rows])
+    assert np.abs(nodes - found).max() > 0.5
+    # but where the prior is narrow, and near the target, they are right
+    narrow = (var[:, 0] < 1e-4) & (np.abs(mu[:, 0]) < 5.0)
+    np.testing.assert_allclose(found[narrow], nodes[narrow], rtol=1e-6, atol=1e-6)
