@@ -50,7 +50,21 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.inducing import Patches, Points, Together
     from agp.io import load, save
     from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
-    from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+    from agp.likelihoods import (
+        Bernoulli,
+        Beta,
+        Exponential,
+        Gamma,
+        Gaussian,
+        HeteroscedasticGaussian,
+        LatentNoiseGaussian,
+        NegativeBinomial,
+        Ordinal,
+        Poisson,
+        RobustMax,
+        Softmax,
+        StudentT,
+    )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, summary
     from agp.posteriors import (
@@ -88,6 +102,7 @@ __all__ = [
     "TVGP",
     "BackendError",
     "Bernoulli",
+    "Beta",
     "BlockActions",
     "CaGP",
     "CheckpointError",
@@ -101,15 +116,18 @@ __all__ = [
     "DiagonalWhitened",
     "Dual",
     "DualInverseFree",
+    "Exponential",
     "FileError",
     "FixedActions",
     "FullSiteLikelihoodForm",
     "FullSiteRelaxed",
+    "Gamma",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Interrupted",
     "InverseFree",
     "Known",
+    "LatentNoiseGaussian",
     "LikelihoodForm",
     "Linear",
     "LinearMean",
@@ -118,8 +136,10 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Mixed",
+    "NegativeBinomial",
     "NonFiniteError",
     "NotPositiveDefiniteError",
+    "Ordinal",
     "Orthogonal",
     "Patches",
     "Periodic",
@@ -184,7 +204,10 @@ _HOMES: dict[str, str] = {
     "inducing": "Patches Points Together",
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
-    "likelihoods": "Bernoulli Gaussian HeteroscedasticGaussian Poisson RobustMax Softmax StudentT",
+    "likelihoods": (
+        "Bernoulli Beta Exponential Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian NegativeBinomial "
+        "Ordinal Poisson RobustMax Softmax StudentT"
+    ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP DeepGP summary",
     "posteriors": (

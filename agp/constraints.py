@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agp.backend import Array, backend_of
 
-__all__ = ["LOWER", "POSITIVE", "REAL", "Constraint"]
+__all__ = ["LOWER", "ORDERED", "POSITIVE", "REAL", "Constraint"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,27 @@ class _Lower(Constraint):
         return backend_of(value).xp.tril(bar)
 
 
+class _Ordered(Constraint):
+    # A vector [K] that rises: v_0 = r_0, v_k = v_{k-1} + softplus(r_k).
+    def constrain(self, raw: Array) -> Array:
+        xp = backend_of(raw).xp
+        return xp.cumulative_sum(xp.concat([raw[:1], POSITIVE.constrain(raw[1:])]))
+
+    def unconstrain(self, value: Array) -> Array:
+        return backend_of(value).xp.concat([value[:1], POSITIVE.unconstrain(value[1:] - value[:-1])])
+
+    def pull(self, value: Array, bar: Array) -> Array:
+        # each step moves all entries from its own on
+        xp = backend_of(value).xp
+        later = xp.flip(xp.cumulative_sum(xp.flip(bar)))
+        return xp.concat([later[:1], POSITIVE.pull(value[1:] - value[:-1], later[1:])])
+
+    def violated(self, value: Array) -> Array:
+        xp = backend_of(value).xp
+        return ~(xp.all(xp.isfinite(value)) & xp.all(value[1:] > value[:-1]))
+
+
 REAL = Constraint()
 POSITIVE = _Positive("positive")
+ORDERED = _Ordered("in ascending order")
 LOWER = _Lower("lower-triangular")

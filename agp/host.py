@@ -7,7 +7,16 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["gauss_hermite", "generator", "overflow_is_judged", "row_normals", "underflow_is_zero"]
+__all__ = [
+    "gauss_hermite",
+    "gauss_legendre",
+    "generator",
+    "normal_quantiles",
+    "overflow_is_judged",
+    "principal_directions",
+    "row_normals",
+    "underflow_is_zero",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,6 +40,20 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(map(float, nodes)), tuple(map(float, weights / np.sqrt(np.pi)))
 
 
+@cache
+def gauss_legendre(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Nodes x_i in (-1, 1) and weights w_i with sum_i w_i g(x_i) ~ the integral of g from -1 to 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(points)
+    return tuple(map(float, nodes)), tuple(map(float, weights))
+
+
+def normal_quantiles(bins: int) -> tuple[float, ...]:
+    """What divides the standard normal distribution into so many equally probable bins, in ascending order."""
+    from scipy.special import ndtri
+
+    return tuple(float(ndtri(k / bins)) for k in range(1, bins))
+
+
 def generator(seed: int, *purpose: int) -> np.random.Generator:
     """The generator of a seed, independent for each purpose."""
     return np.random.default_rng([seed, *purpose])
@@ -50,6 +73,14 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
     uniform = np.random.Generator(bits).random((rows, 4 * per_row))
     # multiples of 2^-53 from 0 to 1, moved off both ends
     return ndtri(np.clip(uniform[:, :count], 2.0**-54, 1.0 - 2.0**-53))
+
+
+def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
+    x = np.asarray(x, dtype=np.float64)
+    vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
+    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0)
+    return vectors * np.sign(largest)  # the sign of an eigenvector is a matter of rounding
 
 
 def underflow_is_zero(f: F) -> F:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special
+import scipy.stats
 
 import agp
 from agp import tree
@@ -20,7 +21,7 @@ from agp.batch import Batch
 from agp.draws import Draws
 from agp.inducing import Points
 from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
-from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, StudentT
+from agp.likelihoods import Bernoulli, Exponential, Gamma, Gaussian, Poisson, RobustMax, StudentT
 from agp.linalg import add_jitter
 from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, Variational
@@ -235,7 +236,11 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     if name == "bernoulli_logit":
         return Bernoulli(link="logit", points=points)
     if name == "poisson":
-        return Poisson(float(case.host("binsize")), points)
+        return Poisson(float(case.host("binsize")))
+    if name == "gamma":
+        return Gamma(case.array("shape"))
+    if name == "exponential":
+        return Exponential()
     if name == "studentt":
         return StudentT(case.array("scale"), float(case.host("df")), points)
     if name == "robustmax":
@@ -251,6 +256,24 @@ def probit_by_nodes(mean: np.ndarray, var: np.ndarray, points: int = 20) -> np.n
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
     return scipy.special.ndtr(f) @ weights / math.sqrt(math.pi)
+
+
+def log_density_by_nodes(
+    log_density: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, var: np.ndarray, points: int = 20
+) -> np.ndarray:
+    """Log E[exp log_density(f)] over f ~ N(mean, var) by one Gauss-Hermite rule about the mean, as peers form it."""
+    nodes, weights = np.polynomial.hermite.hermgauss(points)
+    f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
+    return scipy.special.logsumexp(log_density(f), b=weights / math.sqrt(math.pi), axis=-1)
+
+
+LOG_DENSITIES = {
+    "poisson": lambda case, y, f: scipy.stats.poisson.logpmf(y, case.host("binsize") * np.exp(f)),
+    "gamma": lambda case, y, f: scipy.stats.gamma.logpdf(y, case.host("shape"), scale=np.exp(f)),
+    "exponential": lambda case, y, f: scipy.stats.expon.logpdf(y, scale=np.exp(f)),
+    "studentt": lambda case, y, f: scipy.stats.t.logpdf(y, case.host("df"), f, case.host("scale")),
+}
+"""Log p(y | f) of likelihoods whose predictive densities are not those of fixed nodes, by SciPy."""
 
 
 # -- models: how they are put together, and where they hold what ------------------------------------------------------

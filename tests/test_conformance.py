@@ -18,9 +18,23 @@ from agp import tree
 from agp.backend import get_backend, known_backends, to_numpy
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, value_and_gradient
-from agp.host import gauss_hermite
+from agp.host import gauss_hermite, gauss_legendre
 from agp.inducing import kmeans
-from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    HeteroscedasticGaussian,
+    LatentNoiseGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
+from agp.likelihoods._panels import NODES
 from agp.models import GPR, SOLVEGP, SVGP
 from agp.posteriors import (
     DualInverseFree,
@@ -300,9 +314,10 @@ def _forbidden(*args, **kwargs):
 def no_solvers(monkeypatch):
     """Every factorisation, solve and decomposition that can be reached raises.
 
-    The nodes of Gauss-Hermite quadrature, constants on the host, are eigenvalues: NumPy finds them once, before.
+    The nodes of quadratures, constants on the host, are eigenvalues: NumPy finds them once, before.
     """
     gauss_hermite(20)
+    gauss_legendre(NODES)
     for module, names in SOLVERS.items():
         if importlib.util.find_spec(module.split(".")[0]) is None:
             continue
@@ -327,6 +342,12 @@ INVERSE_FREE = {
 ANY_LIKELIHOOD = {
     "student-t": (StudentT(), lambda y: y),
     "poisson": (Poisson(), lambda y: np.rint(np.exp(y))),
+    "gamma": (Gamma(), lambda y: np.exp(y)),
+    "exponential": (Exponential(), lambda y: np.exp(y)),
+    "negative-binomial": (NegativeBinomial(), lambda y: np.rint(np.exp(y))),
+    "beta": (Beta(), lambda y: 1.0 / (1.0 + np.exp(-y))),
+    "ordinal": (Ordinal(3), lambda y: np.clip(np.rint(y + 1.0), 0.0, 2.0)),
+    "latent-noise": (LatentNoiseGaussian(), lambda y: y),
     "softmax": (Softmax(3), lambda y: np.clip(np.rint(y[:, :1] + 1.0), 0.0, 2.0)),
     "robustmax": (RobustMax(3), lambda y: np.clip(np.rint(y[:, :1] + 1.0), 0.0, 2.0)),
     "known-noise": (HeteroscedasticGaussian(), lambda y: np.concatenate([y, 0.1 + y * y], axis=1)),

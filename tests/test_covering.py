@@ -35,7 +35,20 @@ from agp.kernels import (
     RationalQuadratic,
     White,
 )
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 
 ROWS, INDUCING, COLUMNS, OUTPUTS = 12, 5, 3, 3
 LENGTHS, PERIODS = (0.7, 1.1, 0.9), (2.1, 3.3, 2.6)
@@ -74,6 +87,18 @@ def _counts(rng: np.random.Generator) -> np.ndarray:
     return 1.0 * rng.poisson(2.0, size=(ROWS, OUTPUTS))
 
 
+def _positive(rng: np.random.Generator) -> np.ndarray:
+    return rng.gamma(1.5, size=(ROWS, OUTPUTS))
+
+
+def _shares(rng: np.random.Generator) -> np.ndarray:
+    return rng.beta(2.0, 1.5, size=(ROWS, OUTPUTS))
+
+
+def _categories(rng: np.random.Generator) -> np.ndarray:
+    return 1.0 * rng.integers(0, 4, size=(ROWS, OUTPUTS))
+
+
 def _labels(rng: np.random.Generator) -> np.ndarray:
     return 1.0 * rng.integers(0, OUTPUTS, size=(ROWS, 1))
 
@@ -86,6 +111,11 @@ LIKELIHOODS = {
     "squash": (lambda: Bernoulli(squash=1e-3), _signs),
     "student-t": (lambda: StudentT(0.4), _values),
     "poisson": (lambda: Poisson(exposure=1.3), _counts),
+    "gamma": (lambda: Gamma(1.7), _positive),
+    "exponential": (lambda: Exponential(), _positive),
+    "negative-binomial": (lambda: NegativeBinomial(0.6), _counts),
+    "beta": (lambda: Beta(6.0), _shares),
+    "ordinal": (lambda: Ordinal(4, (-0.6, 0.3, 1.4)), _categories),
     "softmax": (lambda: Softmax(OUTPUTS, samples=7), _labels),
     "robustmax": (lambda: RobustMax(OUTPUTS), _labels),
 }

@@ -17,7 +17,20 @@ from agp.kernels import (
     RationalQuadratic,
     White,
 )
-from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    HeteroscedasticGaussian,
+    LatentNoiseGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 from agp.models import CGGP, SOLVEGP, SOLVEGPR, TSVGP, TVGP, CaGP
 from agp.posteriors import (
     DiagonalMarginal,
@@ -75,6 +88,13 @@ LIKELIHOODS = {
     "logit": (lambda: Bernoulli(link="logit"), lambda f, rng: (f > 0.0) * 1.0),
     "student-t": (lambda: StudentT(), lambda f, rng: f),
     "poisson": (lambda: Poisson(), lambda f, rng: rng.poisson(np.exp(f)) * 1.0),
+    "gamma": (lambda: Gamma(), lambda f, rng: np.exp(f) * rng.gamma(2.0, size=f.shape)),
+    "exponential": (lambda: Exponential(), lambda f, rng: np.exp(f) * rng.exponential(size=f.shape)),
+    "negative-binomial": (lambda: NegativeBinomial(), lambda f, rng: rng.poisson(np.exp(f)) * 1.0),
+    "beta": (lambda: Beta(), lambda f, rng: 1.0 / (1.0 + np.exp(-f))),
+    "beta-logit": (lambda: Beta(link="logit"), lambda f, rng: 1.0 / (1.0 + np.exp(-f))),
+    "ordinal": (lambda: Ordinal(3), lambda f, rng: np.digitize(f, [-0.5, 0.5]) * 1.0),
+    "latent-noise": (lambda: LatentNoiseGaussian(), lambda f, rng: f + 0.1 * rng.normal(size=f.shape)),
     "robustmax": (lambda: RobustMax(3), lambda f, rng: np.digitize(f, [-0.5, 0.5]) * 1.0),
     "softmax": (lambda: Softmax(3, samples=5, fixed_samples=20), lambda f, rng: np.digitize(f, [-0.5, 0.5]) * 1.0),
 }

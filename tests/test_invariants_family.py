@@ -22,7 +22,7 @@ from test_invariants import (
 )
 
 from agp import RBF, Matern32
-from agp.likelihoods import Bernoulli, Poisson, RobustMax, StudentT
+from agp.likelihoods import Bernoulli, NegativeBinomial, Ordinal, Poisson, RobustMax, StudentT
 from agp.posteriors import (
     DiagonalMarginal,
     DiagonalWhitened,
@@ -401,6 +401,8 @@ QUADRATURES = {
     "squash": (Bernoulli(squash=1e-3), 2),
     "student-t": (StudentT(np.asarray(0.4)), 9),
     "poisson": (Poisson(), 9),
+    "negative-binomial": (NegativeBinomial(np.asarray(0.7)), 9),
+    "ordinal": (Ordinal(4, np.asarray([-1.0, 0.2, 1.0])), 4),
     "robustmax": (RobustMax(3), 3),
 }
 

@@ -16,7 +16,7 @@ from agp import metrics
 from agp.cli import main
 from agp.errors import DISTRIBUTION, BackendError, NotPositiveDefiniteError
 from agp.kernels import Kernel
-from agp.likelihoods import Bernoulli, Poisson, RobustMax, StudentT
+from agp.likelihoods import Bernoulli, Beta, NegativeBinomial, Ordinal, RobustMax, StudentT
 from agp.updates import Adam, InverseUpdate
 
 RNG = np.random.default_rng(0)
@@ -223,7 +223,9 @@ MISTAKES |= {
     for name, likelihood, y in (
         ("StudentT", StudentT(points=400), Y),
         ("Bernoulli", Bernoulli(link="logit", points=400), (Y > 0) * 1.0),
-        ("Poisson", Poisson(points=400), np.round(Y * Y)),
+        ("NegativeBinomial", NegativeBinomial(points=400), np.round(Y * Y)),
+        ("Beta", Beta(points=400), 0.1 + 0.8 * (Y > 0)),
+        ("Ordinal", Ordinal(3, points=400), (Y > 0) * 1.0),
         ("RobustMax", RobustMax(2, points=400), (Y > 0) * 1.0),
     )
 }

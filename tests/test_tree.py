@@ -18,7 +18,7 @@ from helpers import (
 )
 
 from agp import tree
-from agp.constraints import LOWER, POSITIVE, REAL
+from agp.constraints import LOWER, ORDERED, POSITIVE, REAL
 from agp.errors import BackendError
 from agp.kernels import RBF, Matern32, Sum
 from agp.likelihoods import Bernoulli, Gaussian
@@ -54,7 +54,8 @@ def test_describe_lists_name_role_constraint_and_value():
 
 
 def test_constraints_have_names_a_person_can_read():
-    assert [c.name for c in (REAL, POSITIVE, LOWER)] == ["real", "positive", "lower-triangular"]
+    names = [c.name for c in (REAL, POSITIVE, LOWER, ORDERED)]
+    assert names == ["real", "positive", "lower-triangular", "in ascending order"]
 
 
 def test_leaves_by_role():
@@ -283,10 +284,30 @@ def test_a_unit_that_is_none_is_refused():
         (REAL, [1.0, -1.0], False),
         (REAL, [np.nan, 1.0], True),
         (LOWER, [[1.0, 0.0], [np.inf, 1.0]], True),
+        (ORDERED, [-1.0, 0.0, 3.0], False),
+        (ORDERED, [2.0], False),
+        (ORDERED, [0.0, 0.0], True),
+        (ORDERED, [0.0, 1.0, 0.5], True),
+        (ORDERED, [0.0, np.inf], True),
     ],
 )
 def test_violations(constraint, value, violated, backend):
     assert bool(constraint.violated(backend.array(value))) is violated
+
+
+@pytest.mark.parametrize("value", [[0.3], [-2.0, -1.9, 5.0, 5.001]])
+def test_ordered_values_have_free_leaves(value, backend):
+    value = backend.array(value)
+    raw = ORDERED.unconstrain(value)
+    np.testing.assert_allclose(backend.numpy(ORDERED.constrain(raw)), backend.numpy(value), rtol=1e-12)
+    wild = backend.array(np.linspace(3.0, -20.0, value.shape[0]))
+    assert not bool(ORDERED.violated(ORDERED.constrain(wild)))
+    # the pullback against differences
+    bar = np.cos(np.arange(value.shape[0]) + 1.0)
+    found, h = backend.numpy(ORDERED.pull(value, backend.array(bar))), 1e-6
+    for k, step in enumerate(np.eye(value.shape[0])):
+        ends = [backend.numpy(ORDERED.constrain(raw + sign * h * backend.array(step))) for sign in (1.0, -1.0)]
+        np.testing.assert_allclose(found[k], bar @ (ends[0] - ends[1]) / (2.0 * h), rtol=1e-6, atol=1e-8)
 
 
 # -- crossing ---------------------------------------------------------------------------------------------------------

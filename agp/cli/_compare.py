@@ -15,7 +15,7 @@ from typing import Any
 
 from agp.backend import get_backend, known_backends
 from agp.cli._checks import check_fit, chosen_actions, chosen_groups, chosen_storage
-from agp.cli._likelihoods import chosen_likelihood, chosen_task, takes_counts
+from agp.cli._likelihoods import chosen_likelihood, chosen_task, takes_own_unit
 from agp.cli._parser import add_command
 from agp.cli._plan import Settings, Task
 from agp.cli._report import RESULTS, Report
@@ -92,7 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
     tasks, left_out = _tasks(a)
     methods = list(dict.fromkeys(row.method for row in tasks))
     groups, storage = chosen_groups(a.num_orthogonal, a.num_inducing, methods), chosen_storage(a.storage, methods)
-    counts = takes_counts(a.likelihood)
+    counts = takes_own_unit(a.likelihood)
     data = load(a.data, target=a.target, split=a.split, seed=a.seed, task=task, counts=counts)
     settings = Settings(
         a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,

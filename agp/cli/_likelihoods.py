@@ -6,14 +6,30 @@ from typing import Any
 import numpy as np
 
 from agp.data import Dataset, TaskName
-from agp.likelihoods import Bernoulli, Gaussian, Likelihood, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    Likelihood,
+    NegativeBinomial,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 
-__all__ = ["LIKELIHOODS", "chosen_likelihood", "chosen_task", "likelihood_named", "takes_counts"]
+__all__ = ["LIKELIHOODS", "chosen_likelihood", "chosen_task", "likelihood_named", "takes_own_unit"]
 
 LIKELIHOODS: dict[str, tuple[TaskName, Callable[[int], Likelihood]]] = {
     "gaussian": ("regression", lambda _: Gaussian()),
     "studentt": ("regression", lambda _: StudentT()),
     "poisson": ("regression", lambda _: Poisson()),
+    "negative-binomial": ("regression", lambda _: NegativeBinomial()),
+    "gamma": ("regression", lambda _: Gamma()),
+    "exponential": ("regression", lambda _: Exponential()),
+    "beta": ("regression", lambda _: Beta()),
     "bernoulli": ("classification", lambda _: Bernoulli()),
     "bernoulli-logit": ("classification", lambda _: Bernoulli(link="logit")),
     "softmax": ("classification", Softmax),
@@ -27,9 +43,9 @@ def likelihood_named(name: str, classes: int) -> Likelihood:
     return LIKELIHOODS[name][1](classes)
 
 
-def takes_counts(name: str | None) -> bool:
-    """Whether the targets are counts, which are not standardised."""
-    return name == "poisson"
+def takes_own_unit(name: str | None) -> bool:
+    """Whether the targets are counts, positive numbers or shares, which are not standardised."""
+    return name in ("poisson", "negative-binomial", "gamma", "exponential", "beta")
 
 
 def chosen_task(task: Any, likelihood: str | None) -> TaskName:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agp.cli._likelihoods import takes_counts
+from agp.cli._likelihoods import takes_own_unit
 from agp.data import Dataset, TaskName, load
 
 __all__ = ["Settings", "Task"]
@@ -39,7 +39,7 @@ class Settings:
 
     def load(self) -> Dataset:
         """The data, split and standardised."""
-        counts = takes_counts(self.likelihood)
+        counts = takes_own_unit(self.likelihood)
         return load(self.data, target=self.target, split=self.split, seed=self.seed, task=self.task, counts=counts)
 
 

@@ -2,7 +2,12 @@
 
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli
+from agp.likelihoods._beta import Beta
+from agp.likelihoods._gamma import Exponential, Gamma
 from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
+from agp.likelihoods._latent_noise import LatentNoiseGaussian
+from agp.likelihoods._negative_binomial import NegativeBinomial
+from agp.likelihoods._ordinal import Ordinal
 from agp.likelihoods._poisson import Poisson
 from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
 from agp.likelihoods._robustmax import RobustMax
@@ -11,9 +16,15 @@ from agp.likelihoods._student_t import StudentT
 
 __all__ = [
     "Bernoulli",
+    "Beta",
+    "Exponential",
+    "Gamma",
     "Gaussian",
     "HeteroscedasticGaussian",
+    "LatentNoiseGaussian",
     "Likelihood",
+    "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "Prediction",
     "RobustMax",

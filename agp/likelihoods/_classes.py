@@ -7,7 +7,7 @@ from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood
 
-__all__ = ["MultiClass"]
+__all__ = ["MultiClass", "check_labels"]
 
 
 class MultiClass(Likelihood):
@@ -37,17 +37,19 @@ class MultiClass(Likelihood):
     def check_targets(self, y: Array, /) -> None:
         check_whole("classes", self.classes, least=2)
         self.latents(y.shape[1])
-        xp = backend_of(y).xp
-        fraction = y != xp.floor(y)
-        if bool(xp.any(fraction)):
-            example = float(xp.max(xp.where(fraction, y, xp.full_like(y, -math.inf))))
-            msg = f"labels must be whole numbers, the classes 0 to {self.classes - 1}; found {example:g}."
-            raise ValueError(msg)
-        lowest, highest = float(xp.min(y)), float(xp.max(y))
-        if lowest < 0.0 or highest >= self.classes:
-            found = lowest if lowest < 0.0 else highest
-            msg = (
-                f"labels must be from 0 to {self.classes - 1} for {type(self).__name__} with classes={self.classes}; "
-                f"found {found:g}."
-            )
-            raise ValueError(msg)
+        check_labels(y, self.classes, type(self).__name__)
+
+
+def check_labels(y: Array, classes: int, name: str) -> None:
+    """ValueError unless the targets are labels 0 to classes - 1, for the likelihood of that name."""
+    xp = backend_of(y).xp
+    fraction = y != xp.floor(y)
+    if bool(xp.any(fraction)):
+        example = float(xp.max(xp.where(fraction, y, xp.full_like(y, -math.inf))))
+        msg = f"labels must be whole numbers, the classes 0 to {classes - 1}; found {example:g}."
+        raise ValueError(msg)
+    lowest, highest = float(xp.min(y)), float(xp.max(y))
+    if lowest < 0.0 or highest >= classes:
+        found = lowest if lowest < 0.0 else highest
+        msg = f"labels must be from 0 to {classes - 1} for {name} with classes={classes}; found {found:g}."
+        raise ValueError(msg)

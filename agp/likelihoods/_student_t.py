@@ -8,7 +8,8 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._quadrature import check_points, expectation, log_expectation
+from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.likelihoods._quadrature import check_points, expectation
 
 __all__ = ["StudentT"]
 
@@ -27,7 +28,7 @@ class StudentT(Likelihood):
     degrees_of_freedom
         nu > 0, fixed.
     points
-        Nodes of the Gauss-Hermite quadrature.
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
@@ -66,12 +67,30 @@ class StudentT(Likelihood):
         nu = self.degrees_of_freedom
         return Prediction(mu, var + self.scale**2 * (nu / (nu - 2.0) if nu > 2.0 else math.inf))
 
+    def _datum(self, y: Array) -> Datum:
+        xp = backend_of(y).xp
+        nu = self.degrees_of_freedom
+        spread = nu * self.scale * self.scale
+
+        def slopes(f: Array) -> tuple[Array, Array]:
+            residual = y - f
+            square = residual * residual
+            weight = (nu + 1.0) / (spread + square)
+            return weight * residual, weight * (spread - square) / (spread + square)
+
+        return Datum(
+            log_density=lambda f: self._log_density(f, y[..., None])[0],
+            slopes=slopes,
+            bend=y,
+            width=self.scale + xp.zeros_like(y),
+        )
+
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        return backend_of(mu).xp.sum(log_expectation(self._log_density, mu, var, y, self.points), axis=-1)
+        return backend_of(mu).xp.sum(log_predictive_density(self._datum(y), mu, var), axis=-1)
 
     @property
     def floats_per_row(self) -> int:
-        return 8 * self.points
+        return 8 * self.points + FLOATS
 
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, scale=math.sqrt(0.1 * variance), scale_unit=math.sqrt(variance))

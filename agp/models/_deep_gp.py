@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from agp import tree
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.checks import check_whole
+from agp.host import principal_directions
 from agp.inducing import How, Inducing
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
@@ -198,7 +197,4 @@ def _directions(X: Array, width: int) -> Array:
     D = X.shape[1]
     if width >= D:
         return backend_of(X).xp.eye(D, width, **like(X))
-    host = np.asarray(to_numpy(X), dtype=np.float64)
-    vectors = np.linalg.eigh(host.T @ host)[1][:, ::-1][:, :width]
-    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0)
-    return placed(vectors * np.sign(largest), X)  # the sign of an eigenvector is a matter of rounding
+    return placed(principal_directions(to_numpy(X), width), X)

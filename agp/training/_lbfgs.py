@@ -309,13 +309,14 @@ def _starts(objective: _Objective, restarts: int, seed: int, spread: float) -> I
 def _perturbed(objective: _Objective, rng: np.random.Generator, spread: float) -> Any:
     model = objective.given
     new = {}
-    for name, _, constraint, value, unit in tree.describe(model):
+    for leaf in tree.describe(model):
+        name, value = leaf.name, leaf.value
         if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
             noise = spread * rng.standard_normal(tuple(value.shape))
-            host = to_numpy(value).astype(np.float64)
-            one = 1.0 if unit is None else to_numpy(unit)
-            host = host * np.exp(noise) if constraint is POSITIVE else host + one * noise
-            new[name] = placed(host, value)
+            if leaf.constraint is POSITIVE:
+                new[name] = placed(to_numpy(value).astype(np.float64) * np.exp(noise), value)
+            else:
+                new[name] = leaf.constrained(leaf.raw + placed(noise, value))
     return tree.with_leaves(model, new)
 
 

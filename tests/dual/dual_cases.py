@@ -8,7 +8,20 @@ from helpers import KERNELS, as_arrays, inducing_covariance, inducing_inputs, na
 
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 from agp.means import ConstantMean
 from agp.models import SVGP, TSVGP, TVGP, SiteModel
 from agp.posteriors import Dual, DualInverseFree, Orthogonal
@@ -25,6 +38,11 @@ LIKELIHOODS: dict[str, tuple] = {
     "bernoulli": (lambda: Bernoulli(), lambda f: 1.0 * (f > 0.0)),
     "logit": (lambda: Bernoulli(link="logit"), lambda f: 1.0 * (f > 0.0)),
     "poisson": (lambda: Poisson(), lambda f: np.floor(np.exp(np.clip(f, -1.0, 2.0)))),
+    "gamma": (lambda: Gamma(1.7), lambda f: np.exp(f)),
+    "exponential": (lambda: Exponential(), lambda f: np.exp(f)),
+    "negative-binomial": (lambda: NegativeBinomial(0.5), lambda f: np.floor(np.exp(np.clip(f, -1.0, 2.0)))),
+    "beta": (lambda: Beta(6.0), lambda f: 1.0 / (1.0 + np.exp(-f))),
+    "ordinal": (lambda: Ordinal(3), lambda f: np.clip(np.rint(f + 1.0), 0.0, 2.0)),
     "student-t": (lambda: StudentT(0.3, degrees_of_freedom=3.0), lambda f: f + 3.0 * (f > 1.0)),
     "robust-max": (lambda: RobustMax(3), lambda f: np.clip(np.rint(f[:, :1] + 1.0), 0.0, 2.0)),
     "softmax": (lambda: Softmax(3, fixed_samples=20), lambda f: np.clip(np.rint(f[:, :1] + 1.0), 0.0, 2.0)),

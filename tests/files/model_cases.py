@@ -43,7 +43,21 @@ from agp.kernels import (
     RationalQuadratic,
     White,
 )
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LatentNoiseGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
+from agp.likelihoods import Gamma as GammaLikelihood
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
 from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
@@ -77,6 +91,12 @@ LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
     "probit": (lambda: Bernoulli(squash=1e-3), 1.0 * (Y > 0.0)),
     "logit": (lambda: Bernoulli(link="logit", points=7), 1.0 * (Y > 0.0)),
     "poisson": (lambda: Poisson(exposure=1.3), np.round(np.exp(Y))),
+    "gamma": (lambda: GammaLikelihood(1.7), np.exp(Y)),
+    "exponential": (Exponential, np.exp(Y)),
+    "negative-binomial": (lambda: NegativeBinomial(0.4, exposure=1.3), np.round(np.exp(Y))),
+    "beta": (lambda: Beta(6.0, link="logit"), 1.0 / (1.0 + np.exp(-Y))),
+    "ordinal": (lambda: Ordinal(3, points=7), np.clip(np.round(Y + 1.0), 0.0, 2.0)),
+    "latent-noise": (LatentNoiseGaussian, Y),
     "student-t": (lambda: StudentT(degrees_of_freedom=4), Y),
     "robustmax": (lambda: RobustMax(3), LABELS),
     "softmax": (lambda: Softmax(3, samples=5, fixed_samples=8), LABELS),

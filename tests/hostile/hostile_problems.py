@@ -11,7 +11,20 @@ from agp.actions import ConjugateGradients, DenseActions, KernelEigenvectors, Ra
 from agp.backend import backend_of, get_backend, placed, to_numpy
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
 from agp.posteriors import (
@@ -239,12 +252,45 @@ def classes(cls: Any, rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray,
     return cls(C), 1.0 * labels, {"classes": C}
 
 
+def negative_binomial(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    other, counts, about = poisson(rng, X, P)
+    dispersion = power_of_ten(rng, -6, 2)
+    return NegativeBinomial(dispersion, exposure=other.exposure), counts, about | {"dispersion": dispersion}
+
+
+def positive(cls: Any, rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    unit = power_of_ten(rng, -8, 8)
+    y = unit * np.exp(choice(rng, [1.0, 10.0]) * smooth(rng, X, P))
+    if cls is Exponential:
+        return Exponential(), choice(rng, [y, y, 0.0 * y, y * (y > unit)]), {"unit": unit}
+    shape = choice(rng, [0.1, 1.0, 100.0])
+    return Gamma(shape), y, {"unit": unit, "shape": shape}
+
+
+def beta(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    precision, steep = power_of_ten(rng, -1, 4), choice(rng, [1.0, 10.0])
+    share = np.clip(1.0 / (1.0 + np.exp(-steep * smooth(rng, X, P))), 1e-7, 1.0 - 1e-7)
+    link = choice(rng, ["probit", "logit"])
+    return Beta(precision, link=link), share, {"precision": precision, "steep": steep, "link": link}
+
+
+def ordinal(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    K = choice(rng, [2, 3, 9])
+    labels = np.clip(np.floor(0.5 * K * (1.0 + smooth(rng, X, P))), 0, K - 1)
+    return Ordinal(K), choice(rng, [labels, 0.0 * labels, 0.0 * labels + K - 1.0]), {"classes": K}
+
+
 LIKELIHOODS: dict[str, Callable[..., Any]] = {
     "gaussian": gaussian,
     "student-t": student_t,
     "heteroscedastic": heteroscedastic,
     "bernoulli": bernoulli,
     "poisson": poisson,
+    "negative-binomial": negative_binomial,
+    "gamma": partial(positive, Gamma),
+    "exponential": partial(positive, Exponential),
+    "beta": beta,
+    "ordinal": ordinal,
     "softmax": partial(classes, Softmax),
     "robust-max": partial(classes, RobustMax),
 }

@@ -8,7 +8,21 @@ from helpers import NUMPY, Place, as_arrays
 
 from agp import tree
 from agp.backend import backend_of, like
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LatentNoiseGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 
 Targets = Callable[[np.random.Generator, int, int], np.ndarray]
 
@@ -33,6 +47,18 @@ def labels(rng, rows, columns):
     return 1.0 * rng.integers(0, 3, size=(rows, 1))
 
 
+def positive(rng, rows, columns):
+    return rng.gamma(1.5, size=(rows, columns))
+
+
+def shares(rng, rows, columns):
+    return rng.beta(2.0, 1.5, size=(rows, columns))
+
+
+def categories(rng, rows, columns):
+    return 1.0 * rng.integers(0, 4, size=(rows, columns))
+
+
 class Kind(NamedTuple):
     """A likelihood whose leaves are numbers, and its targets."""
 
@@ -52,6 +78,15 @@ KINDS = {
     "student-t": Kind(lambda: StudentT(0.4), values),
     "student-t-5": Kind(lambda: StudentT(0.4, degrees_of_freedom=5.0), values),
     "poisson": Kind(lambda: Poisson(exposure=1.3), counts),
+    "gamma": Kind(lambda: Gamma(1.7), positive),
+    "exponential": Kind(lambda: Exponential(), positive),
+    "negative-binomial": Kind(lambda: NegativeBinomial(0.6, exposure=1.3), counts),
+    "nearly-poisson": Kind(lambda: NegativeBinomial(2e-3), counts),
+    "beta": Kind(lambda: Beta(6.0), shares),
+    "beta-logit": Kind(lambda: Beta(6.0, link="logit"), shares),
+    "ordinal": Kind(lambda: Ordinal(4, (-0.6, 0.3, 1.4)), categories),
+    "latent-noise": Kind(lambda: LatentNoiseGaussian(), values),
+    "latent-noise-in-units": Kind(lambda: LatentNoiseGaussian(unit=1.4), values),
     "robustmax": Kind(lambda: RobustMax(3), labels, 3),
     "robustmax-rough": Kind(lambda: RobustMax(3, epsilon=0.1, squash=1e-2, points=8), labels, 3),
     "softmax": Kind(lambda: Softmax(3, samples=7, fixed_samples=50), labels, 3),
@@ -73,23 +108,25 @@ def problem_of(name: str, place: Place = NUMPY, *, columns: int = 1, rows: int =
     kind = KINDS[name]
     rng = np.random.default_rng([7, columns])
     likelihood = as_arrays(kind.build())
-    P = kind.classes or columns
     y = kind.targets(rng, rows, columns)
+    P = likelihood.latents(y.shape[1])
     mu, var = 1.5 * rng.normal(size=(rows, P)), 0.1 + rng.uniform(size=(rows, P))
     draws = {key: place.array(x, dtype) for key, x in likelihood.draws(rng, rows, P).items()}
     return Problem(place.move(likelihood, dtype), *(place.array(x, dtype) for x in (mu, var, y)), draws)
 
 
 def likelihood_stage(problem: Problem, *, with_draws: bool = True):
-    """Expected log densities as a function of the likelihood's leaves, mu and var; and those leaves."""
+    """Expected log densities as a function of the likelihood's parameters, mu and var; and those leaves."""
     likelihood = problem.likelihood
+    parameters = tree.leaves(likelihood, "parameter")
 
     def moved(x, reference):
         return backend_of(reference).xp.asarray(np.asarray(x).tolist(), **like(reference))
 
     def stage(leaves):
-        here = tree.with_leaves(likelihood, {name: leaves[f"likelihood.{name}"] for name in tree.leaves(likelihood)})
         mu, var = leaves["mu"], leaves["var"]
+        constants = {name: moved(x, mu) for name, x in tree.leaves(likelihood, "constant").items()}
+        here = tree.with_leaves(likelihood, constants | {name: leaves[f"likelihood.{name}"] for name in parameters})
         draws = {name: moved(x, mu) for name, x in problem.draws.items()} if with_draws else None
         value, pull = here.expected_log_density(mu, var, moved(problem.y, mu), draws=draws)
 
@@ -100,5 +137,5 @@ def likelihood_stage(problem: Problem, *, with_draws: bool = True):
 
         return (value,), pullback
 
-    own = {f"likelihood.{name}": x for name, x in tree.leaves(likelihood).items()}
+    own = {f"likelihood.{name}": x for name, x in parameters.items()}
     return stage, own | {"mu": problem.mu, "var": problem.var}

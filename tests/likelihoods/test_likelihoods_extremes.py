@@ -21,11 +21,11 @@ VARIANCES = (0.0, 1e-12, 1.0, 100.0, 1e4)
 
 def extremes(kind, backend, dtype):
     """A likelihood here, and marginals and targets [N, P] of every combination of extremes."""
-    P = kind.classes or 1
+    y = kind.targets(np.random.default_rng(0), len(MEANS) * len(VARIANCES), 1)
+    P = kind.build().latents(y.shape[1])
     grid = np.array(list(itertools.product(MEANS, VARIANCES)))
     mu = np.concatenate([grid[:, :1], np.zeros((len(grid), P - 1))], axis=1)
     var = np.concatenate([grid[:, 1:]] * P, axis=1)
-    y = kind.targets(np.random.default_rng(0), len(grid), 1)
     likelihood = tree.with_leaves(
         kind.build(), {name: backend.array(x, dtype) for name, x in tree.leaves(kind.build()).items()}
     )

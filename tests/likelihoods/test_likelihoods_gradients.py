@@ -9,7 +9,7 @@ from helpers import NUMPY, as_arrays, assert_close, assert_closed_form_is_autogr
 from likelihood_cases import KINDS, likelihood_stage, problem_of
 
 from agp import tree
-from agp.likelihoods import Bernoulli, Gaussian, RobustMax, Softmax
+from agp.likelihoods import Bernoulli, Gamma, Gaussian, NegativeBinomial, Poisson, RobustMax, Softmax
 
 DENSITIES = {
     "gaussian": lambda y, f: scipy.stats.norm.logpdf(y, f, 0.2**0.5),
@@ -20,6 +20,15 @@ DENSITIES = {
     "student-t": lambda y, f: scipy.stats.t.logpdf(y, 3.0, f, 0.4),
     "student-t-5": lambda y, f: scipy.stats.t.logpdf(y, 5.0, f, 0.4),
     "poisson": lambda y, f: scipy.stats.poisson.logpmf(y, 1.3 * np.exp(f)),
+    "gamma": lambda y, f: scipy.stats.gamma.logpdf(y, 1.7, scale=np.exp(f)),
+    "exponential": lambda y, f: scipy.stats.expon.logpdf(y, scale=np.exp(f)),
+    "negative-binomial": lambda y, f: scipy.stats.nbinom.logpmf(y, 1.0 / 0.6, 1.0 / (1.0 + 0.6 * 1.3 * np.exp(f))),
+    "nearly-poisson": lambda y, f: scipy.stats.nbinom.logpmf(y, 500.0, 1.0 / (1.0 + 2e-3 * np.exp(f))),
+    "beta": lambda y, f: scipy.stats.beta.logpdf(y, 6.0 * scipy.special.ndtr(f), 6.0 * scipy.special.ndtr(-f)),
+    "beta-logit": lambda y, f: scipy.stats.beta.logpdf(y, 6.0 * scipy.special.expit(f), 6.0 * scipy.special.expit(-f)),
+    "ordinal": lambda y, f: np.log(
+        np.diff(scipy.special.ndtr(np.array([-np.inf, -0.6, 0.3, 1.4, np.inf])[int(y) : int(y) + 2] - f))[0]
+    ),
 }
 """Log p(y | f) by SciPy."""
 
@@ -104,7 +113,7 @@ def _scalar(name, backend):
 @pytest.mark.parametrize("name", DENSITIES)
 def test_expectations_are_integrals(name, backend):
     likelihood = _scalar(name, backend)
-    mu, var, y = 0.7, 0.3, 1.0
+    mu, var, y = 0.7, 0.3, 0.3 if "beta" in name else 1.0
     columns = [backend.array([[x]]) for x in (mu, var, y)]
     value = likelihood.expected_log_density(*columns)[0]
     np.testing.assert_allclose(backend.numpy(value), [_by_scipy(name, mu, var, y, lambda x: x)], rtol=1e-6)
@@ -112,20 +121,38 @@ def test_expectations_are_integrals(name, backend):
     np.testing.assert_allclose(density, [_by_scipy(name, mu, var, y, np.exp)], rtol=1e-6)
 
 
+def _all_targets(name):
+    """Targets and weights whose sums are integrals over all targets, or sums."""
+    if KINDS[name].targets.__name__ == "values":
+        return np.linspace(-400.0, 400.0, 80_001), 0.01
+    if name in ("gamma", "exponential"):  # even in log y
+        y = np.exp(np.linspace(-40.0, 12.0, 5001))
+        return y, y * 52.0 / 5000
+    if "beta" in name:  # even in the log odds
+        u = np.linspace(-500.0, 30.0, 20_001)
+        y = scipy.special.expit(u)
+        return y, y * scipy.special.expit(-u) * 530.0 / 20_000
+    most = {"bernoulli": 2, "ordinal": 4, "negative-binomial": 20_000}
+    return np.arange(float(next((n for kind, n in most.items() if name.startswith(kind)), 400))), 1.0
+
+
 @pytest.mark.parametrize("name", DENSITIES)
 def test_predictive_density_of_all_targets_is_one_and_has_the_predicted_moments(name, backend):
     likelihood = _scalar(name, backend)
-    regression = KINDS[name].targets.__name__ == "values"
-    whole = np.arange(2.0 if "bernoulli" in name else 400.0)
-    y = np.linspace(-400.0, 400.0, 160_001) if regression else whole
+    y, weights = _all_targets(name)
     mu, var = (backend.array(np.full((len(y), 1), x)) for x in (0.4, 0.6))
     density = np.exp(backend.numpy(likelihood.predictive_log_density(mu, var, backend.array(y[:, None]))))
-    density = density * (y[1] - y[0])
+    density = density * weights
     mean, variance = (backend.numpy(x)[0, 0] for x in likelihood.predict(mu[:1, :], var[:1, :]))
+    if "beta" in name:
+        # float64 has few shares between 1 - 1e-13 and 1; what is there is as good as 1
+        y, density = np.append(y, 1.0), np.append(density, max(1.0 - density.sum(), 0.0))
+        assert density[-1] < 1e-2
     # the tails of Student's distribution with nu = 3 hold 1e-3 of its variance beyond 400, and quadrature has errors
     np.testing.assert_allclose(density.sum(), 1.0, rtol=1e-7)
-    np.testing.assert_allclose((density * y).sum(), mean, rtol=1e-6)
-    tolerance = 1e-2 if name == "student-t" else 1e-6
+    # and a millionth of the shares is below exp(-500)
+    np.testing.assert_allclose((density * y).sum(), mean, rtol=3e-6 if "beta" in name else 1e-6)
+    tolerance = {"student-t": 1e-2, "beta": 1e-5, "beta-logit": 1e-5}.get(name, 1e-6)
     np.testing.assert_allclose((density * (y - mean) ** 2).sum(), variance, rtol=tolerance)
 
 
@@ -195,6 +222,51 @@ def test_noise_is_added_to_observations(backend):
     mean, variance = backend.move(as_arrays(Gaussian(0.25))).predict(backend.array([[1.5]]), backend.array([[0.5]]))
     np.testing.assert_allclose(backend.numpy(mean), [[1.5]])
     np.testing.assert_allclose(backend.numpy(variance), [[0.75]])
+
+
+def test_latent_noise_is_averaged_over_both_functions(backend):
+    # a product of Gauss-Hermite rules for f and g, where 80 nodes have converged
+    likelihood, mu, var, y, _ = problem_of("latent-noise-in-units", backend)
+    t, w = np.polynomial.hermite_e.hermegauss(80)
+    w = w / w.sum()
+    m, s, target = backend.numpy(mu), np.sqrt(backend.numpy(var)), backend.numpy(y)
+    f, g = m[:, :1, None] + s[:, :1, None] * t[:, None], m[:, 1:, None] + s[:, 1:, None] * t
+    noise = 1.4 * np.exp(g / 1.4)
+    log_density = scipy.stats.norm.logpdf(target[..., None], f, noise)
+    value = np.einsum("nij,i,j->n", log_density, w, w)
+    assert_close(backend.numpy(likelihood.expected_log_density(mu, var, y)[0]), value, 1e-10)
+    given_g = scipy.stats.norm.pdf(target[..., None], m[:, :1, None], np.sqrt(s[:, :1, None] ** 2 + noise**2))
+    density = np.log(given_g[:, 0] @ w)
+    assert_close(backend.numpy(likelihood.predictive_log_density(mu, var, y)), density, 1e-7)
+    mean, variance = (backend.numpy(x) for x in likelihood.predict(mu, var))
+    assert_close(mean, m[:, :1], 1e-15)
+    assert_close(variance, s[:, :1] ** 2 + (noise**2 @ w)[:, :1], 1e-10)
+
+
+def test_exponential_is_gamma_with_shape_one(backend):
+    exponential, mu, var, y, _ = problem_of("exponential", backend, columns=2)
+    gamma = backend.move(as_arrays(Gamma(1.0)))
+    for method in ("predict", "expected_log_density", "predictive_log_density"):
+        arguments = (mu, var) if method == "predict" else (mu, var, y)
+        found, expected = (getattr(likelihood, method)(*arguments) for likelihood in (exponential, gamma))
+        for a, b in zip(found, expected, strict=True) if method == "predict" else [(found, expected)]:
+            a, b = (x[0] if isinstance(x, tuple) else x for x in (a, b))
+            assert_close(backend.numpy(a), backend.numpy(b), 1e-13)
+
+
+def test_little_dispersion_is_poisson(backend):
+    # the limit, with no digits lost to lgamma(1e9)
+    _, mu, var, y, _ = problem_of("poisson", backend, columns=2)
+    nearly = backend.move(as_arrays(NegativeBinomial(1e-9, exposure=1.3)))
+    found, pullback = nearly.expected_log_density(mu, var, y)
+    expected = Poisson(exposure=1.3).expected_log_density(mu, var, y)[0]
+    assert_close(backend.numpy(found), backend.numpy(expected), 1e-7)
+    # d/d dispersion at 0 is E[(y - m)^2 - y] / 2
+    slope = pullback(0.0 * found + 1.0)[0].dispersion
+    m, v, target = (backend.numpy(x) for x in (mu + float(np.log(1.3)), var, y))
+    first, second = np.exp(m + 0.5 * v), np.exp(2.0 * m + 2.0 * v)
+    limit = 0.5 * np.sum(target**2 - 2.0 * target * first + second - target)
+    np.testing.assert_allclose(backend.numpy(slope), limit, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["known-noise", "known-and-common-noise"])

@@ -10,11 +10,26 @@ from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
 from agp.draws import NO_DRAWS
 from agp.gradient import gradient_of
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian, Poisson, RobustMax, Softmax, StudentT
+from agp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    HeteroscedasticGaussian,
+    LatentNoiseGaussian,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    RobustMax,
+    Softmax,
+    StudentT,
+)
 from agp.models import SVGP
 from agp.posteriors import Relaxed, Whitened
 from agp.rows import rows_within
-from agp.training import train
+from agp.training import fit, train
+from agp.updates import Adam
 
 STARTS = {
     "known-noise": lambda: HeteroscedasticGaussian(),
@@ -22,6 +37,12 @@ STARTS = {
     "bernoulli-logit": lambda: Bernoulli(link="logit"),
     "student-t": lambda: StudentT(),
     "poisson": lambda: Poisson(),
+    "gamma": lambda: Gamma(),
+    "exponential": lambda: Exponential(),
+    "negative-binomial": lambda: NegativeBinomial(),
+    "beta": lambda: Beta(),
+    "ordinal": lambda: Ordinal(3),
+    "latent-noise": lambda: LatentNoiseGaussian(),
     "robustmax": lambda: RobustMax(3),
     "softmax": lambda: Softmax(3, samples=8, fixed_samples=40),
 }
@@ -38,8 +59,15 @@ def toy(name, rows=45):
         return X, np.concatenate([f + np.sqrt(noise) * rng.normal(size=f.shape), noise], axis=1)
     if name == "student-t":
         return X, f + 0.1 * rng.standard_t(3.0, size=f.shape)
-    if name == "poisson":
+    if name in ("poisson", "negative-binomial"):
         return X, 1.0 * rng.poisson(np.exp(f))
+    if name in ("gamma", "exponential"):
+        return X, np.exp(f) * rng.gamma(2.0, size=f.shape)
+    if name == "beta":
+        p = 1.0 / (1.0 + np.exp(-f))
+        return X, rng.beta(8.0 * p, 8.0 - 8.0 * p)
+    if name == "latent-noise":
+        return X, f + np.exp(X[:, :1] - 2.0) * rng.normal(size=f.shape)
     if name == "bernoulli-logit":
         return X, 1.0 * (f > 0.0)
     return X, np.digitize(f, [-0.6, 0.6]) * 1.0
@@ -70,10 +98,10 @@ def trained(name, place, posterior=Relaxed, steps=12, batch_size=15, dtype="floa
 @pytest.mark.parametrize("name", STARTS)
 def test_models_have_the_latent_functions_that_the_likelihood_says(name):
     model, X, y = start(name)
-    P = 3 if KINDS[name].classes else 1
+    P = 3 if KINDS[name].classes else 2 if name == "latent-noise" else 1
     assert model.outputs == P == model.likelihood.latents(y.shape[1])
     assert model.predict(X).mean.shape == (45, P)
-    assert model.predict(X, observed=True).mean.shape == (45, P)
+    assert model.predict(X, observed=True).mean.shape == (45, 1 if name == "latent-noise" else P)
     assert model.log_density(X, y).shape == (45,)
     assert model.bound(X, y)[0].shape == ()
 
@@ -105,7 +133,7 @@ def test_known_noise_stays_with_its_row():
 
 
 @pytest.mark.parametrize("with_draws", [True, False])
-@pytest.mark.parametrize("name", ["known-and-common-noise", "robustmax", "softmax"])
+@pytest.mark.parametrize("name", ["known-and-common-noise", "latent-noise", "robustmax", "softmax"])
 def test_blocks_are_the_whole(name, with_draws, backend):
     model, X, y = away(*start(name, backend))
     draws = backend.draws(model.draws(np.random.default_rng(3), 45)) if with_draws else NO_DRAWS
@@ -178,7 +206,9 @@ def test_both_gradient_modes_agree(name, torch_place):
         assert_close(TORCH.numpy(closed[key]), TORCH.numpy(expected), 1e-8, key)
 
 
-@pytest.mark.parametrize("name", ["known-and-common-noise", "student-t", "poisson", "softmax"])
+@pytest.mark.parametrize(
+    "name", [name for name in STARTS if name not in ("known-noise", "bernoulli-logit", "robustmax")]
+)
 def test_single_precision_trains(name, backend):
     result, X, _ = trained(name, backend, dtype="float32")
     for leaf in tree.describe(result.model):
@@ -219,6 +249,13 @@ REFUSED = {
     "no number of classes": (Softmax("abc"), [[0.0], [1.0]], "classes is 'abc'"),
     "a negative count": (Poisson(), [[0.0], [-2.0]], "counts must be whole numbers from 0.*found -2"),
     "half a count": (Poisson(), [[0.0], [1.5]], "counts must be whole numbers from 0.*found 1.5"),
+    "half a count of more variance": (NegativeBinomial(), [[0.0], [1.5]], "counts must be .* negative binomial.*1.5"),
+    "nothing": (Gamma(), [[0.0], [1.5]], "targets must be positive for the Gamma likelihood; found 0"),
+    "a negative time": (Exponential(), [[0.0], [-1.5]], "must not be negative for the Exponential .* found -1.5"),
+    "all": (Beta(), [[0.2], [1.0]], "between 0 and 1, both excluded, for the Beta likelihood; found 1"),
+    "no share": (Beta(), [[0.0], [0.2]], "between 0 and 1, both excluded, for the Beta likelihood; found 0"),
+    "a category too many": (Ordinal(3), [[0.0], [3.0]], "labels must be from 0 to 2 for Ordinal .*found 3"),
+    "half a category": (Ordinal(3), [[0.0], [0.5]], "labels must be whole numbers.*found 0.5"),
     "another label": (Bernoulli(link="logit"), [[0.0], [2.0]], "labels must be 0 or 1"),
     "no noise": (HeteroscedasticGaussian(), [[1.0], [2.0]], "y has 1 columns, but .* an even number"),
     "zero noise": (HeteroscedasticGaussian(), [[1.0, 0.1], [2.0, 0.0]], "columns 1 to 1 of y, must be positive"),
@@ -248,6 +285,15 @@ SETTINGS = {
     "link": (lambda: Bernoulli(link="cauchit"), "unknown link 'cauchit'; known are probit, logit"),
     "points": (lambda: Bernoulli(link="logit", points=0), "points is 0"),
     "exposure": (lambda: Poisson(exposure=0.0), "exposure is 0.0"),
+    "exposure of more variance": (lambda: NegativeBinomial(exposure=-1.0), "exposure is -1.0"),
+    "dispersion": (lambda: NegativeBinomial((1.0, 2.0)), "dispersion has shape"),
+    "no dispersion": (lambda: NegativeBinomial(0.0), "dispersion must be positive"),
+    "shape": (lambda: Gamma((1.0, 2.0)), "shape has shape"),
+    "precision": (lambda: Beta((1.0, 2.0)), "precision has shape"),
+    "link of shares": (lambda: Beta(link="cauchit"), "unknown link 'cauchit'; known are probit, logit"),
+    "one category": (lambda: Ordinal(1), "classes is 1"),
+    "edges": (lambda: Ordinal(4, (0.0, 1.0)), "edges has shape .2,., but classes=4 have 3 edges"),
+    "descending edges": (lambda: Ordinal(3, (1.0, 0.0)), "edges must be in ascending order and finite"),
     "degrees of freedom": (lambda: StudentT(degrees_of_freedom=0.0), "degrees_of_freedom is 0.0"),
     "scale": (lambda: StudentT((1.0, 2.0)), "scale has shape"),
     "negative scale": (lambda: StudentT(-1.0), "likelihood.scale|scale must be positive"),
@@ -264,8 +310,58 @@ def test_settings_out_of_range_are_refused(what):
     build, message = SETTINGS[what]
     X, y = np.array([[0.0], [1.0]]), np.array([[0.0], [1.0]])
     y = np.concatenate([y, y + 1.0], axis=1) if what == "common noise" else y
+    y = 0.5 + 0.1 * y if what in ("precision", "link of shares", "shape") else y
     with pytest.raises(ValueError, match=message):
         SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
+
+
+def test_edges_stay_in_order_in_training():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2.0, 2.0, size=(200, 1))
+    edges = (-1.2, -1.0, 1.0)
+    y = np.digitize(2.0 * np.sin(2.0 * X) + 0.5 * rng.normal(size=X.shape), edges) * 1.0
+    start = SVGP.from_data(X, y, likelihood=Ordinal(4), num_inducing=12, posterior=Whitened)
+    np.testing.assert_allclose(start.likelihood.edges, [-0.954, 0.0, 0.954], atol=1e-3)
+    result = train(start, X, y, steps=200, updates=[Adam(0.3)])
+    trained = result.model.likelihood.edges
+    assert (np.diff(trained) > 0.0).all()
+    assert np.diff(trained)[0] < 0.4 * np.diff(trained)[1]
+    assert result.trace["bound"][-1] > result.trace["bound"][0] + 50.0
+    # each step is the closed form of the raw leaf, a free number
+    assert "likelihood.edges" in tree.unconstrain(result.model)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e5])
+def test_noise_that_depends_on_inputs_is_learnt_in_any_unit(unit):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2.0, 2.0, size=(300, 1))
+    noise = 0.05 + 0.4 * (X > 0.0)
+    y = unit * (np.sin(2.0 * X) + noise * rng.normal(size=X.shape))
+    model = SVGP.from_data(X, y, likelihood=LatentNoiseGaussian(), num_inducing=12, posterior=Whitened)
+    model = fit(model, X, y).model
+    left, right = np.array([[-1.0]]), np.array([[1.0]])
+    deviations = [np.sqrt(model.predict(x, observed=True).variance[0, 0]) / unit for x in (left, right)]
+    np.testing.assert_allclose(deviations, [0.05, 0.45], rtol=0.25)
+
+
+@pytest.mark.parametrize("likelihood", [Gamma, Exponential])
+@pytest.mark.parametrize("unit", [1e-4, 1e5])
+def test_positive_targets_in_other_units_are_predicted_in_those(unit, likelihood):
+    X, y = toy("gamma")
+    means = []
+    for factor in (1.0, unit):
+        model = SVGP.from_data(X, factor * y, likelihood=likelihood(), num_inducing=9, posterior=Whitened)
+        model = train(model, X, factor * y, steps=30, updates=[Adam(0.1)]).model
+        means.append(model.predict(X, observed=True).mean / factor)
+    np.testing.assert_allclose(means[1], means[0], rtol=1e-8)
+
+
+def test_times_of_zero_are_allowed():
+    X, y = toy("exponential")
+    for zeros in (y * (y > np.median(y)), 0.0 * y):
+        model = SVGP.from_data(X, zeros, likelihood=Exponential(), num_inducing=9)
+        assert np.isfinite(model.bound(X, zeros)[0])
+        assert np.isfinite(model.log_density(X, zeros)).all()
 
 
 def test_common_noise_is_a_gaussian():

@@ -1,0 +1,147 @@
+"""The beta likelihood, for shares between 0 and 1."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, NamedTuple, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._bernoulli import LINKS
+from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.likelihoods._quadrature import check_points, expectation, nodes_and_weights
+from agp.likelihoods._range import positive_variance
+
+__all__ = ["Beta"]
+
+
+class _Shapes(NamedTuple):
+    """The two parameters of the beta distribution at f, a = s F(f) and b = s F(-f), and what their slopes need."""
+
+    a: Array
+    b: Array
+    log_a: Array
+    log_b: Array
+    a_ratio: Array
+    """d log a / df."""
+    b_ratio: Array
+    """-d log b / df."""
+
+
+@tree.model
+class Beta(Likelihood):
+    """y_np ~ Beta(s F(f_np), s F(-f_np)): shares between 0 and 1, both excluded, with the mean F(f).
+
+    log p(y | f) = lgamma(s) - lgamma(a) - lgamma(b) + (a - 1) log y + (b - 1) log(1 - y). The variance of y is
+    F(f) F(-f) / (s + 1). Both tails of F are exact: no mean is kept away from 0 or 1.
+
+    Parameters
+    ----------
+    precision
+        s, 0-d, without unit. Trained; freeze it to keep it.
+    points
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
+    link
+        F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)).
+
+    Source: Ferrari & Cribari-Neto, "Beta regression for modelling rates and proportions", J. Applied Statistics 2004.
+    """
+
+    precision: Array = tree.param(POSITIVE, default=10.0)
+    points: int = 20
+    link: Literal["probit", "logit"] = "probit"
+
+    bounded_curvature: ClassVar[bool] = True
+    # not log-concave: where s is large, f moves F(f) less and less in its tails, and log p levels off
+
+    def _shapes(self, f: Array) -> _Shapes:
+        xp, link = backend_of(f).xp, LINKS[self.link]
+        log_p, log_q, log_slope, log_s = link.log_cdf(f), link.log_cdf(-f), link.log_slope(f), xp.log(self.precision)
+        return _Shapes(
+            self.precision * xp.exp(log_p),
+            self.precision * xp.exp(log_q),
+            log_s + log_p,
+            log_s + log_q,
+            xp.exp(log_slope - log_p),
+            xp.exp(log_slope - log_q),
+        )
+
+    def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        B = backend_of(f)
+        xp, s = B.xp, self.precision
+        a, b, log_a, log_b, a_ratio, b_ratio = self._shapes(f)
+        log_y, log_rest = xp.log(y), xp.log1p(-y)
+        # lgamma(a) = lgamma(1 + a) - log a, which holds where a is too small for a number
+        norm = B.special("gammaln", s) - B.special("gammaln", 1.0 + a) - B.special("gammaln", 1.0 + b) + log_a + log_b
+        value = norm + (a - 1.0) * log_y + (b - 1.0) * log_rest
+
+        def pullback(bar):
+            # by log a and log b: a (log y - digamma(a)) = a (log y - digamma(1 + a)) + 1
+            a_bar = bar * (a * (log_y - B.special("digamma", 1.0 + a)) + 1.0)
+            b_bar = bar * (b * (log_rest - B.special("digamma", 1.0 + b)) + 1.0)
+            s_bar = xp.sum(bar) * B.special("digamma", s) + xp.sum(a_bar + b_bar) / s
+            return tree.cotangent(self, precision=s_bar), a_bar * a_ratio - b_bar * b_ratio
+
+        return value, pullback
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        return expectation(self._log_density, mu, var, y, self.points)
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        xp, link = backend_of(mu).xp, LINKS[self.link]
+        f, _, weights = nodes_and_weights(mu, var, self.points)
+        p, q = link.cdf(f), link.cdf(-f)
+        mean = link.cdf(mu / xp.sqrt(1.0 + var)) if link.closed else xp.sum(weights * p, axis=-1)
+        noise = xp.sum(weights * p * q, axis=-1) / (self.precision + 1.0)
+        return Prediction(mean, positive_variance(noise + xp.sum(weights * (p - mean[..., None]) ** 2, axis=-1)))
+
+    def _datum(self, y: Array) -> Datum:
+        B = backend_of(y)
+        xp = B.xp
+        bend = B.special("ndtri", y) if self.link == "probit" else xp.log(y) - xp.log1p(-y)
+
+        def slopes(f: Array) -> tuple[Array, Array]:
+            # the curvature that is expected of all targets: (da/df)^2 (trigamma(a) + trigamma(b))
+            a, b, _, _, a_ratio, b_ratio = self._shapes(f)
+            information = (a * a_ratio) ** 2 * B.special("polygamma", 1, 1.0 + a) + a_ratio * a_ratio
+            information = information + (b * b_ratio) ** 2 * B.special("polygamma", 1, 1.0 + b) + b_ratio * b_ratio
+            ones = xp.ones_like(f)
+            return self._log_density(f, y)[1](ones)[1], information
+
+        return Datum(
+            log_density=lambda f: self._log_density(f, y[..., None])[0],
+            slopes=slopes,
+            bend=bend,
+            width=1.0 / xp.sqrt(1.0 + slopes(bend)[1]),
+        )
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        return backend_of(mu).xp.sum(log_predictive_density(self._datum(y), mu, var), axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 12 * self.points + 2 * FLOATS
+
+    def from_data(self, variance: float, /) -> Self:
+        return self
+
+    def check_parameters(self) -> None:
+        if self.precision.ndim != 0:
+            msg = f"precision has shape {tuple(self.precision.shape)}, but must be one number."
+            raise ValueError(msg)
+        if self.link not in LINKS:
+            msg = f"unknown link {self.link!r}; known are {', '.join(LINKS)}."
+            raise ValueError(msg)
+        check_points(self.points)
+
+    def check_targets(self, y: Array, /) -> None:
+        xp = backend_of(y).xp
+        low, high = float(xp.min(y)), float(xp.max(y))
+        if not (low > 0.0 and high < 1.0):
+            msg = (
+                f"targets must be between 0 and 1, both excluded, for the Beta likelihood; found "
+                f"{high if low > 0.0 else low:g}."
+            )
+            raise ValueError(msg)

@@ -1,0 +1,160 @@
+"""The gamma and the exponential likelihood, for positive targets."""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._log_link import capped_exp, log_normal_prediction
+from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+
+__all__ = ["Exponential", "Gamma"]
+
+
+def _ratio(f: Array, y: Array) -> Array:
+    """y exp(-f), for y >= 0; cut where no number can hold it."""
+    xp = backend_of(f).xp
+    return capped_exp(xp.log(xp.where(y > 0.0, y, xp.ones_like(y))) - f) * xp.astype(y > 0.0, y.dtype)
+
+
+def _datum(y: Array, shape: Array) -> Datum:
+    """-shape f - y exp(-f), as a function of f, for targets [N, P] and a shape 0-d."""
+    xp = backend_of(y).xp
+
+    def slopes(f: Array) -> tuple[Array, Array]:
+        ratio = _ratio(f, y)
+        return ratio - shape, ratio
+
+    # it falls off towards small f, at shape f of the order of y exp(-f)
+    steep = xp.maximum(shape, xp.ones_like(shape))
+    positive = xp.where(y > 0.0, y, xp.ones_like(y))
+    return Datum(
+        log_density=lambda f: -shape * f - _ratio(f, y[..., None]),
+        slopes=slopes,
+        bend=xp.log(positive) - xp.log(steep),
+        width=xp.zeros_like(y) + 1.0 / xp.sqrt(steep),
+    )
+
+
+@tree.model
+class Gamma(Likelihood):
+    """y_np ~ Gamma(shape, scale exp(f_np)): positive targets with the mean shape exp(f), whose spread is a share of it.
+
+    log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). Expectations are closed forms, by
+    E[exp(-f)]; predictive densities, and they alone, are quadrature. A predicted mean or variance beyond the largest
+    float comes back as that float, with a `RepairWarning`. The logarithms of targets observe f but for a constant, so
+    they start its prior.
+
+    Parameters
+    ----------
+    shape
+        0-d, without unit: the mean over the standard deviation of the noise, squared. Trained; freeze it to keep it.
+    """
+
+    shape: Array = tree.param(POSITIVE, default=1.0)
+
+    log_concave: ClassVar[bool] = True
+
+    def _log_constant(self, y: Array) -> Array:
+        B = backend_of(y)
+        return (self.shape - 1.0) * B.xp.log(y) - B.special("gammaln", self.shape)
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        # -shape mu - lgamma(shape) + (shape - 1) log y - y exp(-mu + var / 2)
+        B = backend_of(mu)
+        xp = B.xp
+        ratio = _ratio(mu - 0.5 * var, y)
+
+        def pullback(bar):
+            column = bar[:, None]
+            shape_bar = xp.sum(column * (xp.log(y) - mu - B.special("digamma", self.shape)))
+            return tree.cotangent(self, shape=shape_bar), column * (ratio - self.shape), -0.5 * column * ratio
+
+        return xp.sum(-self.shape * mu - ratio + self._log_constant(y), axis=-1), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        # E[var(y | f)] = shape E[exp(2 f)] = E[y]^2 e^var / shape
+        log_shape = backend_of(mu).xp.log(self.shape)
+        log_mean = mu + 0.5 * var + log_shape
+        return log_normal_prediction(log_mean, 2.0 * log_mean + var - log_shape, var)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        value = log_predictive_density(_datum(y, self.shape), mu, var) + self._log_constant(y)
+        return backend_of(mu).xp.sum(value, axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 + FLOATS
+
+    def from_data(self, variance: float, /) -> Self:
+        return self
+
+    def observations(self, y: Array, /) -> Array:
+        return backend_of(y).xp.log(y)
+
+    def check_parameters(self) -> None:
+        if self.shape.ndim != 0:
+            msg = f"shape has shape {tuple(self.shape.shape)}, but must be one number."
+            raise ValueError(msg)
+
+    def check_targets(self, y: Array, /) -> None:
+        if not bool(backend_of(y).xp.all(y > 0.0)):
+            msg = f"targets must be positive for the Gamma likelihood; found {float(backend_of(y).xp.min(y)):g}."
+            raise ValueError(msg)
+
+
+@tree.model
+class Exponential(Likelihood):
+    """y_np ~ Exponential with the mean exp(f_np): waiting times, `Gamma` with shape 1.
+
+    log p(y | f) = -f - y exp(-f). Expectations are closed forms; predictive densities, and they alone, are quadrature.
+    A predicted mean or variance beyond the largest float comes back as that float, with a `RepairWarning`. The
+    logarithms of targets observe f but for a constant, so they start its prior; zeros count as the smallest target that
+    is positive there.
+    """
+
+    log_concave: ClassVar[bool] = True
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        # -mu - y exp(-mu + var / 2)
+        ratio = _ratio(mu - 0.5 * var, y)
+
+        def pullback(bar):
+            column = bar[:, None]
+            return tree.cotangent(self), column * (ratio - 1.0), -0.5 * column * ratio
+
+        return backend_of(mu).xp.sum(-mu - ratio, axis=-1), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        log_mean = mu + 0.5 * var
+        return log_normal_prediction(log_mean, 2.0 * log_mean + var, var)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        xp = backend_of(mu).xp
+        return xp.sum(log_predictive_density(_datum(y, xp.ones_like(y[0, 0])), mu, var), axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 + FLOATS
+
+    def from_data(self, variance: float, /) -> Self:
+        return self
+
+    def observations(self, y: Array, /) -> Array:
+        xp = backend_of(y).xp
+        least = xp.min(xp.where(y > 0.0, y, xp.full_like(y, math.inf)))
+        least = xp.where(xp.isfinite(least), least, xp.ones_like(least))
+        return xp.log(xp.maximum(y, least))
+
+    def check_targets(self, y: Array, /) -> None:
+        if not bool(backend_of(y).xp.all(y >= 0.0)):
+            least = float(backend_of(y).xp.min(y))
+            msg = f"targets must not be negative for the Exponential likelihood; found {least:g}."
+            raise ValueError(msg)

@@ -1,0 +1,132 @@
+"""The Gaussian likelihood whose noise is a function of the inputs: two latent functions for each target."""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._log_link import capped_exp
+from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.likelihoods._range import exp_in_range
+
+__all__ = ["LatentNoiseGaussian"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+SHARE = 0.1
+"""Of the variance of targets that is noise at the start."""
+
+
+@tree.model
+class LatentNoiseGaussian(Likelihood):
+    """y_nk ~ N(f_nk, (u exp(g_nk / u))^2): the mean f and the logarithm of the standard deviation are latent functions.
+
+    Targets [N, K] have P = 2 K latent functions: the K means, then the K functions g. Expectations are closed forms;
+    predictive densities integrate over g by quadrature, over f exactly. (`HeteroscedasticGaussian` is for noise whose
+    variance is known for each datum.)
+
+    Parameters
+    ----------
+    unit
+        u, 0-d, a constant in the unit of the targets: with it g has their unit, too, as f has, so that one kernel may
+        serve both. None takes their standard deviation (and 1 where there are no data), and g starts at noise with a
+        tenth of their variance.
+
+    Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
+    """
+
+    unit: Array | None = tree.unit(default=None)
+
+    couples_outputs: ClassVar[bool] = True
+
+    def latents(self, columns: int, /) -> int:
+        return 2 * columns
+
+    def _scaled(self, g: Array) -> Array:
+        return g if self.unit is None else g / self.unit
+
+    def _log_noise(self, g: Array) -> Array:
+        """The logarithm of the standard deviation at g."""
+        scaled = self._scaled(g)
+        return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
+
+    def _scaled_variance(self, var: Array) -> Array:
+        return self._scaled(self._scaled(var))
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2, l = E[log noise]
+        xp, K = backend_of(mu).xp, y.shape[1]
+        log_noise = self._log_noise(mu[:, K:])
+        precision = capped_exp(2.0 * (self._scaled_variance(var[:, K:]) - log_noise))
+        residual = y - mu[:, :K]
+        square = (residual * residual + var[:, :K]) * precision
+
+        def pullback(bar):
+            column = bar[:, None]
+            f_bar, g_bar = column * residual * precision, self._scaled(column * (square - 1.0))
+            f_var_bar, g_var_bar = -0.5 * column * precision, -self._scaled_variance(column * square)
+            return (
+                tree.cotangent(self),
+                xp.concat([f_bar, g_bar], axis=1),
+                xp.concat([f_var_bar, g_var_bar], axis=1),
+            )
+
+        return -xp.sum(0.5 * LOG_2PI + log_noise + 0.5 * square, axis=-1), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        """Mean and variance of the observations y [N, K], for marginals [N, 2 K]."""
+        xp, K = backend_of(mu).xp, mu.shape[1] // 2
+        log_noise = 2.0 * (self._log_noise(mu[:, K:]) + self._scaled_variance(var[:, K:]))
+        own = var[:, :K]
+        some = own > 0.0
+        log_own = xp.log(xp.where(some, own, xp.ones_like(own)))
+        log_variance = xp.where(some, xp.logaddexp(log_noise, log_own), log_noise)
+        return Prediction(mu[:, :K], *exp_in_range(log_variance))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        xp, K = backend_of(mu).xp, y.shape[1]
+        own, square = var[:, :K], (y - mu[:, :K]) ** 2
+        # N(y; m, v + e^(2 l)) as a function of l rises up to l = log((y - m)^2 - v) / 2, or falls all the way
+        log_noise, spread = self._log_noise(mu[:, K:]), self._scaled_variance(var[:, K:])
+        datum = _density_of_log_noise(own, square)
+        return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 10 + FLOATS
+
+    def from_data(self, variance: float, /) -> Self:
+        return tree.filled(self, unit=math.sqrt(variance))
+
+    def observations(self, y: Array, /) -> Array:
+        # those of g: values with its mean at the start, and the variance of the targets, which is that of its prior
+        xp = backend_of(y).xp
+        centred = y - xp.mean(y, axis=0)
+        start = 0.5 * math.log(SHARE) * xp.sqrt(xp.mean(centred * centred))
+        return xp.concat([y, centred + start], axis=1)
+
+    def check_targets(self, y: Array, /) -> None:
+        """Every finite target is allowed."""
+
+
+def _density_of_log_noise(own: Array, square: Array) -> Datum:
+    """Log N(y; m, v + e^(2 l)) as a function of l, for variances v and squared residuals [N, K]."""
+    xp = backend_of(own).xp
+    tiny = float(xp.finfo(own.dtype).smallest_normal) ** 0.5
+
+    log_own = xp.log(own + tiny)
+
+    def log_density(log_noise: Array) -> Array:
+        log_total = xp.logaddexp(log_own[..., None], 2.0 * log_noise)
+        return -0.5 * (LOG_2PI + log_total + square[..., None] * xp.exp(-log_total))
+
+    def slopes(log_noise: Array) -> tuple[Array, Array]:
+        log_total = xp.logaddexp(log_own, 2.0 * log_noise)
+        share, excess = xp.exp(2.0 * log_noise - log_total), square * xp.exp(-log_total)
+        return share * (excess - 1.0), 2.0 * share * (share * excess - (1.0 - share) * (excess - 1.0))
+
+    largest = xp.maximum(xp.maximum(square, own), xp.full_like(own, tiny))
+    return Datum(log_density, slopes, bend=0.5 * xp.log(largest), width=0.5 * xp.ones_like(own))

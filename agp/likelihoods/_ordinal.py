@@ -1,0 +1,131 @@
+"""The ordinal likelihood: categories that have an order."""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import check_whole
+from agp.constraints import ORDERED
+from agp.host import normal_quantiles
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._classes import check_labels
+from agp.likelihoods._quadrature import check_points, expectation
+from agp.likelihoods._range import positive_variance
+
+__all__ = ["Ordinal"]
+
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@tree.model
+class Ordinal(Likelihood):
+    """Categories y_np = 0 .. K-1 in their order: the bin into which f_np plus standard normal noise falls.
+
+    p(y = k | f) = Phi(e_k - f) - Phi(e_(k-1) - f), for the edges e_0 < ... < e_(K-2) between the bins; the outer bins
+    have no ends. Predictions are closed forms. They are the mean and the variance of the category as a number.
+
+    Parameters
+    ----------
+    classes
+        K.
+    edges
+        [K-1], ascending: the first is trained as it is, the distances between them as positive numbers. None starts at
+        bins that are equally probable for f ~ N(0, 1).
+    points
+        Nodes of the Gauss-Hermite quadrature in expectations.
+
+    Source: Chu & Ghahramani, "Gaussian processes for ordinal regression", JMLR 2005.
+    """
+
+    classes: int
+    edges: Array = tree.param(ORDERED, default=None)
+    points: int = 20
+
+    bounded_curvature: ClassVar[bool] = True  # by 1, that of the noise
+    log_concave: ClassVar[bool] = True
+
+    def _log_density(self, f: Array, y: Array, scale: Array | None = None) -> tuple[Array, Pullback]:
+        """Log p(y | f), or of noise with other standard deviations than 1."""
+        B = backend_of(f)
+        xp = B.xp
+        number = xp.arange(self.classes - 1, **like(y))
+        at_top = xp.astype(y[..., None] == number, f.dtype)  # the edge above the bin, and the one below it
+        at_bottom = xp.astype(y[..., None] == number + 1.0, f.dtype)
+        first, last = y == 0.0, y == self.classes - 1.0
+        one = xp.ones_like(f) if scale is None else scale
+        top = (xp.sum(at_top * self.edges, axis=-1) - f) / one
+        bottom = (xp.sum(at_bottom * self.edges, axis=-1) - f) / one
+        value = _log_interval(bottom, top, first, last)
+
+        def pullback(bar):
+            zero = xp.zeros_like(f)
+            up = xp.where(last, zero, bar * xp.exp(-0.5 * top * top - LOG_SQRT_2PI - value))
+            down = xp.where(first, zero, bar * xp.exp(-0.5 * bottom * bottom - LOG_SQRT_2PI - value))
+            axes = tuple(range(f.ndim))
+            edges_bar = xp.sum(up[..., None] * at_top - down[..., None] * at_bottom, axis=axes)
+            return tree.cotangent(self, edges=edges_bar), down - up
+
+        return value, pullback
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        return expectation(self._log_density, mu, var, y, self.points)
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        B = backend_of(mu)
+        xp = B.xp
+        root = xp.sqrt(1.0 + var)
+        mean = xp.zeros_like(mu)
+        for k in range(self.classes - 1):  # E[y] = sum_k p(y > k)
+            mean = mean + B.special("ndtr", (mu - self.edges[k]) / root)
+        variance = xp.zeros_like(mu)
+        for k in range(self.classes):
+            p = xp.exp(self._log_density(mu, xp.full_like(mu, float(k)), root)[0])
+            variance = variance + p * (float(k) - mean) ** 2
+        return Prediction(mean, positive_variance(variance))
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        xp = backend_of(mu).xp
+        return xp.sum(self._log_density(mu, y, xp.sqrt(1.0 + var))[0], axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return (8 + 3 * self.classes) * self.points
+
+    def from_data(self, variance: float, /) -> Self:
+        K = check_whole("classes", self.classes, least=2)
+        spread = math.sqrt(2.0)  # of f ~ N(0, 1) and the noise
+        return tree.filled(self, edges=[spread * x for x in normal_quantiles(K)])
+
+    def check_parameters(self) -> None:
+        check_whole("classes", self.classes, least=2)
+        if tuple(self.edges.shape) != (self.classes - 1,):
+            msg = (
+                f"edges has shape {tuple(self.edges.shape)}, but classes={self.classes} have {self.classes - 1} edges "
+                "between them."
+            )
+            raise ValueError(msg)
+        check_points(self.points)
+
+    def check_targets(self, y: Array, /) -> None:
+        check_labels(y, check_whole("classes", self.classes, least=2), type(self).__name__)
+
+
+def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:
+    """Log(Phi(top) - Phi(bottom)), without the bottom of the first bin and the top of the last; exact in both tails."""
+    B = backend_of(top)
+    xp = B.xp
+    inner = ~(first | last)
+    # in the right tail by Phi(-bottom) - Phi(-top); where bins are open, anything with bottom < top
+    right = bottom > 0.0
+    upper = xp.where(inner, xp.where(right, -bottom, top), xp.ones_like(top))
+    lower = xp.where(inner, xp.where(right, -top, bottom), -xp.ones_like(top))
+    log_upper = B.special("log_ndtr", upper)
+    ratio = xp.expm1(B.special("log_ndtr", lower) - log_upper)
+    tiny = xp.full_like(ratio, float(xp.finfo(ratio.dtype).smallest_normal))
+    closed = log_upper + xp.log(xp.maximum(-ratio, tiny))
+    ends = B.special("log_ndtr", xp.where(first, top, -bottom))
+    return xp.where(inner, closed, ends)

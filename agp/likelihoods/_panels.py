@@ -1,0 +1,147 @@
+"""Predictive densities by composite quadrature, whose panels follow the prior, the density of the datum and their peak.
+
+The nodes of one Gauss-Hermite rule lie about the mean of the prior, in its standard deviations. Where the prior is wide
+they miss the datum, and where the datum is far, the posterior.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agp.backend import Array, backend_of, placed
+from agp.host import gauss_legendre
+from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
+
+__all__ = ["FLOATS", "Datum", "log_predictive_density"]
+
+REACH = 9.0
+"""Standard deviations of the prior beyond which exp(-t^2 / 2) is nothing in float64."""
+GROWING = 6
+"""Panels on each side of a centre: their widths grow from that of the centre to the reach in equal ratios."""
+NODES = 12
+"""Of the Gauss-Legendre rule in each panel."""
+STEPS = 40
+"""Towards the peak: Newton's and bisections in turn."""
+TOGETHER = 5
+"""Panels that are evaluated at once."""
+FLOATS = 6 * TOGETHER * NODES + 6 * GROWING + 12
+"""Numbers held for each datum and latent function."""
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Datum(NamedTuple):
+    """log p(y | f) as a function of f, concave or with one peak, and where it bends; arrays are [N, P]."""
+
+    log_density: Callable[[Array], Array]
+    """Of latent values [N, P, I], up to a constant of the datum."""
+    slopes: Callable[[Array], tuple[Array, Array]]
+    """Its first derivative and minus its second, at f [N, P]."""
+    bend: Array
+    """Where it bends: at its peak, or where it falls off."""
+    width: Array
+    """How wide that place is."""
+
+
+def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
+    """Log of the integral of p(y | f) N(f; mu, var) df [N, P].
+
+    In t = (f - mu) / sqrt(var) the integrand is exp(l(t) - t^2 / 2). Gauss-Legendre panels whose widths grow in equal
+    ratios lie about its peak, about 0, and about the bend of l, up to `REACH` beyond all three. If l is concave the
+    integrand falls from its peak at least as fast as exp(-t^2 / 2), so that nothing is left out; if l has
+    one peak, the posterior is between that and 0 but for the tails of the prior. Panels are constants of
+    differentiation: an integral does not depend on how it is evaluated.
+    """
+    B = backend_of(mu)
+    xp = B.xp
+    root, _ = root_and_slope(var)
+    edges = B.stop_gradient(_edges(datum, B.stop_gradient(mu), B.stop_gradient(root)))
+    x, weights = gauss_legendre(NODES)
+    x, log_weights = placed(x, mu), placed([math.log(w) for w in weights], mu)
+    areas = []
+    for start in range(0, edges.shape[-1] - 1, TOGETHER):
+        ends = edges[..., start : min(start + TOGETHER + 1, edges.shape[-1])]
+        middle, half = 0.5 * (ends[..., 1:] + ends[..., :-1]), 0.5 * (ends[..., 1:] - ends[..., :-1])
+        empty = ~(half > 0.0)
+        t = middle[..., None] + half[..., None] * x
+        flat = xp.reshape(t, (*mu.shape, -1))
+        value = datum.log_density(mu[..., None] + root[..., None] * flat) - 0.5 * flat * flat
+        area = log_sum_exp(xp.reshape(value, t.shape) + log_weights, axis=-1)
+        area = area + xp.log(xp.where(empty, xp.ones_like(half), half))
+        areas.append(xp.where(empty, xp.full_like(area, -0.5 * float(xp.finfo(area.dtype).max)), area))
+    return log_sum_exp(xp.concat(areas, axis=-1), axis=-1) - LOG_SQRT_2PI
+
+
+def _edges(datum: Datum, mu: Array, root: Array) -> Array:
+    """The ends of all panels [N, P, K], in ascending order; some may be empty."""
+    xp = backend_of(mu).xp
+    bend, width = (datum.bend - mu) / root, datum.width / root
+    peak = _peak(datum, mu, root, bend)
+    curvature = root * root * xp.maximum(datum.slopes(mu + root * peak)[1], xp.zeros_like(peak))
+    prior = xp.zeros_like(mu)
+    low = xp.minimum(xp.minimum(peak, bend), prior) - REACH
+    high = xp.maximum(xp.maximum(peak, bend), prior) + REACH
+    centres = (
+        _about(peak, 1.0 / xp.sqrt(1.0 + curvature)),
+        _about(prior, xp.ones_like(mu)),
+        _about(bend, width),
+    )
+    edges = xp.concat([low[..., None], *centres, high[..., None]], axis=-1)
+    return xp.sort(xp.minimum(xp.maximum(edges, low[..., None]), high[..., None]), axis=-1)
+
+
+def _about(centre: Array, width: Array) -> Array:
+    """Ends of panels on both sides of a centre [..., K], the first as far from it as its width, the last `REACH`."""
+    xp = backend_of(centre).xp
+    growth = xp.log(REACH / width) / GROWING
+    distance = [width * xp.exp(j * growth) for j in range(GROWING + 1)]
+    return xp.stack([centre, *(centre - d for d in distance), *(centre + d for d in distance)], axis=-1)
+
+
+def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
+    """Where l(t) - t^2 / 2 is largest, in t [N, P]: steps as many for every datum.
+
+    A concave l has one peak, which a bracket finds. Of two, which one l has, that is far from 0, may be the higher one.
+    """
+    xp = backend_of(mu).xp
+
+    def slopes(t: Array) -> tuple[Array, Array]:
+        slope, curvature = datum.slopes(mu + root * t)
+        return root * slope - t, 1.0 + root * root * xp.maximum(curvature, xp.zeros_like(curvature))
+
+    def height(t: Array) -> Array:
+        return datum.log_density((mu + root * t)[..., None])[..., 0] - 0.5 * t * t
+
+    low, high = _bracket(slopes, bend)
+    first = _bisected(slopes, low, high, xp.minimum(xp.maximum(bend, low), high))
+    second = xp.minimum(xp.maximum(bend, low), high)
+    for _ in range(STEPS // 2):
+        slope, curvature = slopes(second)
+        second = xp.minimum(xp.maximum(second + slope / curvature, low), high)
+    return xp.where(height(second) > height(first), second, first)
+
+
+def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
+    """Two ends with the peak between them.
+
+    They are 0 and the bend, or else, where l is concave and t = l'(t) beyond both, no further than l' is there.
+    """
+    xp = backend_of(bend).xp
+    low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))
+    beyond, before = slopes(high)[0], slopes(low)[0]
+    right, left = beyond > 0.0, before < 0.0
+    return (
+        xp.where(right, high, xp.where(left, low + before, low)),
+        xp.where(right, high + beyond, xp.where(left, low, high)),
+    )
+
+
+def _bisected(slopes: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, t: Array) -> Array:
+    """Newton steps and bisections in turn, between two ends."""
+    xp = backend_of(t).xp
+    for step in range(STEPS):
+        slope, curvature = slopes(t)
+        low, high = xp.where(slope > 0.0, t, low), xp.where(slope > 0.0, high, t)
+        middle, newton = 0.5 * (low + high), t + slope / curvature
+        inside = (newton > low) & (newton < high)
+        t = middle if step % 2 else xp.where(inside, newton, middle)
+    return t
