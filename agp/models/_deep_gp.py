@@ -121,14 +121,14 @@ class DeepGP(Variational):
         """
         check_whole("layers", layers)
         data = observed(X, y, None, likelihood, mean_function)
-        width = data.X.shape[1] if width is None else check_whole("width", width)
+        columns = data.X.shape[1] if width is None else check_whole("width", width)
         choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
         chosen = _by_layer(choices, layers)
         built: list[Process] = []
         H = data.X
-        for choice, (own, carried) in zip(chosen[:-1], _maps(H, width, skip), strict=False):
+        for choice, (own, carried) in zip(chosen[:-1], _maps(H, columns, skip), strict=False):
             settings = {**_with_kernel(choice, H), "mean_function": own, "seed": seed, "jitter": jitter}
-            layer = _calm(Sparse.from_data(H, outputs=width, **settings), settings)
+            layer = _calm(Sparse.from_data(H, outputs=columns, **settings), settings)
             built.append(layer if carried is None else Stack((layer, Known(carried))))
             H = backend_of(H).xp.concat([h(H)[0] for h in (own, carried) if h is not None], axis=1)
         settings = {**_with_kernel(chosen[-1], H), "mean_function": data.mean_function, "variance": data.variance}
