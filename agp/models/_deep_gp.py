@@ -51,7 +51,7 @@ class DeepGP(Variational):
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """
 
-    process: Deep
+    process: Deep  # type: ignore[override]
     likelihood: Likelihood
     priors: Priors = ()
     prediction_samples: int = 32
