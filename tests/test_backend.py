@@ -65,7 +65,7 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
         (None, "x is builtins.NoneType, not an array of a known library"),
         ("x", "x is builtins.str, not an array of a known library"),
         (np.ma.ones(3), r"x is a numpy MaskedArray, not .*; pass x\.data, once"),
-        (np.matrix([[1.0]]), r"x is a numpy matrix, not .*; pass numpy\.asarray\(x, dtype=float\)"),
+        (np.asarray([[1.0]]).view(np.matrix), r"x is a numpy matrix, not .*; pass numpy\.asarray\(x, dtype=float\)"),
         (scipy.sparse.eye_array(3), r"x is a scipy dia_array, not .*; pass x\.toarray\(\)"),
     ],
     ids=["list", "number", "int", "none", "text", "masked", "matrix", "sparse"],

@@ -21,6 +21,7 @@ from agp import (
     TVGP,
     CaGP,
     Deep,
+    DeepGP,
     DenseActions,
     Mixed,
     Patches,
@@ -148,6 +149,10 @@ def _deep() -> SVGP:
     return SVGP(Deep((first, second), samples=3), Gaussian(np.asarray(0.1)))
 
 
+def _deep_gp() -> DeepGP:
+    return DeepGP.from_data(X, Y, num_inducing=5, posterior=("whitened", "relaxed"), skip=True, prediction_samples=3)
+
+
 def _dense() -> CaGP:
     return CaGP.from_data(X, Y, actions=DenseActions(np.eye(N)[:, :4]))
 
@@ -173,6 +178,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "solvegpr-tight": lambda: SOLVEGPR.from_data(X, Y, tight=True, num_inducing=4, num_orthogonal=3),
     "stack": lambda: SVGP(Stack((_sparse(), _sparse(posterior="marginal"))), Gaussian(np.asarray(0.2))),
     "deep": _deep,
+    "deep-gp": _deep_gp,
     "patches": _patches,
     "together": _together,
     **{f"kernel-{name}": partial(lambda build: _svgp(kernel=build()), build) for name, build in KERNELS.items()},
