@@ -264,7 +264,7 @@ def log_density_by_nodes(
     """Log E[exp log_density(f)] over f ~ N(mean, var) by one Gauss-Hermite rule about the mean, as peers form it."""
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
-    return scipy.special.logsumexp(log_density(f), b=weights / math.sqrt(math.pi), axis=-1)
+    return np.asarray(scipy.special.logsumexp(log_density(f), b=weights / math.sqrt(math.pi), axis=-1))
 
 
 LOG_DENSITIES = {
