@@ -43,7 +43,7 @@ class Conditioned(NamedTuple):
     moments: Callable[[Array], tuple[Array, Array]]
     """X [n, D] -> mu, var [n, P]."""
     covariance: Callable[[Array], Array]
-    """X [n, D] -> covariances [L, n, n] of independent functions: those of the outputs, unless they are mixtures."""
+    """X [n, D] -> covariances [L, n, n] of independent functions, which are the outputs unless these are mixtures."""
     floats_per_row: int
     """Numbers that `moments` holds for each row."""
     for_rows: Callable[[int, Array], "Conditioned"] | None = None
