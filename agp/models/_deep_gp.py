@@ -13,7 +13,7 @@ from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, Projection
 from agp.models._base import Conditioned
-from agp.models._start import observed, started_model
+from agp.models._start import check_instance, observed, started_model
 from agp.models._variational import Variational
 from agp.posteriors import start_of
 from agp.priors import Prior, Priors, as_priors
@@ -124,6 +124,8 @@ class DeepGP(Variational):
         columns = data.X.shape[1] if width is None else check_whole("width", width)
         choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
         chosen = _by_layer(choices, layers)
+        for choice in chosen:
+            check_instance("kernel", choice["kernel"], Kernel)
         built: list[Process] = []
         H = data.X
         for choice, (own, carried) in zip(chosen[:-1], _maps(H, columns, skip), strict=False):

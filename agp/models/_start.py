@@ -11,7 +11,7 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
 
-__all__ = ["Observed", "Start", "observed", "started", "started_model", "valid_data"]
+__all__ = ["Observed", "Start", "check_instance", "observed", "started", "started_model", "valid_data"]
 
 T = TypeVar("T", bound=Any)
 
@@ -70,9 +70,9 @@ def observed(X: Array, y: Array, kernel: Any, likelihood: Likelihood | None, mea
         Also if kernel or mean function are given, but no instances of their classes.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
-    _check_instance("kernel", kernel, Kernel)
-    _check_instance("likelihood", likelihood, Likelihood)
-    _check_instance("mean_function", mean_function, Mean)
+    check_instance("kernel", kernel, Kernel)
+    check_instance("likelihood", likelihood, Likelihood)
+    check_instance("mean_function", mean_function, Mean)
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
     outputs = likelihood.latents(y.shape[1])
@@ -126,7 +126,8 @@ def _observed_moments(values: Array) -> tuple[Array, float, float]:
     return level, float(xp.mean(variance)), float(xp.max(xp.abs(known)))
 
 
-def _check_instance(name: str, x: Any, kind: type) -> None:
+def check_instance(name: str, x: Any, kind: type) -> None:
+    """TypeError unless x is None or an instance of the kind."""
     if x is not None and not isinstance(x, kind):
         hint = f"; write {x.__name__}()" if isinstance(x, type) else ""
         msg = f"{name} is {x!r}, but must be an instance of agp's {kind.__name__}{hint}."

@@ -153,6 +153,8 @@ def test_labels_train_too(backend):
         ({"prediction_samples": 0}, ValueError, "prediction_samples is 0, but must be a whole number of at least 1"),
         ({"posterior": ("relaxed",)}, ValueError, "posterior has 1 entries, but there are 2 layers; give one for each"),
         ({"posterior": "nope"}, ValueError, "nope"),
+        ({"kernel": "rbf"}, TypeError, "kernel is 'rbf', but must be an instance of agp's Kernel"),
+        ({"kernel": (agp.RBF(), agp.RBF)}, TypeError, r"must be an instance of agp's Kernel; write RBF\(\)"),
         ({"posterior": "dual"}, ValueError, "layer 0 keeps sites, which only the last layer can"),
     ],
 )
