@@ -6,13 +6,14 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.means import Projection
 from agp.processes._base import Process, SitePull
+from agp.processes._outputs import Mapped
 from agp.processes._paths import KnownPaths, Paths
 
 __all__ = ["Known"]
 
 
 @tree.model
-class Known(Process):
+class Known(Mapped, Process):
     """Functions without uncertainty: a fixed linear map of the inputs, such as the inputs themselves.
 
     Side by side with the process of a layer it hands the inputs of a deep model on to the next one (`Stack`).
@@ -24,18 +25,6 @@ class Known(Process):
     """
 
     mean_function: Projection
-
-    @property
-    def outputs(self) -> int:
-        return self.mean_function.weights.shape[1]
-
-    @property
-    def width(self) -> int:
-        return self.mean_function.weights.shape[0]
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "mean_function.weights", self.mean_function.weights
 
     @property
     def floats_per_row(self) -> int:

@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from agp.backend import Array
+from agp.means import Projection
 
-__all__ = ["Chained", "MultiOutput", "SideBySide"]
+__all__ = ["Chained", "Mapped", "MultiOutput", "SideBySide"]
 
 
 class MultiOutput(ABC):
@@ -70,3 +71,21 @@ class Chained(MultiOutput):
     @property
     def reference(self) -> tuple[str, Array]:
         return self.layers[0].reference
+
+
+class Mapped(MultiOutput):
+    """The outputs of a fixed map."""
+
+    mean_function: Projection
+
+    @property
+    def outputs(self) -> int:
+        return self.mean_function.weights.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.mean_function.weights.shape[0]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "mean_function.weights", self.mean_function.weights

@@ -17,7 +17,7 @@ from agp.backend import Array, Pullback, backend_of, placed
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.means import Mean, Projection
-from agp.processes._outputs import Chained, MultiOutput, SideBySide
+from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
 __all__ = ["DeepPaths", "KnownPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
 
@@ -172,23 +172,11 @@ class StackedPaths(SideBySide, Paths):
 
 
 @tree.model
-class KnownPaths(Paths):
+class KnownPaths(Mapped, Paths):
     """A known function, the same in each of S samples."""
 
     mean_function: Projection
     count: int = 1  # type: ignore[override]
-
-    @property
-    def outputs(self) -> int:
-        return self.mean_function.weights.shape[1]
-
-    @property
-    def width(self) -> int:
-        return self.mean_function.weights.shape[0]
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "mean_function.weights", self.mean_function.weights
 
     @property
     def floats_per_row(self) -> int:
