@@ -24,6 +24,8 @@ GUIDE = [page for folder in (DOCS, DOCS / "methods", DOCS / "extending") for pag
 PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
+    "deep_models.py": ["--out", "runs", "--steps", "4", "--every", "2", "--num-inducing", "10"],
+    "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
@@ -105,6 +107,7 @@ def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_an_example_runs(example, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", [str(example), *SHORT.get(example.name, [])])
+    monkeypatch.syspath_prepend(str(example.parent))
     monkeypatch.chdir(tmp_path)
     with contextlib.redirect_stdout(io.StringIO()):
         runpy.run_path(str(example), run_name="__main__")

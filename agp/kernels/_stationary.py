@@ -19,6 +19,9 @@ from agp.units import column_spreads, unit_by_column
 __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
+COLUMNS = 25
+"""Of more columns each counts less at the start: r2 between two rows is about twice their number, and g(r2) must not
+vanish, nor must its slope."""
 
 
 @tree.model
@@ -88,7 +91,7 @@ class Stationary(Kernel):
         return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        spreads = column_spreads(X)
+        spreads = column_spreads(X) * max(1.0, X.shape[1] / COLUMNS) ** 0.5
         units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
         return tree.filled(self, variance=variance, lengthscale=spreads, **units)
 

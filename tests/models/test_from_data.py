@@ -26,6 +26,16 @@ def test_hyperparameters_start_at_the_scales_of_the_data(start):
     np.testing.assert_allclose(model.likelihood.noise_variance, 0.1 * y.var())
 
 
+def test_rows_of_many_columns_are_not_strangers_at_the_start():
+    # of 784 columns at one spread each, every covariance would be exp(-784), zero with all its slopes
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 784)).astype(np.float32)
+    model = SVGP.from_data(X, X[:, :1], num_inducing=10, inducing="random")
+    kernel = process(model).kernel
+    assert 1e-13 < np.median(kernel(X)[0]) < 1e-8
+    np.testing.assert_allclose(kernel.lengthscale, X.std(axis=0) * np.sqrt(784 / 25), rtol=1e-5)
+
+
 def test_what_the_user_gives_stays():
     X, y = data()
     kernel = Matern32(lengthscale=0.25)

@@ -1,0 +1,102 @@
+"""Deep GPs of one to three layers, in several parameterisations, beside each other on a data set with splits.
+
+    python docs/examples/deep_models.py kin40k.npz --out runs --layers 1 2 3 --methods relaxed likelihood whitened \
+        --num-inducing 100 --seeds 0 1 2 --steps 10000
+    python docs/examples/deep_models.py kin40k.npz --out runs --print
+
+Each run goes on from where it stopped. A method "solve" has two groups of so many inducing inputs.
+"""
+
+import argparse
+import dataclasses
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from long_runs import run, scores
+
+import agp
+from agp.backend import to_numpy
+from agp.data import load
+
+SAMPLES = 100
+"""Samples of the inner layers in the scores."""
+ARRAYS = "X", "y", "X_test", "y_test"
+METHODS = {"relaxed": "R", "likelihood": "L", "whitened": "W", "solve": "SOLVE"}
+
+
+def start(data, method, layers, num_inducing, seed):
+    """The untrained model."""
+    choice = {"num_inducing": num_inducing, "seed": seed}
+    choice |= {"posterior": "whitened", "num_orthogonal": num_inducing} if method == "solve" else {"posterior": method}
+    if layers > 1:
+        return agp.DeepGP.from_data(data.X, data.y, layers=layers, **choice)
+    kind = agp.SOLVEGP if method == "solve" else agp.SVGP
+    return kind.from_data(data.X, data.y, **choice)
+
+
+def score(model, data):
+    """NLPD of the mixture over samples, and the average over samples; RMSE of the mean."""
+    if isinstance(model, agp.DeepGP):
+        model = dataclasses.replace(model, prediction_samples=SAMPLES)
+    X, y = data.X_test, data.y_test
+    found = {"nlpd": -model.log_density(X, y), "nlpd of samples": -model.mean_log_density(X, y)}
+    found["rmse"] = (model.predict_mean(X) - y) ** 2
+    found = {name: float(np.mean(to_numpy(x))) for name, x in found.items()}
+    return found | {"rmse": found["rmse"] ** 0.5}
+
+
+def table(folder):
+    """Markdown of the last scores in the folder, averaged over seeds."""
+    runs = {}
+    for path in sorted(Path(folder).glob("*.json")):
+        *setting, _ = path.stem.split("-")
+        runs.setdefault(tuple(setting), []).append(scores(folder, path.stem))
+    lines = ["| layers | method | M | steps | NLPD | NLPD, mean over samples | RMSE | seconds |", "|" + "---|" * 8]
+    for (layers, method, inducing), found in sorted(runs.items()):
+        steps = min(max(one) for one in found)
+        cells = [_cell([one[steps][name] for one in found]) for name in ("nlpd", "nlpd of samples", "rmse", "seconds")]
+        lines.append("| " + " | ".join([layers[1:], METHODS[method], inducing[1:], f"{steps:,}", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(values):
+    mean = np.mean(values)
+    if mean > 10.0:
+        return f"{mean:,.0f}"
+    error = f" ({np.std(values, ddof=1) / len(values) ** 0.5:.3f})" if len(values) > 1 else ""
+    return f"{mean:.3f}{error}"
+
+
+def main():
+    """Run what is missing, one run after the other, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default="diabetes")
+    parser.add_argument("--out", required=True, help="a folder")
+    parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["relaxed"])
+    parser.add_argument("--num-inducing", type=int, default=100)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--every", type=int, default=1_000)
+    parser.add_argument("--batch-size", type=int, default=1_000)
+    parser.add_argument("--split", type=int, default=0)
+    parser.add_argument("--backend", default="numpy")
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    given = parser.parse_args()
+    if not given.print:
+        host = load(given.data, split=given.split, task="regression")
+        arrays = {name: agp.to_backend(getattr(host, name), given.backend, device=given.device) for name in ARRAYS}
+        data = dataclasses.replace(host, **arrays)
+        settings = {"steps": given.steps, "every": given.every, "batch_size": min(given.batch_size, len(host.X))}
+        for seed, layers, method in product(given.seeds, given.layers, given.methods):
+            name = f"L{layers}-{method}-M{given.num_inducing}-s{seed}"
+            begin = partial(start, data, method, layers, given.num_inducing, seed)
+            run(given.out, name, begin, data, partial(score, data=data), seed=seed, **settings)
+    print(table(given.out))
+
+
+if __name__ == "__main__":
+    main()

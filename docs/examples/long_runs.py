@@ -1,0 +1,40 @@
+"""Runs that may take hours: each keeps a checkpoint and a table of its scores, and goes on from where it stopped."""
+
+import json
+from pathlib import Path
+
+import agp
+
+
+def scores(folder, name):
+    """The scores of a run by its steps, as far as they have come."""
+    path = Path(folder) / f"{name}.json"
+    return {int(step): facts for step, facts in json.loads(path.read_text()).items()} if path.exists() else {}
+
+
+def run(folder, name, start, data, score, *, steps, every, batch_size, seed=0, **choices):
+    """Train `start()` for so many steps, with the scores of every so many; the scores by step.
+
+    `score` takes a model, the choices are those of `agp.recipe`. What is there already is not run again.
+    """
+    path = Path(folder) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = scores(folder, name)
+    if steps in found:
+        return found
+
+    def note(progress):
+        if progress.step % every and progress.step != steps:
+            return
+        facts = {"seconds": round(progress.seconds, 1), **score(progress.model)}
+        found[progress.step] = facts
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=1))
+        part.replace(path)
+        print(name, progress.step, facts, flush=True)
+
+    settings = {"steps": steps, "batch_size": batch_size, "seed": seed, "callbacks": [note]}
+    checkpoint = {"checkpoint": path.with_suffix(".safetensors"), "checkpoint_every": max(1, every // 10)}
+    model = start()
+    agp.train(model, data.X, data.y, updates=agp.recipe(model, steps, **choices), **settings, **checkpoint)
+    return found

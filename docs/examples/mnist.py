@@ -1,0 +1,117 @@
+"""MNIST with all 60,000 training images: an RBF kernel on pixels, and a weighted convolution of patches.
+
+    python docs/examples/mnist.py mnist.npz --out runs --kernels conv --methods relaxed --steps 10000
+    python docs/examples/mnist.py mnist.npz --out runs --backend torch --device cuda:0 --steps 450000
+    python docs/examples/mnist.py mnist.npz --out runs --print
+
+The file has square images X [70000, 784], one a row, their digits y, and the train_mask; without a file these are the
+small digits of scikit-learn. Each run goes on from where it stopped. Robust-max likelihood, minibatches of 200 images,
+pixels divided by the largest.
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from long_runs import run, scores
+from sklearn.datasets import load_digits
+
+import agp
+from agp.backend import backend_of, to_numpy
+
+PATCH = 5
+BATCH = 200
+
+
+class Images(NamedTuple):
+    """Images as rows, and digits as a column, on the device."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+def images(path, backend, device):
+    """Images and digits of the file in float32."""
+    if path is None:
+        X, y = load_digits(return_X_y=True)
+        train = np.arange(len(y)) % 5 > 0
+    else:
+        with np.load(path) as file:
+            X, y, train = file["X"], file["y"], file["train_mask"]
+    X, y = (X / X.max()).astype(np.float32), y.astype(np.float32)[:, None]
+    parts = X[train], y[train], X[~train], y[~train]
+    return Images(*(agp.to_backend(x, backend, device=device) for x in parts))
+
+
+def start(data, kernel, method, num_inducing, seed):
+    """The untrained model."""
+    settings = {"posterior": method, "likelihood": agp.RobustMax(10), "num_inducing": num_inducing, "seed": seed}
+    pixels = data.X.shape[1]
+    if kernel == "rbf":  # a lengthscale for each pixel; images of 784 pixels are about 10 apart
+        wide = agp.to_backend(np.full(pixels, 0.18 * pixels**0.5, np.float32), **place(data.X))
+        return agp.SVGP.from_data(data.X, data.y, inducing="random", kernel=agp.RBF(lengthscale=wide), **settings)
+    side = round(pixels**0.5)
+    weights = agp.to_backend(np.ones((side - PATCH + 1) ** 2, np.float32), **place(data.X))
+    patches = agp.Patches((side, side), (PATCH, PATCH), weights=weights)
+    return agp.SVGP.from_data(data.X, data.y, inducing=patches, kernel=agp.RBF(lengthscale=1.0), **settings)
+
+
+def place(x):
+    """The library of an array and its device, for `agp.to_backend`."""
+    B = backend_of(x)
+    return {"name": B.name, "device": B.device_name(x)}
+
+
+def score(model, data):
+    """Error in percent and NLPD on the test images."""
+    digits = to_numpy(data.y_test)[:, 0].astype(int)
+    probabilities = to_numpy(model.predict(data.X_test, observed=True).mean)
+    wrong = np.mean(np.argmax(probabilities, axis=1) != digits)
+    found = np.mean(np.log(probabilities[np.arange(len(digits)), digits]))
+    return {"error %": 100.0 * float(wrong), "nlpd": -float(found)}
+
+
+def table(folder):
+    """Markdown of the scores in the folder: each run at its last step, and on the way there."""
+    lines = ["| kernel | method | M | steps | hours | error % | NLPD |", "|" + "---|" * 7]
+    for path in sorted(Path(folder).glob("mnist-*.json")):
+        _, kernel, method, inducing, _ = path.stem.split("-")
+        for steps, facts in sorted(scores(folder, path.stem).items()):
+            numbers = [f"{facts['seconds'] / 3600:.2f}", f"{facts['error %']:.2f}", f"{facts['nlpd']:.4f}"]
+            lines.append("| " + " | ".join([kernel, method, inducing[1:], f"{steps:,}", *numbers]) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    """Run what is missing, one run after the other, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?")
+    parser.add_argument("--out", required=True, help="a folder")
+    parser.add_argument("--kernels", nargs="+", choices=["rbf", "conv"], default=["conv"])
+    parser.add_argument("--methods", nargs="+", default=["relaxed", "whitened"])
+    parser.add_argument("--num-inducing", type=int, default=750)
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--every", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", default="numpy")
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    given = parser.parse_args()
+    if not given.print:
+        data = images(given.data, given.backend, given.device)
+        for kernel in given.kernels:
+            for method in given.methods:
+                name = f"mnist-{kernel}-{method}-M{given.num_inducing}-s{given.seed}"
+                begin = partial(start, data, kernel, method, given.num_inducing, given.seed)
+                settings = {"steps": given.steps, "every": given.every, "batch_size": BATCH, "seed": given.seed}
+                settings["natural"] = None  # 200 images of 60,000 are too few for natural-gradient steps of q(u)
+                run(given.out, name, begin, data, partial(score, data=data), **settings)
+    print(table(given.out))
+
+
+if __name__ == "__main__":
+    main()
