@@ -13,9 +13,10 @@ from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, Projection
 from agp.models._base import Conditioned
+from agp.models._groups import group_sizes, start_of_groups
 from agp.models._start import check_instance, observed, started_model
 from agp.models._variational import Variational
-from agp.posteriors import start_of
+from agp.posteriors import posterior_named, start_of
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep, Known, Process, Sparse, Stack
 from agp.rows import MEMORY
@@ -34,6 +35,8 @@ LENGTHSCALE = 2.0
 @tree.model
 class DeepGP(Variational):
     """A deep Gaussian process: each layer's outputs are the next layer's inputs, and any q(u) serves in each.
+
+    With two orthogonal groups of inducing variables in its layers it is a deep SOLVE-GP.
 
     Built from data by `DeepGP.from_data`; the plain constructor takes any `Deep` process.
 
@@ -80,6 +83,8 @@ class DeepGP(Variational):
         likelihood: Likelihood | None = None,
         mean_function: Mean | None = None,
         num_inducing: int | Sequence[int] | None = None,
+        num_orthogonal: int | Sequence[int | None] | None = None,
+        second: Any = None,
         inducing: How | Inducing | Sequence[Any] = "kmeans",
         samples: int = 1,
         prediction_samples: int = 32,
@@ -106,6 +111,10 @@ class DeepGP(Variational):
         posterior, kernel, num_inducing, inducing
             As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default, with
             lengthscales of twice the spread of each column.
+        num_orthogonal, second
+            The size of a second group of inducing variables and, if it is another, the class of its q, as
+            `SOLVEGP.from_data`: a deep SOLVE-GP. For all layers, or a sequence with one for each. None (default)
+            means no second group.
         likelihood, mean_function, priors, seed, jitter
             As `SVGP.from_data`; the mean function is that of the last layer.
         samples
@@ -116,14 +125,15 @@ class DeepGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; for a number of layers, a width or numbers of samples below 1; and for a sequence that
-            has not one entry for each layer.
+            As `SVGP.from_data` and, with a second group, as `SOLVEGP.from_data`; for a number of layers, a width or
+            numbers of samples below 1; and for a sequence that has not one entry for each layer.
         """
         check_whole("layers", layers)
         data = observed(X, y, None, likelihood, mean_function)
         columns = data.X.shape[1] if width is None else check_whole("width", width)
         choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
-        chosen = _by_layer(choices, layers)
+        choices |= {"num_orthogonal": num_orthogonal, "second": second}
+        chosen = [_with_groups(choice, i, data.X.shape[0]) for i, choice in enumerate(_by_layer(choices, layers))]
         for choice in chosen:
             check_instance("kernel", choice["kernel"], Kernel)
         built: list[Process] = []
@@ -154,6 +164,21 @@ def _by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
         {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}
         for i in range(layers)
     ]
+
+
+def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
+    """The choice as arguments of `Sparse.from_data`: q of both groups of inducing variables, where there are two."""
+    settings = dict(choice)
+    M2, second = settings.pop("num_orthogonal"), settings.pop("second")
+    if M2 is None:
+        if second is not None:
+            msg = f"second is given, but layer {layer} has one group of inducing variables; give num_orthogonal, too."
+            raise ValueError(msg)
+        return settings
+    M, M2 = group_sizes(rows, settings["num_inducing"], M2)
+    sizes = (M, M2) if M2 else (M,)
+    start = start_of_groups(posterior_named(settings["posterior"]), posterior_named(second), sizes)
+    return settings | {"posterior": start, "num_inducing": M + M2}
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
