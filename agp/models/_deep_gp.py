@@ -109,8 +109,8 @@ class DeepGP(Variational):
         skip
             Hand the inputs of the model on to every layer, beside the outputs of the layer before.
         posterior, kernel, num_inducing, inducing
-            As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default, with
-            lengthscales of twice the spread of each column.
+            As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default;
+            lengthscales that are not given start at twice the spread of each column.
         num_orthogonal, second
             The size of a second group of inducing variables and, if it is another, the class of its q, as
             `SOLVEGP.from_data`: a deep SOLVE-GP. For all layers, or a sequence with one for each. None (default)
@@ -182,10 +182,17 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """The choice, its kernel by default one for the inputs H of a layer, unless inducing variables live elsewhere."""
-    if choice["kernel"] is not None or isinstance(choice["inducing"], Inducing):
+    """The choice, with the missing lengthscales of its kernel of inputs H, unless inducing variables live elsewhere."""
+    if isinstance(choice["inducing"], Inducing):
         return choice
-    return {**choice, "kernel": RBF(lengthscale=LENGTHSCALE * column_spreads(H))}
+    kernel = RBF() if choice["kernel"] is None else choice["kernel"]
+    given, started = tree.leaves(kernel), tree.leaves(kernel.from_data(H, 1.0))
+    missing = {
+        name: LENGTHSCALE * x
+        for name, x in started.items()
+        if name.endswith("lengthscale") and name not in given and f"{name}_unit" in started  # in units of the inputs
+    }
+    return {**choice, "kernel": tree.with_leaves(kernel, missing)}
 
 
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
