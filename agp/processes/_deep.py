@@ -52,6 +52,10 @@ class Deep(Chained, Process):
         return self.samples * sum(layer.floats_per_row + layer.latents for layer in self.layers)
 
     @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+    @property
     def correlated(self) -> bool:
         return self.layers[-1].correlated
 
