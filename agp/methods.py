@@ -9,13 +9,14 @@ from agp.backend import Array
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import Likelihood
 from agp.means import Mean
-from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP
+from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
 from agp.posteriors import (
     Dual,
     DualInverseFree,
     InverseFree,
     LikelihoodForm,
     Marginal,
+    Posterior,
     PriorSpread,
     Relaxed,
     RelaxedOrthogonal,
@@ -26,11 +27,13 @@ from agp.updates import ActionsUpdate, NaturalGradient, Update
 
 __all__ = [
     "ACTION_METHODS",
+    "DEEP_METHODS",
     "DENSE_METHODS",
     "FULL_METHODS",
     "GAUSSIAN_METHODS",
     "GROUP_METHODS",
     "KERNELS",
+    "LAYERS",
     "METHODS",
     "OWN_UPDATES",
     "PART_METHODS",
@@ -95,6 +98,16 @@ def _dual(X: Array, y: Array, *, storage: str, **parts: Any) -> Any:
     return STORAGES[storage](X, y, **parts)
 
 
+def _deep(kind: type[Posterior]) -> Callable[..., Any]:
+    return partial(DeepGP.from_data, posterior=kind)
+
+
+def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
+    """Two groups of inducing variables in each layer, as large as each other unless told otherwise."""
+    M2 = num_inducing if num_orthogonal is None else num_orthogonal
+    return DeepGP.from_data(X, y, posterior=Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
+
+
 METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "gpr": ("exact GP", _exact),
     "sgpr": ("collapsed sparse GP", SGPR.from_data),
@@ -113,11 +126,17 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "cagp-opt": ("computation-aware GP, learned sparse actions", _computation_aware),
     "cagp-cg": ("computation-aware GP, conjugate gradients", _by_policy),
     "cggp": ("exact GP by conjugate gradients", _conjugate),
+    "deep-msvgp": ("deep GP, M-SVGP layers", _deep(Marginal)),
+    "deep-wsvgp": ("deep GP, W-SVGP layers", _deep(Whitened)),
+    "deep-lsvgp": ("deep GP, L-SVGP layers", _deep(LikelihoodForm)),
+    "deep-rsvgp": ("deep GP, R-SVGP layers", _deep(Relaxed)),
+    "deep-asvgp": ("deep GP, A-SVGP layers", _deep(InverseFree)),
+    "deep-solve": ("deep GP, SOLVE-GP layers", _deep_solve),
 }
 """Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed.
 
-Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, and t-SVGP takes
-storage.
+Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, those of
+`DEEP_METHODS` layers, and t-SVGP takes storage.
 """
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
@@ -126,8 +145,12 @@ FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
 """Methods whose every step takes all rows; computation-aware ones do, too, if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
 """Methods without inducing inputs: arrays of N x N numbers at once, and as many more for each latent function."""
-GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed")
-"""Methods with a second group of inducing inputs."""
+GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed", "deep-solve")
+"""Methods with a second group of inducing inputs, in each layer of a deep one."""
+DEEP_METHODS = tuple(name for name in METHODS if name.startswith("deep-"))
+"""Methods with layers."""
+LAYERS = 2
+"""How many, by default."""
 ACTION_METHODS = ("cagp-opt", "cagp-cg")
 """Methods with actions in place of inducing inputs."""
 PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *ACTION_METHODS, "tsvgp"))
@@ -169,6 +192,7 @@ def build(
     storage: str = "datum",
     num_actions: int | None = None,
     support: int | None = None,
+    layers: int = LAYERS,
 ) -> Any:
     """The model of a method, ready to be trained; the kernel by its name, or itself."""
     kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
@@ -178,6 +202,8 @@ def build(
         parts["num_orthogonal"] = num_orthogonal
     if method in ACTION_METHODS:
         parts |= {"num_actions": num_actions, "support": support}
+    if method in DEEP_METHODS:
+        parts["layers"] = layers
     if method == "tsvgp":
         parts["storage"] = storage
     return METHODS[method][1](X, y, **parts)

@@ -35,7 +35,7 @@ from agp.likelihoods import (
     StudentT,
 )
 from agp.likelihoods._panels import NODES
-from agp.models import GPR, SOLVEGP, SVGP
+from agp.models import GPR, SOLVEGP, SVGP, DeepGP
 from agp.posteriors import (
     DualInverseFree,
     FullSiteRelaxed,
@@ -354,14 +354,17 @@ ANY_LIKELIHOOD = {
 }
 
 
-def _run_without_solvers(place, X, y, *, posterior=Relaxed, likelihood=None, mode: GradientMode = "closed-form"):
+def _run_without_solvers(
+    place, X, y, *, posterior=Relaxed, likelihood=None, mode: GradientMode = "closed-form", layers=1
+):
     """Train with the recipe and predict all there is to predict."""
-    model = SVGP.from_data(X, y, posterior=posterior, likelihood=likelihood, num_inducing=8)
+    settings: dict = {"posterior": posterior, "likelihood": likelihood, "num_inducing": 8}
+    model = SVGP.from_data(X, y, **settings) if layers == 1 else DeepGP.from_data(X, y, layers=layers, **settings)
     updates = agp.recipe(model, 12, rate=0.05, gradient=mode)
     result = train(model, X, y, steps=12, batch_size=10, updates=updates)
     model = result.model
-    outputs = [*model.predict(X), *model.predict(X, observed=True), model.predict_mean(X), model.predict_covariance(X)]
-    outputs.append(model.log_density(X, y))
+    outputs = [*model.predict(X), *model.predict(X, observed=True), model.predict_mean(X)]
+    outputs += [model.log_density(X, y), *([model.predict_covariance(X)] if layers == 1 else [])]
     for x in outputs:
         assert np.isfinite(place.numpy(x)).all()
     assert max(result.trace["inverse_steps"]) > 0
@@ -378,6 +381,32 @@ def _run_relaxed(place, likelihood=None, mode: GradientMode = "closed-form", pos
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
 def test_inverse_free_methods_run_where_every_solver_raises(likelihood, posterior, backend, no_solvers):
     _run_relaxed(backend, likelihood, posterior=posterior)
+
+
+LAYERS = {
+    "relaxed": (Relaxed, Relaxed),
+    "inverse-free": (InverseFree, InverseFree),
+    "relaxed-orthogonal": (RelaxedOrthogonal, RelaxedOrthogonal),
+    "mixed": (InverseFree, RelaxedOrthogonal, Relaxed),
+}
+
+
+@pytest.mark.parametrize("posterior", LAYERS.values(), ids=LAYERS)
+def test_deep_models_run_where_every_solver_raises(posterior, available, no_solvers):
+    for place in (NUMPY, TORCH, STRICT):
+        X, y = _data(available(place))
+        _run_without_solvers(place, X, y, posterior=posterior, layers=len(posterior))
+
+
+def test_deep_models_run_on_jax_where_every_solver_raises(available, no_solvers):
+    X, y = _data(available(JAX))
+    _run_without_solvers(JAX, X, y, posterior=(InverseFree, Relaxed), layers=2, mode="autodiff")
+
+
+def test_deep_layers_that_factorise_need_a_solver(no_solvers):
+    X, y = _data(NUMPY)
+    with pytest.raises(Forbidden):
+        DeepGP.from_data(X, y, posterior=(Relaxed, Whitened), num_inducing=8).bound(X, y)
 
 
 @pytest.mark.parametrize("posterior", INVERSE_FREE.values(), ids=INVERSE_FREE)

@@ -4,9 +4,18 @@ import os
 
 from agp.cli._plan import Settings
 from agp.data import Dataset
-from agp.methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, METHODS, STORAGES
+from agp.methods import (
+    ACTION_METHODS,
+    DEEP_METHODS,
+    DENSE_METHODS,
+    GAUSSIAN_METHODS,
+    GROUP_METHODS,
+    LAYERS,
+    METHODS,
+    STORAGES,
+)
 
-__all__ = ["check_fit", "chosen_actions", "chosen_groups", "chosen_storage"]
+__all__ = ["check_fit", "chosen_actions", "chosen_groups", "chosen_layers", "chosen_storage"]
 
 SUPPORT = 2048
 """Rows that actions cover, where the user does not say and there are more."""
@@ -62,6 +71,19 @@ def chosen_storage(storage: str | None, methods: list[str]) -> str | None:
         return storage or "datum"
     if storage is not None:
         msg = f"--storage is for --method tsvgp, not {', '.join(methods)}; leave it out."
+        raise ValueError(msg)
+    return None
+
+
+def chosen_layers(layers: int | None, methods: list[str]) -> int | None:
+    """How many layers deep methods have; None without any. ValueError if it cannot be, or is for no method."""
+    if layers is not None and layers < 1:
+        msg = f"--layers is {layers}, but must be at least 1."
+        raise ValueError(msg)
+    if any(name in DEEP_METHODS for name in methods):
+        return LAYERS if layers is None else layers
+    if layers is not None:
+        msg = f"--layers is for --method {', '.join(DEEP_METHODS)}, not {', '.join(methods)}; leave it out."
         raise ValueError(msg)
     return None
 

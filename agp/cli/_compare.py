@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import get_backend, known_backends
-from agp.cli._checks import check_fit, chosen_actions, chosen_groups, chosen_storage
+from agp.cli._checks import check_fit, chosen_actions, chosen_groups, chosen_layers, chosen_storage
 from agp.cli._likelihoods import chosen_likelihood, chosen_task, takes_own_unit
 from agp.cli._parser import add_command
 from agp.cli._plan import Settings, Task
@@ -33,13 +33,14 @@ data:
   --target COLUMN, --split S   the target of a table; the test mask of an .npz
   --task NAME        auto (default), regression, classification
 rows, each of them with one or more NAMEs:
-  --method NAME ...  wsvgp rsvgp (default), gpr, sgpr, msvgp, lsvgp, tsvgp, ...
+  --method NAME ...  wsvgp rsvgp (default), gpr, sgpr, lsvgp, deep-rsvgp, ...
   --backend NAME ...   as agp backends lists them (default: all)
   --gradient NAME ..., --dtype NAME ...   closed-form autodiff; float64 float32
 model and training:
   --kernel TEXT, --likelihood NAME   matern32; by the targets (defaults)
   --num-inducing M, --num-orthogonal M2   the groups of inducing inputs (128, M)
-  --storage NAME, --num-actions I, --support ROWS   of tsvgp; of cagp-*
+  --storage NAME, --layers L   of tsvgp; of deep-* (2)
+  --num-actions I, --support ROWS   of cagp-*
   --batch-size B, --iterations T, --rate R   512, 500, 0.05 (defaults)
   --fall F, --q-steps NAME, --mean NAME   where rates end (0.1 of R); q(u) by
                natural (gradients) or adam; constant (by the targets) or zero
@@ -55,6 +56,7 @@ NUMBERS: dict[str, int | None] = {
     "num-orthogonal": None,
     "num-actions": None,
     "support": None,
+    "layers": None,
     "batch-size": 512,
     "iterations": 500,
     "seed": 0,
@@ -98,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
         a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,
         a.iterations, a.rate, a.seed, a.device, groups, storage,
         *chosen_actions(a.num_actions, a.support, a.num_inducing, len(data.X), methods),
-        a.fall, a.q_steps, a.mean,
+        a.fall, a.q_steps, a.mean, chosen_layers(a.layers, methods),
     )  # fmt: skip
     check_fit(data, methods, settings)
     with _claimed(a.out):
@@ -164,6 +166,8 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
     lines += [f"{data.name}: {note}" for note in data.notes]
     if s.num_orthogonal is not None:
         lines.append(f"a second group of M2 = {s.num_orthogonal} inducing inputs, where a method has one")
+    if s.layers is not None:
+        lines.append(f"deep methods have {s.layers} layers, each with inducing inputs of its own")
     if s.num_actions is not None:
         lines.append(f"{s.num_actions} actions, which cover {s.support} of {len(data.X)} rows")
     if s.storage is not None:

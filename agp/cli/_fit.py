@@ -31,9 +31,10 @@ data:
   --dates NAME         dates: refuse (default), or numbers: days since 1970
   --test-share SHARE   hold out such a share of the rows, and score them
 model:
-  --method NAME        auto (default), gpr, sgpr, wsvgp, rsvgp, tvgp, ...
+  --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
   --kernel TEXT        rbf (default), or sums and products: "matern32 + linear"
-  --num-inducing M     inducing inputs (default: grows with the rows)
+  --num-inducing M, --layers L   inducing inputs (default: grows with the rows);
+                       layers of deep methods (default: 2)
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
 training:
   --tolerance T        end when an epoch gains less nats per row (default: 1e-3)
@@ -60,6 +61,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--method", default="auto")
     parser.add_argument("--kernel", default="rbf")
     parser.add_argument("--num-inducing", type=int)
+    parser.add_argument("--layers", type=int)
     for name in ("backend", "device", "dtype"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--tolerance", type=float, default=1e-3)
@@ -118,7 +120,7 @@ def _check(a: argparse.Namespace) -> None:
     if not 0.0 <= a.test_share < 1.0:
         msg = f"--test-share is {a.test_share:g}, but must be at least 0 and less than 1."
         raise ValueError(msg)
-    for name in ("num_inducing", "max_steps", "seed"):
+    for name in ("num_inducing", "layers", "max_steps", "seed"):
         value = vars(a)[name]
         if value is not None:
             check_whole(f"--{name.replace('_', '-')}", value, least=0 if name == "seed" else 1)
@@ -157,6 +159,7 @@ def _trained(a: argparse.Namespace, estimators: Any, task: str, X: Any, y: Any) 
         method=a.method,
         kernel=a.kernel,
         num_inducing=a.num_inducing,
+        layers=a.layers,
         missing=a.missing,
         backend=a.backend,
         device=a.device,

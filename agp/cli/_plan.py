@@ -32,6 +32,7 @@ class Settings:
     fall: float = 0.1
     q_steps: str = "natural"
     mean: str = "constant"
+    layers: int | None = None
 
     def json(self) -> dict[str, Any]:
         """For `results.json`."""

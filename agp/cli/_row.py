@@ -24,7 +24,7 @@ from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
 from agp.means import ZeroMean
-from agp.methods import build, updates_of
+from agp.methods import LAYERS, build, updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train
@@ -73,7 +73,8 @@ class Row:
         model = build(
             self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
             seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
-            support=s.support, mean_function=ZeroMean() if s.mean == "zero" else None,
+            support=s.support, layers=s.layers or LAYERS,
+            mean_function=ZeroMean() if s.mean == "zero" else None,
         )  # fmt: skip
         began = time.perf_counter()
         result = self.train(model)

@@ -14,7 +14,16 @@ from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
-from agp.methods import ACTION_METHODS, GROUP_METHODS, METHODS, OWN_UPDATES, PART_METHODS, build, updates_of
+from agp.methods import (
+    ACTION_METHODS,
+    DEEP_METHODS,
+    GROUP_METHODS,
+    METHODS,
+    OWN_UPDATES,
+    PART_METHODS,
+    build,
+    updates_of,
+)
 from agp.models import Model, valid_data
 from agp.repairs import counted
 from agp.training import FALL, RATE, Batches, begun, fit
@@ -53,6 +62,7 @@ class GPEstimator(ABC, BaseEstimator):
         method: str = "auto",
         kernel: Any = "rbf",
         num_inducing: int | None = None,
+        layers: int | None = None,
         missing: str = "refuse",
         backend: str | None = None,
         device: str | None = None,
@@ -68,6 +78,7 @@ class GPEstimator(ABC, BaseEstimator):
         self.method = method
         self.kernel = kernel
         self.num_inducing = num_inducing
+        self.layers = layers
         self.missing = missing
         self.backend = backend
         self.device = device
@@ -176,7 +187,18 @@ class GPEstimator(ABC, BaseEstimator):
         settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0]), "seed": self._seed}
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
+        settings |= self._layers()
         return build(self.method_, X, y, likelihood=likelihood, **settings)
+
+    def _layers(self) -> dict[str, int]:
+        """The argument of `build` for the layers, where they are told."""
+        if self.layers is None:
+            return {}
+        if self.method_ not in DEEP_METHODS:
+            some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
+            msg = f"layers is {self.layers!r}, but the method {self.method_} has none; leave it out, or use {some}."
+            raise ValueError(msg)
+        return {"layers": check_whole("layers", self.layers)}
 
     def _inducing(self, rows: int) -> int:
         """How many inducing inputs, or actions: no more than there are rows for each group."""

@@ -30,9 +30,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     method
         "auto", or the short name of a method of `agp compare` for any likelihood: "tvgp" (without inducing inputs),
-        "wsvgp", "rsvgp" (inverse-free), "tsvgp" and so on. By default t-VGP for two classes and up to 128 rows, else
-        W-SVGP.
-    kernel, num_inducing, missing, backend, device, dtype
+        "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. By default t-VGP for two classes and up to
+        128 rows, else W-SVGP.
+    kernel, num_inducing, layers, missing, backend, device, dtype
         As `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
         As `GPRegressor`.

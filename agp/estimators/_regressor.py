@@ -30,13 +30,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
     ----------
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
-        "wsvgp", "rsvgp" (inverse-free) and so on. By default exact up to 2,000 rows, collapsed up to 50,000, and
-        minibatches beyond. `partial_fit` begins with W-SVGP.
+        "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 2,000 rows, collapsed up to
+        50,000, and minibatches beyond. `partial_fit` begins with W-SVGP.
     kernel
         An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
     num_inducing
-        The number of inducing inputs (of each group of the methods with two, of actions in computation-aware GPs), or
-        what the rows allow; by default 2 square roots of N, from 128 to 1,000, of less than 384 rows a third.
+        The number of inducing inputs (of each group of the methods with two, of each layer of deep ones, of actions in
+        computation-aware GPs), or what the rows allow; by default 2 square roots of N, from 128 to 1,000, of less than
+        384 rows a third.
+    layers
+        How many layers a deep method has, two by default; other methods have none.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
     backend, device, dtype
@@ -109,7 +112,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """Means [N] or [N, K] of new observations at X [N, D].
 
         With `return_std` their standard deviations, noise included, of the same shape; with `return_cov` instead their
-        joint covariances [N, N] or [N, N, K].
+        joint covariances [N, N] or [N, N, K], which deep models do not have.
         """
         if return_std and return_cov:
             msg = "at most one of return_std and return_cov can be asked for."
@@ -128,7 +131,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return self._shaped(mean, host=host)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Joint samples of the function at X [N, D]: [N, n_samples] or [N, K, n_samples]."""
+        """Joint samples of the function at X [N, D]: [N, n_samples] or [N, K, n_samples].
+
+        Deep models have none; `model_.sample_functions` draws whole functions of them.
+        """
         A, host = self._fitted_inputs(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         samples = self.model_.sample(A, n_samples, seed=seed)

@@ -13,9 +13,10 @@ from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, Projection
 from agp.models._base import Conditioned
+from agp.models._groups import group_sizes, start_of_groups
 from agp.models._start import check_instance, observed, started_model
 from agp.models._variational import Variational
-from agp.posteriors import start_of
+from agp.posteriors import posterior_named, start_of
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep, Known, Process, Sparse, Stack
 from agp.rows import MEMORY
@@ -34,6 +35,8 @@ LENGTHSCALE = 2.0
 @tree.model
 class DeepGP(Variational):
     """A deep Gaussian process: each layer's outputs are the next layer's inputs, and any q(u) serves in each.
+
+    With two orthogonal groups of inducing variables in its layers it is a deep SOLVE-GP.
 
     Built from data by `DeepGP.from_data`; the plain constructor takes any `Deep` process.
 
@@ -80,6 +83,8 @@ class DeepGP(Variational):
         likelihood: Likelihood | None = None,
         mean_function: Mean | None = None,
         num_inducing: int | Sequence[int] | None = None,
+        num_orthogonal: int | Sequence[int | None] | None = None,
+        second: Any = None,
         inducing: How | Inducing | Sequence[Any] = "kmeans",
         samples: int = 1,
         prediction_samples: int = 32,
@@ -104,8 +109,12 @@ class DeepGP(Variational):
         skip
             Hand the inputs of the model on to every layer, beside the outputs of the layer before.
         posterior, kernel, num_inducing, inducing
-            As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default, with
-            lengthscales of twice the spread of each column.
+            As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default;
+            lengthscales that are not given start at twice the spread of each column.
+        num_orthogonal, second
+            The size of a second group of inducing variables and, if it is another, the class of its q, as
+            `SOLVEGP.from_data`: a deep SOLVE-GP. For all layers, or a sequence with one for each. None (default)
+            means no second group.
         likelihood, mean_function, priors, seed, jitter
             As `SVGP.from_data`; the mean function is that of the last layer.
         samples
@@ -116,14 +125,15 @@ class DeepGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; for a number of layers, a width or numbers of samples below 1; and for a sequence that
-            has not one entry for each layer.
+            As `SVGP.from_data` and, with a second group, as `SOLVEGP.from_data`; for a number of layers, a width or
+            numbers of samples below 1; and for a sequence that has not one entry for each layer.
         """
         check_whole("layers", layers)
         data = observed(X, y, None, likelihood, mean_function)
         columns = data.X.shape[1] if width is None else check_whole("width", width)
         choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
-        chosen = _by_layer(choices, layers)
+        choices |= {"num_orthogonal": num_orthogonal, "second": second}
+        chosen = [_with_groups(choice, i, data.X.shape[0]) for i, choice in enumerate(_by_layer(choices, layers))]
         for choice in chosen:
             check_instance("kernel", choice["kernel"], Kernel)
         built: list[Process] = []
@@ -156,11 +166,33 @@ def _by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
     ]
 
 
+def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
+    """The choice as arguments of `Sparse.from_data`: q of both groups of inducing variables, where there are two."""
+    settings = dict(choice)
+    M2, second = settings.pop("num_orthogonal"), settings.pop("second")
+    if M2 is None:
+        if second is not None:
+            msg = f"second is given, but layer {layer} has one group of inducing variables; give num_orthogonal, too."
+            raise ValueError(msg)
+        return settings
+    M, M2 = group_sizes(rows, settings["num_inducing"], M2)
+    sizes = (M, M2) if M2 else (M,)
+    start = start_of_groups(posterior_named(settings["posterior"]), posterior_named(second), sizes)
+    return settings | {"posterior": start, "num_inducing": M + M2}
+
+
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """The choice, its kernel by default one for the inputs H of a layer, unless inducing variables live elsewhere."""
-    if choice["kernel"] is not None or isinstance(choice["inducing"], Inducing):
+    """The choice, with the missing lengthscales of its kernel of inputs H, unless inducing variables live elsewhere."""
+    if isinstance(choice["inducing"], Inducing):
         return choice
-    return {**choice, "kernel": RBF(lengthscale=LENGTHSCALE * column_spreads(H))}
+    kernel = RBF() if choice["kernel"] is None else choice["kernel"]
+    given, started = tree.leaves(kernel), tree.leaves(kernel.from_data(H, 1.0))
+    missing = {
+        name: LENGTHSCALE * x
+        for name, x in started.items()
+        if name.endswith("lengthscale") and name not in given and f"{name}_unit" in started  # in units of the inputs
+    }
+    return {**choice, "kernel": tree.with_leaves(kernel, missing)}
 
 
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:

@@ -22,9 +22,10 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
+from agp.models._groups import check_groups, check_part
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
-from agp.models._solve import SOLVEGP, check_groups, check_part
+from agp.models._solve import SOLVEGP
 from agp.models._start import observed, started_model
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
 from agp.priors import Prior, Priors, as_priors

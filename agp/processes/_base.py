@@ -30,6 +30,11 @@ class Process(MultiOutput):
         return 1
 
     @property
+    def depth(self) -> int:
+        """How many layers inputs pass, one after the other."""
+        return 1
+
+    @property
     def correlated(self) -> bool:
         """Whether the outputs depend on each other, so that marginals do not tell all."""
         return False

@@ -52,6 +52,10 @@ class Deep(Chained, Process):
         return self.samples * sum(layer.floats_per_row + layer.latents for layer in self.layers)
 
     @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+    @property
     def correlated(self) -> bool:
         return self.layers[-1].correlated
 
@@ -123,7 +127,10 @@ class Deep(Chained, Process):
         return self.layers[-1].project_mean(factor[-1], self._inner(factor, X)[0])
 
     def joint(self, factor: Any, X: Array, /) -> Array:
-        msg = "a deep model is no Gaussian process: it has no joint covariance; predict gives marginals."
+        msg = (
+            "a deep model is no Gaussian process: it has no joint covariances and no joint samples by them; predict "
+            "gives marginals, sample_functions whole functions."
+        )
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:

@@ -8,6 +8,7 @@ from agp.backend import backend_of
 from agp.batch import Batch
 from agp.linalg import InverseFactor, StepRule, report_restarts, safe_step, starting_vector
 from agp.posteriors import InverseOwner
+from agp.processes import Process
 from agp.updates._base import Info, Moved, State
 from agp.updates._stopping import Residual, Stopping
 
@@ -15,6 +16,14 @@ __all__ = ["InverseUpdate"]
 
 LOGGED = ("residual", "steps", "restarts", "gap")
 """What is logged of each inversion, summarised over the factors."""
+
+TOLERANCE = 5e-3
+"""Of the residual, in models of one layer."""
+DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
+"""Of the residual in layers of deep processes, but no fewer than so many roundings.
+
+What an inexact inverse leaves in the samples of one layer is what the next ones see.
+"""
 
 
 @dataclass(frozen=True)
@@ -24,8 +33,8 @@ class InverseUpdate:
     Parameters
     ----------
     tolerance
-        Where to stop, in the unit of `stopping`. For the residual |L^T A L - I|_F / sqrt(M), 5e-3 suits single
-        layers, 1e-9 deep models.
+        Where to stop, in the unit of `stopping`: of the residual |L^T A L - I|_F / sqrt(M) unless another is chosen.
+        By default 5e-3, and in layers of a `Deep` process 1e-9, or a thousand roundings where that is more (float32).
     least_steps
         Steps at least in one call. The gradient takes L for a constant, so it pulls the parameters back to where L
         fits: a factor that stays where it is as long as the tolerance allows holds them up. One step removes the pull
@@ -43,7 +52,7 @@ class InverseUpdate:
         anew is then no repair to report.
     """
 
-    tolerance: float = 5e-3
+    tolerance: float | None = None
     least_steps: int = 1
     max_steps: int = 100
     patience: int = 5
@@ -81,13 +90,15 @@ class InverseUpdate:
         has measured.
         """
         found: dict[str, InverseFactor] = {}
+        layers = _paths_of_layers(model)
         for path, owner in _owners(model).items():
+            tolerance = _usual_tolerance(path in layers, batch) if self.tolerance is None else self.tolerance
             matrix, gap, posterior = owner.followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
                 inverted = posterior.inverted(
                     matrix,
                     name,
-                    tolerance=self.tolerance,
+                    tolerance=tolerance,
                     least_steps=self.least_steps,
                     max_steps=self.max_steps,
                     patience=self.patience,
@@ -108,6 +119,18 @@ class InverseUpdate:
 def _owners(model: Any) -> dict[str, InverseOwner]:
     """What has inverse factors, by path: layers, terms, or the model itself."""
     return {path: owner for path, owner in tree.nodes(model, InverseOwner).items() if owner.posterior.inverse_factors}
+
+
+def _paths_of_layers(model: Any) -> set[str]:
+    """The paths of all that is inside a process of several layers."""
+    deep = {path: process for path, process in tree.nodes(model, Process).items() if process.depth > 1}  # type: ignore[type-abstract]
+    return {tree.joined(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
+
+
+def _usual_tolerance(deep: bool, batch: Batch) -> float:
+    if not deep:
+        return TOLERANCE
+    return max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps))
 
 
 def _names(path: str, owner: InverseOwner) -> list[str]:

@@ -8,6 +8,7 @@ from agp.backend import Array
 from agp.batch import Batch
 from agp.linalg import Gap
 from agp.posteriors import InverseOwner
+from agp.processes import Process
 
 __all__ = ["Residual", "Stopping", "VarianceGap"]
 
@@ -63,7 +64,10 @@ class VarianceGap:
     name: ClassVar[str] = "variance_gap"
 
     def check(self, model: Any, /) -> None:
-        """TypeError unless likelihood and posterior tell what a variance costs: Gaussian noise and R-SVGP."""
+        """TypeError unless likelihood and posterior tell what a variance costs: Gaussian noise, one layer of R-SVGP."""
+        if any(process.depth > 1 for process in tree.nodes(model, Process).values()):  # type: ignore[type-abstract]
+            msg = "VarianceGap needs the inputs of all inverse factors, which only one layer has; use Residual()."
+            raise TypeError(msg)
         owners = tree.nodes(model, InverseOwner).values()
         known = [owner for owner in owners if owner.posterior.bounds_variance_gap]
         if model.likelihood.variance_cost() is None or len(known) != 1:

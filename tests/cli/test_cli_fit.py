@@ -108,6 +108,18 @@ def test_the_target_decides_the_task(fit):
         assert f"{task} for 'y'" in fit(TABLE[["size"]].assign(y=target), target="y")
 
 
+def test_deep_models_are_trained_and_read(fit, shell):
+    out = fit(TABLE, "--method", "deep-wsvgp", "--layers", "3", "--num-inducing", "8")
+    assert "deep-wsvgp: " in out
+    estimator = agp.load("m.safetensors")
+    assert len(estimator.model_.process.layers) == estimator.layers == 3
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")[0] == 0
+    mean, deviation = estimator.predict(TABLE.drop(columns="sound"), return_std=True)
+    found = pd.read_csv("p.csv")
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(found["standard_deviation"], deviation, rtol=1e-12)
+
+
 def test_classes_get_labels_and_probabilities(fit, shell):
     label = np.where(SIZE > 0.5, "up", np.where(SIZE < -0.5, "down", "level"))
     fit(TABLE[["size", "kind"]].assign(sound=label))
@@ -219,6 +231,12 @@ BAD = {
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
     "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; known are rbf"),
     "method": (TABLE, ["--method", "svgpp"], "unknown method 'svgpp'; known are auto, gpr"),
+    "layers": (TABLE, ["--layers", "0"], "--layers is 0, but must be a whole number of at least 1"),
+    "no layers": (
+        TABLE,
+        ["--layers", "2", "--method", "wsvgp"],
+        "layers is 2, but the method wsvgp has none; leave it out, or use deep-",
+    ),
     "share": (TABLE, ["--test-share", "1.5"], "--test-share is 1.5, but must be at least 0 and less than 1"),
     "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 rows to train on"),
     "steps": (TABLE, ["--max-steps", "0"], "--max-steps is 0, but must be a whole number of at least 1"),

@@ -219,8 +219,8 @@ def test_polars_tables_are_taken():
 # -- methods ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", GPRegressor()._methods())
-def test_every_method_answers_everything(method):
+@pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.DEEP_METHODS])
+def test_every_method_of_a_gaussian_process_answers_everything(method):
     model = GPRegressor(method=method, max_steps=3, num_inducing=10).fit(X, np.stack([Y, -Y], axis=1))
     assert model.predict(X[:4], return_cov=True)[1].shape == (4, 4, 2)
     assert model.sample_y(X[:4], 3).shape == (4, 2, 3)
@@ -248,6 +248,51 @@ def test_batches_are_refused_where_there_are_none():
     assert GPRegressor(method="wsvgp", max_steps=3, batch_size=1000).fit(X, Y).n_iter_ == 3
 
 
+# -- deep models ------------------------------------------------------------------------------------------------------
+
+DEEP = {"method": "deep-rsvgp", "num_inducing": 8, "max_steps": 5, "random_state": 0}
+
+
+@pytest.mark.parametrize("method", methods.DEEP_METHODS)
+def test_deep_models_have_means_and_deviations(method):
+    model = GPRegressor(**DEEP | {"method": method}).fit(X, np.stack([Y, -Y], axis=1))
+    assert len(model.model_.process.layers) == 2
+    mean, deviation = model.predict(X, return_std=True)
+    assert mean.shape == deviation.shape == (60, 2)
+    assert np.all(deviation > 0.0)
+
+
+def test_deep_models_have_as_many_layers_as_asked():
+    for layers in (1, 3):
+        model = GPRegressor(layers=layers, **DEEP).fit(X, Y)
+        assert len(model.model_.process.layers) == layers
+    classifier = GPClassifier(layers=3, **DEEP).partial_fit(X, LABELS)
+    assert len(classifier.model_.process.layers) == 3
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 0}, "layers is 0, but must be a whole number of at least 1"),
+        ({"layers": 2.5}, "layers is 2.5, but must be a whole number of at least 1"),
+        ({"layers": 2, "method": "wsvgp"}, "layers is 2, but the method wsvgp has none; leave it out, or use deep-"),
+        ({"layers": 2, "method": "auto"}, "layers is 2, but the method gpr has none; leave it out, or use deep-"),
+    ],
+)
+def test_layers_that_cannot_be_are_refused(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        GPRegressor(**DEEP | settings).fit(X, Y)
+
+
+def test_deep_models_have_no_joint_answers():
+    model = GPRegressor(**DEEP).fit(X, Y)
+    for ask in (lambda: model.predict(X, return_cov=True), lambda: model.sample_y(X)):
+        with pytest.raises(TypeError, match="a deep model is no Gaussian process: .*; predict gives marginals"):
+            ask()
+    assert model.model_.sample_functions(3)(X).shape == (3, 60, 1)
+
+
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +313,7 @@ def test_methods_that_need_all_rows_take_no_parts(method):
 
 
 def test_parts_go_on_where_a_fit_ended():
-    model = GPRegressor(method="wsvgp", num_inducing=10, max_steps=300).fit(X, Y)
+    model = GPRegressor(method="wsvgp", num_inducing=10, max_steps=300, random_state=0).fit(X, Y)
     before, steps = model.predict(X), model.n_iter_
     model.partial_fit(X, Y)
     assert (model.n_iter_, model.n_rows_seen_) == (steps + 1, 120)

@@ -16,10 +16,18 @@ RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (60, 3)) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
 Y = 100.0 + 7.0 * np.sin(X[:, :1]) + RNG.normal(size=(60, 1))
 POSTERIORS = ("whitened", "marginal", "likelihood-form", "relaxed", "inverse-free")
+GROUPS = {
+    "solve": {"posterior": "whitened", "num_orthogonal": 8},
+    "solve-marginal": {"posterior": "marginal", "num_orthogonal": 8},
+    "solve-relaxed": {"posterior": "relaxed-orthogonal", "num_orthogonal": 8},
+    "odvgp": {"posterior": "whitened", "second": "prior-spread", "num_orthogonal": 8},
+}
+"""Layers with two groups of inducing variables."""
+KINDS = {name: {"posterior": name} for name in POSTERIORS} | GROUPS
 
 
 def built(**settings):
-    return DeepGP.from_data(X, Y, num_inducing=8, **settings)
+    return DeepGP.from_data(X, Y, **{"num_inducing": 8} | settings)
 
 
 def standardised(X):
@@ -65,30 +73,30 @@ def test_inputs_are_handed_on_to_every_layer():
     assert paths.shape == (3, 5, 1)
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
-def test_an_untrained_model_has_the_moments_of_a_shallow_one(posterior):
-    mean, variance = built(posterior=posterior).predict(X)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_untrained_model_has_the_moments_of_a_shallow_one(kind):
+    mean, variance = built(**KINDS[kind]).predict(X)
     assert_close(mean, np.full((60, 1), Y.mean()), 1e-3)
     assert_close(variance, np.full((60, 1), Y.var()), 0.05)
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("change", [(1e-6, 1.0, 0.0), (1e6, 1e-6, 0.0), (1.0, 1e6, 1e6)])
-def test_any_units_serve(posterior, change):
+def test_any_units_serve(kind, change):
     a, c, d = change
     scale = c * Y.std()
     scores = []
     for inputs, targets, unit in ((X, Y, Y.std()), (a * X, c * Y + d * scale, scale)):
-        model = DeepGP.from_data(inputs, targets, num_inducing=8, posterior=posterior, skip=True)
+        model = DeepGP.from_data(inputs, targets, num_inducing=8, skip=True, **KINDS[kind])
         trained = agp.train(model, inputs, targets, steps=20, updates=agp.recipe(model, 20), batch_size=30).model
         scores.append([np.mean(m.log_density(inputs, targets)) + np.log(unit) for m in (model, trained)])
     np.testing.assert_allclose(scores[0][0], scores[1][0], rtol=0.0, atol=1e-6)
     np.testing.assert_allclose(scores[0][1], scores[1][1], rtol=0.0, atol=1e-3)
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
-def test_training_beats_the_start(posterior):
-    model = built(posterior=posterior)
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_beats_the_start(kind):
+    model = built(**KINDS[kind])
     found = agp.train(model, X, Y, steps=60, updates=agp.recipe(model, 60))
     assert np.mean(found.trace["bound"][-10:]) > found.trace["bound"][0] + 20.0
 
@@ -135,6 +143,26 @@ def test_each_layer_can_have_its_own_choices():
     assert model.process.samples == 2
 
 
+def test_two_groups_in_the_layers_that_have_them():
+    model = built(layers=3, posterior="whitened", num_orthogonal=(None, 4, 0), second=(None, "prior-spread", None))
+    first, second, last = (layer.posterior for layer in model.process.layers)
+    assert type(first) is agp.Whitened
+    assert [type(part) for part in second.parts] == [agp.Whitened, agp.PriorSpread]
+    assert (second.sizes, last.sizes) == ((8, 4), (8,))
+    assert [layer.inducing.count for layer in model.process.layers] == [8, 12, 8]
+    assert_close(second.parts[0].scale, 0.01 * np.broadcast_to(np.eye(8), (3, 8, 8)), 1e-12)  # a calm start
+
+
+def test_a_single_group_is_that_of_one(backend):
+    # SOLVE-GP without its second group is W-SVGP, layer by layer
+    x, y = backend.array(X), backend.array(Y)
+    for kind in ("whitened", "marginal"):
+        plain, group = (
+            DeepGP.from_data(x, y, num_inducing=8, posterior=kind, num_orthogonal=M2).bound(x, y)[0] for M2 in (None, 0)
+        )
+        assert_close(backend.numpy(group), backend.numpy(plain), 1e-11)
+
+
 def test_labels_train_too(backend):
     y = 1.0 * (Y > 100.0)
     model = DeepGP.from_data(backend.array(X), backend.array(y), likelihood=Bernoulli(), num_inducing=8)
@@ -155,6 +183,12 @@ def test_labels_train_too(backend):
         ({"posterior": "nope"}, ValueError, "nope"),
         ({"kernel": "rbf"}, TypeError, "kernel is 'rbf', but must be an instance of agp's Kernel"),
         ({"kernel": (agp.RBF(), agp.RBF)}, TypeError, r"must be an instance of agp's Kernel; write RBF\(\)"),
+        ({"num_orthogonal": (4,)}, ValueError, "num_orthogonal has 1 entries, but there are 2 layers"),
+        ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at least 0"),
+        ({"num_orthogonal": 53}, ValueError, "num_inducing . num_orthogonal is 61, but there are only 60 rows"),
+        ({"num_orthogonal": 4}, TypeError, "posterior is Relaxed, but must be a q of one of two groups"),
+        ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs two groups"),
+        ({"second": "whitened"}, ValueError, "second is given, but layer 0 has one group .*; give num_orthogonal, too"),
         ({"posterior": "dual"}, ValueError, "layer 0 keeps sites, which only the last layer can"),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import inducing_covariance, inducing_inputs, marginals, named, process, value_and_gradient, with_leaves
 
+import agp
 from agp import RBF, SVGP, Bernoulli, Gaussian, to_backend, to_numpy, train
 from agp.backend import get_backend
 from agp.errors import RepairWarning
@@ -54,6 +55,37 @@ def test_a_good_factor_costs_no_step_unless_one_is_asked_for():
     same, _, info = apply(model, batch, InverseUpdate(least_steps=0))
     assert info["inverse_steps"] == 0
     np.testing.assert_array_equal(process(same).posterior.inverse_factor, process(model).posterior.inverse_factor)
+
+
+def deep(dtype="float64", **settings):
+    _, batch = problem()
+    X, y = batch.X.astype(dtype), batch.y.astype(dtype)
+    return agp.DeepGP.from_data(X, y, num_inducing=8, **settings), X, y
+
+
+@pytest.mark.parametrize("posterior", ["relaxed", "inverse-free", "relaxed-orthogonal"])
+@pytest.mark.parametrize(
+    ("layers", "dtype", "tolerance"), [(1, "float64", 5e-3), (2, "float64", 1e-9), (2, "float32", 3e-3)]
+)
+def test_layers_that_others_follow_have_a_tolerance_of_their_own(posterior, layers, dtype, tolerance):
+    # in single precision as far as rounding allows
+    model, X, y = deep(dtype, layers=layers, posterior=posterior, num_orthogonal=4 if "orth" in posterior else None)
+    trace = train(model, X, y, steps=8, updates=agp.recipe(model, 8)).trace
+    assert max(trace["residual"]) < tolerance
+    assert layers > 1 or max(trace["residual"]) > 1e-9  # so the comparison means something
+    assert sum(trace["restarts"]) == 0
+
+
+def test_a_tolerance_that_is_given_is_that_of_all_layers():
+    model, X, y = deep(posterior="relaxed", layers=3)
+    trace = train(model, X, y, steps=8, updates=[Adam(5e-2), InverseUpdate(5e-3)]).trace
+    assert 1e-9 < max(trace["residual"]) < 5e-3
+
+
+def test_the_gap_of_variances_is_for_one_layer():
+    model, _, _ = deep(posterior=("relaxed", "whitened"))
+    with pytest.raises(TypeError, match=r"needs the inputs of all inverse factors, .*; use Residual\(\)"):
+        InverseUpdate(stopping=VarianceGap()).init(model)
 
 
 @pytest.mark.parametrize("name", ["kernel.lengthscale", "kernel.variance", "posterior.site"])

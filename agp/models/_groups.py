@@ -1,0 +1,100 @@
+"""Two groups of inducing inputs: how many, where, and the first q of both; shared by shallow and deep SOLVE-GPs."""
+
+from functools import partial
+from typing import Any
+
+from agp.backend import Array, backend_of
+from agp.checks import check_inputs, check_like, check_whole
+from agp.inducing import NUM_INDUCING
+from agp.posteriors import GroupPosterior, Orthogonal, WhitePosterior
+
+__all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
+
+
+def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
+    """What makes the first q from Kuu and the number of latent functions.
+
+    Parameters
+    ----------
+    posterior
+        The class of q of both groups: one of a group (`check_part`), or one that is made for groups.
+    second
+        The class of q of the second group, if it is another.
+    sizes
+        Of the groups, one or two.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of the classes is not made for that.
+    """
+    if _is_part(posterior):
+        parts = posterior, posterior if second is None else check_part("second", second)
+        return partial(Orthogonal.from_prior, sizes=sizes, parts=parts[: len(sizes)])
+    if isinstance(posterior, type) and not issubclass(posterior, GroupPosterior):
+        check_part("posterior", posterior)
+    if not callable(posterior):
+        msg = f"posterior is {posterior!r}, but must be a class of q, or a function of Kuu and the outputs."
+        raise TypeError(msg)
+    if second is not None:
+        name = posterior.__name__ if isinstance(posterior, type) else repr(posterior)
+        msg = f"second is given, but {name} is made for both groups; leave it out."
+        raise ValueError(msg)
+    return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
+
+
+def _is_part(kind: Any) -> bool:
+    """Whether it is a class of q of one group: any that factorises its covariance."""
+    return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
+
+
+def check_part(name: str, kind: Any) -> Any:
+    """The class of q of one group. TypeError if it is not made for that."""
+    if not _is_part(kind):
+        found = kind.__name__ if isinstance(kind, type) else repr(kind)
+        msg = (
+            f"{name} is {found}, but must be a q of one of two groups (a WhitePosterior, such as Whitened, Marginal, "
+            "Dual or PriorSpread), or of both, as RelaxedOrthogonal."
+        )
+        raise TypeError(msg)
+    return kind
+
+
+def check_groups(
+    X: Array,
+    Z: Array | None,
+    O: Array | None,  # noqa: E741
+    num_inducing: int | None,
+    num_orthogonal: int | None,
+) -> tuple[Array | None, tuple[int, ...]]:
+    """The given groups of inducing inputs, one after the other, and the sizes; an empty second group is left out."""
+    if (Z is None) != (O is None):
+        msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
+        raise ValueError(msg)
+    if Z is not None and O is not None:
+        check_inputs("Z", Z)
+        check_like("Z", Z, "X", X)
+        check_like("O", O, "X", X)
+        if O.ndim != 2 or O.shape[1] != Z.shape[1]:
+            msg = f"O has shape {tuple(O.shape)}, Z has {tuple(Z.shape)}; both need as many columns as X."
+            raise ValueError(msg)
+        if O.shape[0]:
+            check_inputs("O", O)
+        union = backend_of(X).xp.concat([Z, O], axis=0) if O.shape[0] else Z
+        sizes = Z.shape[0], O.shape[0]
+    else:
+        union, sizes = None, group_sizes(X.shape[0], num_inducing, num_orthogonal)
+    return union, sizes if sizes[1] else sizes[:1]
+
+
+def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
+    """M (by default 128, or half of the rows if that is less) and M2 (as many again), checked."""
+    if num_inducing is None and rows < 2:
+        msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or give more data."
+        raise ValueError(msg)
+    M = min(NUM_INDUCING, rows // 2) if num_inducing is None else check_whole("num_inducing", num_inducing)
+    M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)
+    if rows < M + M2:
+        msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer."
+        raise ValueError(msg)
+    return M, M2

@@ -1,0 +1,90 @@
+"""The deep methods of `agp compare`: agreement, layers, what the names mean, bad input."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import agp
+from agp.cli import main
+from agp.methods import DEEP_METHODS, LAYERS, METHODS, build
+
+pytest.importorskip("rich", reason="the command line needs the extra cli")
+pytest.importorskip("tqdm", reason="the command line needs the extra cli")
+
+QUICK = ["--num-inducing", "6", "--batch-size", "20", "--iterations", "4", "--kernel", "rbf"]
+POSTERIORS = {
+    "deep-msvgp": agp.Marginal,
+    "deep-wsvgp": agp.Whitened,
+    "deep-lsvgp": agp.LikelihoodForm,
+    "deep-rsvgp": agp.Relaxed,
+    "deep-asvgp": agp.InverseFree,
+    "deep-solve": agp.Orthogonal,
+}
+
+
+@pytest.fixture
+def plane(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    np.savez(tmp_path / "plane.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), test_mask=np.arange(60) < 12)
+    return tmp_path / "plane.npz"
+
+
+def test_rows_agree(plane, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "agp.cli", "compare", "--data", str(plane), "--out", str(out), "--layers", "3"]
+    command += ["--method", "deep-solve", "--backend", "numpy", *QUICK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "deep methods have 3 layers, each with inducing inputs of its own" in done.stdout
+    found = json.loads((out / "results.json").read_text())
+    assert found["settings"]["layers"] == 3
+    assert [row["num_inducing"] for row in found["rows"]] == [3 * 12] * 2  # float64 and float32
+    assert all(row["max_rel_diff_bound"] < 1e-5 for row in found["rows"])
+
+
+@pytest.mark.parametrize("method", DEEP_METHODS)
+def test_what_the_names_mean(method):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20, 2))
+    common = {"likelihood": agp.Gaussian(), "kernel": "matern32", "num_inducing": 4, "seed": 0}
+    models = [build(method, X, np.sin(X[:, :1]), **common, **given) for given in ({}, {"layers": 3})]
+    assert [len(model.process.layers) for model in models] == [LAYERS, 3]
+    for model in models:
+        assert {type(layer.posterior) for layer in model.process.layers} == {POSTERIORS[method]}
+        assert {type(layer.kernel) for layer in model.process.layers} == {agp.Matern32}
+        assert_wide(model.process.layers[0].kernel.lengthscale, X)
+    if method == "deep-solve":
+        few = build(method, X, np.sin(X[:, :1]), **common, num_orthogonal=3)
+        assert {layer.posterior.sizes for layer in models[0].process.layers} == {(4, 4)}
+        assert {layer.posterior.sizes for layer in few.process.layers} == {(4, 3)}
+
+
+def assert_wide(lengthscale, X):
+    """Layers are smooth at first: twice the spread of each column."""
+    np.testing.assert_allclose(lengthscale, 2.0 * X.std(axis=0), rtol=1e-12)
+
+
+def test_all_deep_methods_are_listed():
+    assert tuple(POSTERIORS) == DEEP_METHODS
+    assert all("deep" in METHODS[name][0] for name in DEEP_METHODS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "wsvgp", "--layers", "2"], "--layers is for --method deep-msvgp, deep-wsvgp"),
+        (["--method", "deep-wsvgp", "--layers", "0"], "--layers is 0, but must be at least 1"),
+        (["--method", "deep-solve", "--num-orthogonal", "43"], "--num-inducing and --num-orthogonal are 6 and 43, but"),
+        (["--method", "deep-rsvgp", "--num-orthogonal", "3"], "--num-orthogonal is for --method solve, odvgp,"),
+    ],
+)
+def test_bad_arguments_give_one_line(plane, tmp_path, capsys, arguments, message):
+    assert main(["compare", "--data", str(plane), "--out", str(tmp_path / "out"), *QUICK, *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
