@@ -26,6 +26,7 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
+    "deep_step.py": ["step.png", "--steps", "5"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
     "pictures.py": ["."],
