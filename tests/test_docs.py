@@ -28,6 +28,7 @@ SHORT = {
     "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
+    "deep_step.py": ["step.png", "--steps", "5"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
     "pictures.py": ["."],

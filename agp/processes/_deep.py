@@ -165,6 +165,12 @@ class Deep(Chained, Process):
         return self if same else type(self)(layers, self.samples, self.noise)
 
     def check(self) -> None:
+        for i, layer in enumerate(self.layers):
+            try:
+                layer.check()
+            except ValueError as error:
+                msg = f"in layer {i}, {error}"
+                raise ValueError(msg) from None
         for i, (layer, following) in enumerate(zip(self.layers[:-1], self.layers[1:], strict=True)):
             if following.width != layer.outputs:
                 msg = (
@@ -172,9 +178,7 @@ class Deep(Chained, Process):
                     "columns; they must be the same."
                 )
                 raise ValueError(msg)
-        for i, layer in enumerate(self.layers):
-            layer.check()
-            if i + 1 < len(self.layers) and any(node.has_sites for node in tree.nodes(layer, SiteHolder).values()):
+            if any(node.has_sites for node in tree.nodes(layer, SiteHolder).values()):
                 msg = (
                     f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
                 )

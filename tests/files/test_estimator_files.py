@@ -61,6 +61,7 @@ CASES = {
     "truth": lambda: (trained(GPClassifier(**QUICK), X, X[:, 0] > 0), X),
     "whole": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 7, -3)), X),
     "floats": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 2.0, 1.0)), X),
+    "deep": lambda: (trained(GPRegressor(method="deep-rsvgp", layers=3, **QUICK), X, Y), X),
     "by parts": lambda: (GPRegressor(method="wsvgp", **QUICK).partial_fit(X, Y), X),
 }  # fmt: skip
 LEFT_OUT = {"_encoder", "_updates", "_states"}

@@ -10,7 +10,7 @@ import agp
 from agp import tree
 from agp.likelihoods import Bernoulli
 from agp.models import DeepGP
-from agp.processes import Deep, Known, Stack
+from agp.processes import Deep, Known, Mixed, Sparse, Stack
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (60, 3)) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
@@ -176,6 +176,13 @@ def test_labels_train_too(backend):
     ("settings", "error", "message"),
     [
         ({"layers": 0}, ValueError, "layers is 0, but must be a whole number of at least 1"),
+        ({"layers": "two"}, ValueError, "layers is 'two', but must be a whole number of at least 1"),
+        ({"kernel": [agp.RBF()]}, ValueError, "kernel has 1 entries, but there are 2 layers; give one for each, or"),
+        ({"num_inducing": (8, 0)}, ValueError, "num_inducing is 0, but must be a whole number of at least 1"),
+        ({"num_inducing": (8,) * 3}, ValueError, "num_inducing has 3 entries, but there are 2 layers"),
+        ({"inducing": ("kmeans",)}, ValueError, "inducing has 1 entries, but there are 2 layers"),
+        ({"width": 1.5}, ValueError, "width is 1.5, but must be a whole number of at least 1"),
+        ({"samples": 2.5}, ValueError, "samples is 2.5, but must be a whole number of at least 1"),
         ({"width": 0}, ValueError, "width is 0, but must be a whole number of at least 1"),
         ({"samples": 0}, ValueError, "samples is 0, but must be a whole number of at least 1"),
         ({"prediction_samples": 0}, ValueError, "prediction_samples is 0, but must be a whole number of at least 1"),
@@ -195,6 +202,32 @@ def test_labels_train_too(backend):
 def test_bad_choices_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
         built(**settings).check(X, Y)
+
+
+def layer(width, outputs, weights=None):
+    own = {"posterior": "whitened", "num_inducing": 4, "outputs": outputs}
+    one = Sparse.from_data(X[:, :width], **own)
+    return one if weights is None else Mixed(Stack((one, one)), weights)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ((layer(3, 2), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes inputs with 3 columns; they must be"),
+        ((layer(3, 1, np.ones((3, 3))), layer(3, 1)), r"in layer 0, weights has shape \(3, 3\), but needs a row for"),
+        ((layer(3, 1, np.ones(2)), layer(2, 1)), r"in layer 0, weights has shape \(2,\), but needs a row for each"),
+        ((layer(3, 1, np.ones((2, 2))), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes inputs with 3 columns"),
+        ((layer(3, 2), layer(2, 1, np.ones((1, 3)))), r"in layer 1, weights has shape \(1, 3\), but needs a row for"),
+        ((layer(3, 2), layer(2, 1, np.ones((3, 2)))), "y has 1 outputs, the model has 3; build the model for such"),
+        ((layer(2, 2), layer(2, 1)), "X has 3 columns, but the model was built for 2"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(layers, message):
+    model = DeepGP(Deep(layers), agp.Gaussian(np.asarray(0.1)))
+    for use in (lambda: model.bound(X, Y), lambda: agp.train(model, X, Y, steps=1, updates=agp.recipe(model, 1))):
+        with pytest.raises(ValueError, match=message) as raised:
+            use()
+        assert str(raised.value).count(".") == 1
 
 
 def test_the_process_must_have_layers():
