@@ -36,7 +36,7 @@ from agp.posteriors import (
     Relaxed,
     Whitened,
 )
-from agp.processes import Sparse
+from agp.processes import Mixed, Sparse
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -344,7 +344,9 @@ def gpr(kernel: Any, likelihood: Any, X: Any, y: Any, mean_function: Any = None)
 
 def process(model: Any) -> Any:
     """What holds kernel, mean function, jitter and (where there is one) q(u), of a model or of a gradient like it."""
-    return model.process if isinstance(model, Variational) else model
+    if not isinstance(model, Variational):
+        return model
+    return model.process.process if isinstance(model.process, Mixed) else model.process
 
 
 def inducing_inputs(model: Any) -> Any:
