@@ -251,11 +251,15 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     return Bernoulli(squash=0.0 if name == "bernoulli_pure" else 1e-3, points=points)
 
 
-def probit_by_nodes(mean: np.ndarray, var: np.ndarray, points: int = 20) -> np.ndarray:
-    """E[Phi(f)] over f ~ N(mean, var) by Gauss-Hermite quadrature, as GPflow forms it for the pure probit."""
+def link_by_nodes(
+    mean: np.ndarray, var: np.ndarray, points: int = 20, link: Callable[[Any], Any] = scipy.special.ndtr
+) -> np.ndarray:
+    """E[Phi(f)], or another link, over f ~ N(mean, var) by Gauss-Hermite quadrature, as GPflow forms it for the pure
+    probit.
+    """
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
-    return scipy.special.ndtr(f) @ weights / math.sqrt(math.pi)
+    return link(f) @ weights / math.sqrt(math.pi)
 
 
 def log_density_by_nodes(
