@@ -59,3 +59,13 @@ def test_one_column_has_no_several_outputs():
     X, y = data()
     with pytest.raises(ValueError, match="y has one column, for one output"):
         GPRegressor(outputs="separate").fit(X, y[:, 0])
+
+
+def test_a_choice_is_saved(tmp_path):
+    X, y = data()
+    options = {"outputs": "coregionalised", "num_latents": 1, "num_inducing": 10, "max_steps": 5}
+    found = GPRegressor(**options, random_state=0).fit(X, y)
+    agp.save(found, tmp_path / "model.safetensors")
+    again = agp.load(tmp_path / "model.safetensors")
+    assert (again.outputs, again.num_latents) == ("coregionalised", 1)
+    np.testing.assert_array_equal(again.predict(X), found.predict(X))
