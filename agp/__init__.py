@@ -66,7 +66,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         StudentT,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
-    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, summary
+    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP, summary
     from agp.posteriors import (
         DiagonalMarginal,
         DiagonalWhitened,
@@ -109,6 +109,7 @@ __all__ = [
     "Constant",
     "ConstantMean",
     "ConvergenceWarning",
+    "Coregionalised",
     "Deep",
     "DeepGP",
     "DenseActions",
@@ -209,7 +210,7 @@ _HOMES: dict[str, str] = {
         "Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
-    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP DeepGP summary",
+    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP summary",
     "posteriors": (
         "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed InverseFree "
         "LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion Whitened"

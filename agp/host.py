@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "correlation_root",
     "gauss_hermite",
     "gauss_legendre",
     "generator",
@@ -17,6 +18,9 @@ __all__ = [
     "row_normals",
     "underflow_is_zero",
 ]
+
+LEAST_VARIANCE = 1e-2
+"""Of a principal direction that starts a latent function; one without any would never move."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,8 +83,31 @@ def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.floa
     """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
     x = np.asarray(x, dtype=np.float64)
     vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
-    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0)
-    return vectors * np.sign(largest)  # the sign of an eigenvector is a matter of rounding
+    return _signed(vectors)
+
+
+def _signed(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Eigenvectors whose largest entry is positive: their sign is a matter of rounding."""
+    return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
+
+
+def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """R [P, count] with R R^T close to the correlations of the columns of y [N, P], of which entries may be NaN.
+
+    The symmetric root for all directions, so that uncorrelated columns stay by themselves; else the leading principal
+    directions, each as long as its standard deviation. Correlations are over the rows where both columns are known.
+    """
+    y = np.asarray(y, dtype=np.float64)
+    known = ~np.isnan(y)
+    y = y - np.nanmean(y, axis=0)
+    spread = np.nanstd(y, axis=0)
+    z = np.where(known, y / np.where(spread > 0.0, spread, 1.0), 0.0)
+    both = known.T.astype(np.float64) @ known
+    values, vectors = np.linalg.eigh(z.T @ z / np.maximum(both, 1.0))
+    lengths = np.sqrt(np.maximum(values, LEAST_VARIANCE))
+    if count == y.shape[1]:
+        return (vectors * lengths) @ vectors.T
+    return _signed((vectors * lengths)[:, ::-1][:, :count])
 
 
 def underflow_is_zero(f: F) -> F:

@@ -6,7 +6,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.leaves import at_inputs
-from agp.units import column_spreads
+from agp.units import column_spreads, unit_by_column
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
@@ -27,10 +27,11 @@ class Mean(ABC):
         """
 
     @abstractmethod
-    def from_data(self, X: Array, level: Array, spread: float, /) -> Self:
+    def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
         """The function whose missing leaves start at the levels [P] of the outputs, for inputs X [N, D].
 
-        The spread is the usual deviation from the levels: the unit in which leaves in units of f are trained.
+        The spread is the usual deviation from the levels, one for all outputs or [P]: the unit in which leaves in units
+        of f are trained.
         """
 
     @abstractmethod
@@ -46,7 +47,7 @@ class ZeroMean(Mean):
         zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
         return zeros, lambda _h_bar: (tree.cotangent(self), None)
 
-    def from_data(self, _X: Array, _level: Array, _spread: float, /) -> Self:
+    def from_data(self, _X: Array, _level: Array, _spread: float | Array, /) -> Self:
         return self
 
     def check(self, _width: int, _outputs: int, /) -> None:
@@ -74,8 +75,8 @@ class ConstantMean(Mean):
 
         return xp.zeros((X.shape[0], 1), **like(X)) + self.value, pullback
 
-    def from_data(self, _X: Array, level: Array, spread: float, /) -> Self:
-        return tree.filled(self, value=level, value_unit=spread)
+    def from_data(self, _X: Array, level: Array, spread: float | Array, /) -> Self:
+        return tree.filled(self, value=level, value_unit=_unit(self.value, spread))
 
     def check(self, _width: int, outputs: int, /) -> None:
         _check_shape("mean_function.value", self.value, ((), (outputs,)))
@@ -105,9 +106,9 @@ class LinearMean(Mean):
 
         return X @ self.weights + self.offset, pullback
 
-    def from_data(self, X: Array, level: Array, spread: float, /) -> Self:
+    def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
         weights = backend_of(X).xp.zeros((X.shape[1], level.shape[0]), **like(X))
-        units = {"weights_unit": spread / column_spreads(X)[:, None], "offset_unit": spread}
+        units = {"weights_unit": spread / column_spreads(X)[:, None], "offset_unit": _unit(self.offset, spread)}
         return tree.filled(self, weights=weights, offset=level, **units)
 
     def check(self, width: int, outputs: int, /) -> None:
@@ -133,12 +134,17 @@ class Projection(Mean):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         return (X - self.centre) @ self.weights, lambda h_bar: (tree.cotangent(self), h_bar @ self.weights.mT)
 
-    def from_data(self, _X: Array, _level: Array, _spread: float, /) -> Self:
+    def from_data(self, _X: Array, _level: Array, _spread: float | Array, /) -> Self:
         return self
 
     def check(self, width: int, outputs: int, /) -> None:
         _check_shape("mean_function.weights", self.weights, ((width, outputs),))
         _check_shape("mean_function.centre", self.centre, ((width,),))
+
+
+def _unit(value: Any, spread: float | Array) -> Any:
+    """The unit of a leaf of shape [P] or 0-d, for spreads of either shape."""
+    return spread if isinstance(spread, float) else unit_by_column(value, spread)
 
 
 def _over_rows(h_bar: Array, leaf: Array) -> Array:

@@ -35,6 +35,7 @@ __all__ = [
     "KERNELS",
     "LAYERS",
     "METHODS",
+    "OUTPUT_METHODS",
     "OWN_UPDATES",
     "PART_METHODS",
     "STORAGES",
@@ -141,6 +142,8 @@ Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
 """Methods for the Gaussian likelihood alone."""
+OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
+"""Methods that take a choice of what several outputs share."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
 """Methods whose every step takes all rows; computation-aware ones do, too, if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
@@ -193,8 +196,12 @@ def build(
     num_actions: int | None = None,
     support: int | None = None,
     layers: int = LAYERS,
+    outputs: Any = None,
 ) -> Any:
-    """The model of a method, ready to be trained; the kernel by its name, or itself."""
+    """The model of a method, ready to be trained; the kernel by its name, or itself.
+
+    Those of `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data`.
+    """
     kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
     parts |= {"num_inducing": num_inducing, "seed": seed}
@@ -204,6 +211,8 @@ def build(
         parts |= {"num_actions": num_actions, "support": support}
     if method in DEEP_METHODS:
         parts["layers"] = layers
+    if method in OUTPUT_METHODS:
+        parts["outputs"] = outputs
     if method == "tsvgp":
         parts["storage"] = storage
     return METHODS[method][1](X, y, **parts)

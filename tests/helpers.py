@@ -36,7 +36,7 @@ from agp.posteriors import (
     Relaxed,
     Whitened,
 )
-from agp.processes import Sparse
+from agp.processes import Mixed, Sparse
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -251,11 +251,15 @@ def likelihood_of(case: Case, points: int = 20) -> Any:
     return Bernoulli(squash=0.0 if name == "bernoulli_pure" else 1e-3, points=points)
 
 
-def probit_by_nodes(mean: np.ndarray, var: np.ndarray, points: int = 20) -> np.ndarray:
-    """E[Phi(f)] over f ~ N(mean, var) by Gauss-Hermite quadrature, as GPflow forms it for the pure probit."""
+def link_by_nodes(
+    mean: np.ndarray, var: np.ndarray, points: int = 20, link: Callable[[Any], Any] = scipy.special.ndtr
+) -> np.ndarray:
+    """E[Phi(f)], or another link, over f ~ N(mean, var) by Gauss-Hermite quadrature, as GPflow forms it for the pure
+    probit.
+    """
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     f = np.asarray(mean)[..., None] + np.sqrt(2.0 * np.asarray(var))[..., None] * nodes
-    return scipy.special.ndtr(f) @ weights / math.sqrt(math.pi)
+    return link(f) @ weights / math.sqrt(math.pi)
 
 
 def log_density_by_nodes(
@@ -344,7 +348,9 @@ def gpr(kernel: Any, likelihood: Any, X: Any, y: Any, mean_function: Any = None)
 
 def process(model: Any) -> Any:
     """What holds kernel, mean function, jitter and (where there is one) q(u), of a model or of a gradient like it."""
-    return model.process if isinstance(model, Variational) else model
+    if not isinstance(model, Variational):
+        return model
+    return model.process.process if isinstance(model.process, Mixed) else model.process
 
 
 def inducing_inputs(model: Any) -> Any:

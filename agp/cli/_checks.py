@@ -2,6 +2,7 @@
 
 import os
 
+from agp.cli._likelihoods import latents_of
 from agp.cli._plan import Settings
 from agp.data import Dataset
 from agp.methods import (
@@ -115,7 +116,7 @@ def _check_inducing(data: Dataset, methods: list[str], settings: Settings) -> No
 def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
     """ValueError if the machine cannot hold the N x N numbers that a method without inducing inputs takes."""
     once, each = DENSE_METHODS[method]
-    N, latents = len(data.X), data.classes if settings.likelihood in ("softmax", "robustmax") else 1
+    N, latents = len(data.X), latents_of(settings.likelihood, data)
     needed = (once + each * latents) * 8 * N**2
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

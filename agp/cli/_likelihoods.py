@@ -12,17 +12,19 @@ from agp.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
+    LatentNoiseGaussian,
     Likelihood,
     NegativeBinomial,
+    Ordinal,
     Poisson,
     RobustMax,
     Softmax,
     StudentT,
 )
 
-__all__ = ["LIKELIHOODS", "chosen_likelihood", "chosen_task", "likelihood_named", "takes_own_unit"]
+__all__ = ["LIKELIHOODS", "chosen_likelihood", "chosen_task", "latents_of", "likelihood_named", "takes_own_unit"]
 
-LIKELIHOODS: dict[str, tuple[TaskName, Callable[[int], Likelihood]]] = {
+LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
     "gaussian": ("regression", lambda _: Gaussian()),
     "studentt": ("regression", lambda _: StudentT()),
     "poisson": ("regression", lambda _: Poisson()),
@@ -30,22 +32,29 @@ LIKELIHOODS: dict[str, tuple[TaskName, Callable[[int], Likelihood]]] = {
     "gamma": ("regression", lambda _: Gamma()),
     "exponential": ("regression", lambda _: Exponential()),
     "beta": ("regression", lambda _: Beta()),
+    "ordinal": ("regression", lambda data: Ordinal(max(2, 1 + int(max(data.y.max(), data.y_test.max()))))),
+    "latent-noise": ("regression", lambda _: LatentNoiseGaussian()),
     "bernoulli": ("classification", lambda _: Bernoulli()),
     "bernoulli-logit": ("classification", lambda _: Bernoulli(link="logit")),
-    "softmax": ("classification", Softmax),
-    "robustmax": ("classification", RobustMax),
+    "softmax": ("classification", lambda data: Softmax(data.classes)),
+    "robustmax": ("classification", lambda data: RobustMax(data.classes)),
 }
-"""The task, and the constructor, which takes the number of classes."""
+"""The task, and the constructor, which takes the data: they tell how many classes or levels there are."""
 
 
-def likelihood_named(name: str, classes: int) -> Likelihood:
-    """The likelihood without starting values, for data of so many classes."""
-    return LIKELIHOODS[name][1](classes)
+def likelihood_named(name: str, data: Dataset) -> Likelihood:
+    """The likelihood without starting values, for these data."""
+    return LIKELIHOODS[name][1](data)
+
+
+def latents_of(name: str, data: Dataset) -> int:
+    """The number of latent functions of a likelihood for these data."""
+    return likelihood_named(name, data).latents(data.y.shape[1])
 
 
 def takes_own_unit(name: str | None) -> bool:
-    """Whether the targets are counts, positive numbers or shares, which are not standardised."""
-    return name in ("poisson", "negative-binomial", "gamma", "exponential", "beta")
+    """Whether the targets are counts, positive numbers, shares or levels, which are not standardised."""
+    return name in ("poisson", "negative-binomial", "gamma", "exponential", "beta", "ordinal")
 
 
 def chosen_task(task: Any, likelihood: str | None) -> TaskName:
@@ -75,7 +84,7 @@ def chosen_likelihood(likelihood: str | None, data: Dataset) -> str:
         msg = f"{likelihood} takes two classes, {data.name} has {data.classes}; use softmax or robustmax."
         raise ValueError(msg)
     try:
-        likelihood_named(likelihood, data.classes).check_targets(np.concatenate([data.y, data.y_test]))
+        likelihood_named(likelihood, data).check_targets(np.concatenate([data.y, data.y_test]))
     except ValueError as error:
         msg = f"{data.name}: {error}"
         raise ValueError(msg) from error

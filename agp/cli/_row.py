@@ -69,7 +69,7 @@ class Row:
     def run(self, reference: str | None) -> None:
         """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""
         s = self.settings
-        likelihood = likelihood_named(s.likelihood, self.data.classes)
+        likelihood = likelihood_named(s.likelihood, self.data)
         model = build(
             self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
             seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,

@@ -168,7 +168,7 @@ def _learned(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
     """Arguments of the constructor, of their declared types."""
     parameters = dict(given)
-    declared = inspect.get_annotations(GPEstimator.__init__, eval_str=True)
+    declared = inspect.get_annotations(cls.__init__, eval_str=True)
     for name, value in parameters.items():
         if name not in declared or not fits(value, declared[name]):
             msg = f"{cls.__name__} does not take {name:.80}={value!r:.80}"

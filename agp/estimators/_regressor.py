@@ -14,9 +14,12 @@ from agp.estimators._base import GPEstimator, answered, floating, is_foreign, re
 from agp.estimators._columns import as_frame
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean
+from agp.methods import OUTPUT_METHODS
+from agp.models import Coregionalised
 
 __all__ = ["GPRegressor"]
 
+KINDS = ("shared", "separate", "coregionalised", "intrinsic")
 EXACT_ROWS = 2000
 """Up to so many rows the exact GP is the default."""
 COLLAPSED_ROWS = 50_000
@@ -40,6 +43,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         384 rows a third.
     layers
         How many layers a deep method has, two by default; other methods have none.
+    outputs
+        What several columns of targets share: "shared" (one kernel), "separate" (a kernel for each), "coregionalised"
+        or "intrinsic" (mixtures of latent functions with a kernel each, or with one), as `SVGP.from_data`. Of methods
+        with sparse posteriors, W-SVGP by default, unless shared.
+    num_latents
+        The number of latent functions of coregionalised outputs; by default one for each output.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
     backend, device, dtype
@@ -77,6 +86,47 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     _single: bool
     """Whether targets were [N], and means are, too."""
+
+    def __init__(
+        self,
+        *,
+        method: str = "auto",
+        kernel: Any = "rbf",
+        num_inducing: int | None = None,
+        layers: int | None = None,
+        outputs: str = "shared",
+        num_latents: int | None = None,
+        missing: str = "refuse",
+        backend: str | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        tolerance: float = 1e-3,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        batch_size: int | None = None,
+        total_rows: int | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            method=method,
+            kernel=kernel,
+            num_inducing=num_inducing,
+            layers=layers,
+            missing=missing,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+            tolerance=tolerance,
+            max_steps=max_steps,
+            max_seconds=max_seconds,
+            batch_size=batch_size,
+            total_rows=total_rows,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.outputs = outputs
+        self.num_latents = num_latents
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -144,10 +194,29 @@ class GPRegressor(RegressorMixin, GPEstimator):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _usual_method(self, rows: int) -> str:
+        if self.outputs != "shared":
+            return "wsvgp"
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
-        return self._built(X, y, Gaussian(), parts=parts, mean_function=ConstantMean())
+        method, outputs = self._method(X.shape[0], parts=parts), self._outputs()
+        if outputs is not None and method not in OUTPUT_METHODS:
+            known = ", ".join(OUTPUT_METHODS)
+            msg = f"outputs is {self.outputs!r}, which the method {method} does not take; use auto, or one of {known}."
+            raise ValueError(msg)
+        return self._built(X, y, Gaussian(), parts=parts, mean_function=ConstantMean(), outputs=outputs)
+
+    def _outputs(self) -> Any:
+        """What several outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
+        if self.outputs not in KINDS:
+            msg = f"unknown outputs {self.outputs!r}; known are {', '.join(KINDS)}."
+            raise ValueError(msg)
+        if self.outputs in ("coregionalised", "intrinsic"):
+            return Coregionalised(self.num_latents, intrinsic=self.outputs == "intrinsic")
+        if self.num_latents is not None:
+            msg = f"num_latents is {self.num_latents!r}, but outputs={self.outputs!r} has none to count; leave it out."
+            raise ValueError(msg)
+        return None if self.outputs == "shared" else self.outputs
 
     def _data(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         if y is None:

@@ -104,7 +104,7 @@ class Likelihood(ABC):
         return alpha, -2.0 * var_bar
 
     def variance_cost(self) -> Array | None:
-        """What a unit of marginal variance costs in expected log density, 0-d; None where that depends on the datum."""
+        """What a unit of marginal variance costs in expected log density, 0-d or [P]; None where the datum says."""
         return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
@@ -137,6 +137,13 @@ class Likelihood(ABC):
     @abstractmethod
     def from_data(self, variance: float, /) -> Self:
         """A likelihood whose missing leaves start at values that suit a variance of the latent functions."""
+
+    def from_outputs(self, variances: Array, /) -> Self:
+        """As `from_data`, for latent functions of these variances [P]; usually by their average.
+
+        Of a likelihood whose outputs may have parameters of their own, each starts at what suits its variance.
+        """
+        return self.from_data(float(backend_of(variances).xp.mean(variances)))
 
     def check_parameters(self) -> None:  # noqa: B027 - most likelihoods have nothing to check
         """Raise ValueError for parameters of a shape that the likelihood cannot take."""

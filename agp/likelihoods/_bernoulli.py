@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._quadrature import check_points, expectation, log_expectation, nodes_and_weights
+from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
 
 __all__ = ["Bernoulli"]
@@ -57,10 +58,10 @@ class Bernoulli(Likelihood):
     squash
         Probability of a label flipped by accident, each way; 0 is the pure link, and 1e-3 what GPflow uses with probit.
     points
-        Nodes of the Gauss-Hermite quadrature.
+        Nodes of the Gauss-Hermite quadrature in expectations.
     link
         F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)). Predictions are closed
-        forms for probit, and quadrature for logit.
+        forms for probit, and quadrature with panels of its own for logit.
     """
 
     squash: float = 0.0
@@ -91,26 +92,25 @@ class Bernoulli(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # the probabilities of 1 and of 0, each by itself: 1 - p would lose the digits of a small one
-        p, q = ((1.0 - 2.0 * self.squash) * self._mean_of_link(x, var) + self.squash for x in (mu, -mu))
+        p, q = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (mu, -mu))
         return Prediction(p, positive_variance(p * q))
 
-    def _mean_of_link(self, mu: Array, var: Array) -> Array:
+    def _log_probability(self, mu: Array, var: Array) -> Array:
+        """The log probability of 1 [N, P], for f ~ N(mu, var)."""
         xp = backend_of(mu).xp
         link = LINKS[self.link]
         if link.closed:
-            return link.cdf(mu / xp.sqrt(1.0 + var))
-        f, _, weights = nodes_and_weights(mu, var, self.points)
-        return xp.sum(link.cdf(f) * weights, axis=-1)
+            value = link.log_cdf(mu / xp.sqrt(1.0 + var))
+        else:
+            value = log_predictive_density(_log_cdf_of_logit(mu), mu, var)
+        return xp.log((1.0 - 2.0 * self.squash) * xp.exp(value) + self.squash) if self.squash else value
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        xp = backend_of(mu).xp
-        if LINKS[self.link].closed:
-            return xp.sum(self._log_density(mu / xp.sqrt(1.0 + var), y)[0], axis=-1)
-        return xp.sum(log_expectation(self._log_density, mu, var, y, self.points), axis=-1)
+        return backend_of(mu).xp.sum(self._log_probability((2.0 * y - 1.0) * mu, var), axis=-1)
 
     @property
     def floats_per_row(self) -> int:
-        return 8 * self.points
+        return 8 * self.points + (0 if LINKS[self.link].closed else FLOATS)
 
     def check_parameters(self) -> None:
         if not 0.0 <= self.squash < 0.5:
@@ -131,3 +131,15 @@ class Bernoulli(Likelihood):
             example = float(xp.max(xp.where(bad, y, xp.full_like(y, -math.inf))))
             msg = f"labels must be 0 or 1 for the Bernoulli likelihood; found {example:g}."
             raise ValueError(msg)
+
+
+def _log_cdf_of_logit(like_this: Array) -> Datum:
+    """-log(1 + exp(-f)) as a function of f, concave, for arrays of this shape: it bends at 0."""
+    zero = backend_of(like_this).xp.zeros_like(like_this)
+    link = LINKS["logit"]
+    return Datum(
+        log_density=link.log_cdf,
+        slopes=lambda f: (link.cdf(-f), link.cdf(f) * link.cdf(-f)),
+        bend=zero,
+        width=zero + 1.0,
+    )

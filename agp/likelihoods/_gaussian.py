@@ -1,4 +1,6 @@
-"""The Gaussian likelihood, y = f + noise, whose variance is trained, or known for each datum."""
+"""The Gaussian likelihood, y = f + noise, whose variance is trained (one, or one for each output), or known for each
+datum.
+"""
 
 import dataclasses
 import math
@@ -9,7 +11,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._by_output import check_by_output
 from agp.likelihoods._range import positive_variance
+from agp.units import unit_by_column
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
@@ -19,7 +23,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 def _expected(
     mu: Array, var: Array, y: Array, noise: Array, weight: Array | None = None
 ) -> tuple[Array, Callable[[Array], tuple]]:
-    """The expected log density [N] for noise variances, 0-d or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
+    """The expected log density [N] for noise variances, 0-d, [P] or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
 
     That of the noise is a function of no arguments: not all want it, and it is the first to overflow. The terms of
     single targets count with their weights [N, P], where there are any.
@@ -41,6 +45,11 @@ def _expected(
     return -0.5 * _summed(LOG_2PI + xp.log(noise) + square / noise, weight), pullback
 
 
+def _like_noise(noise_bar: Array, noise: Array) -> Array:
+    """The cotangents [N, P] of noise variances, summed to the shape of the leaf, 0-d or [P]."""
+    return backend_of(noise_bar).xp.sum(noise_bar, axis=0 if noise.ndim else None)
+
+
 def _summed(terms: Array, weight: Array | None) -> Array:
     """The sums [N] over the outputs of terms [N, P], with weights if there are any."""
     return backend_of(terms).xp.sum(terms if weight is None else weight * terms, axis=-1)
@@ -53,12 +62,14 @@ def _log_density(mu: Array, var: Array, y: Array, weight: Array | None = None) -
 
 @tree.model
 class Gaussian(Likelihood):
-    """y_np ~ N(f_np, noise_variance), the noise shared by the outputs.
+    """y_np ~ N(f_np, noise_variance_p): noise shared by the outputs, or of a variance for each.
 
     Parameters
     ----------
     noise_variance
-        sigma^2, 0-d, in squared units of the targets. None starts at a tenth of their variance.
+        sigma^2, 0-d for all outputs or [P] for each, in squared units of the targets. None starts at a tenth of their
+        variance: by output where there are several, but for the exact models and their collapsed forms, whose outputs
+        share one covariance.
     missing
         Whether a target that is NaN was not observed: its log density is 0, and it moves nothing. By default NaN is
         refused. For models that look at targets one by one, such as `agp.SVGP`; the exact ones and their collapsed
@@ -81,7 +92,8 @@ class Gaussian(Likelihood):
 
         def pullback(bar):
             noise_bar, mu_bar, var_bar = pull(bar)
-            return tree.cotangent(self, noise_variance=backend_of(mu).xp.sum(noise_bar())), mu_bar, var_bar
+            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar(), self.noise_variance))
+            return own, mu_bar, var_bar
 
         return value, pullback
 
@@ -100,19 +112,25 @@ class Gaussian(Likelihood):
         absent = xp.isnan(y)
         return xp.where(absent, xp.zeros_like(y), y), xp.astype(~absent, y.dtype)
 
+    def latents(self, columns: int, /) -> int:
+        check_by_output("noise_variance", self.noise_variance, columns)
+        return columns
+
     def variance_cost(self) -> Array | None:
         return None if self.missing else 0.5 / self.noise_variance
 
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
 
+    def from_outputs(self, variances: Array, /) -> Self:
+        unit = unit_by_column(self.noise_variance, variances)
+        return tree.filled(self, noise_variance=0.1 * variances, noise_variance_unit=unit)
+
     def observations(self, y: Array, /) -> Array:
         return y
 
     def check_parameters(self) -> None:
-        if self.noise_variance.ndim != 0:
-            msg = f"noise_variance has shape {tuple(self.noise_variance.shape)}, but must be one number."
-            raise ValueError(msg)
+        check_by_output("noise_variance", self.noise_variance)
 
     def check_targets(self, y: Array, /) -> None:
         """Every finite target is allowed."""
@@ -145,7 +163,7 @@ class HeteroscedasticGaussian(Likelihood):
                 "variance of the noise of each."
             )
             raise ValueError(msg)
-        return columns // 2
+        return columns // 2 if self.common is None else self.common.latents(columns // 2)
 
     def _split(self, y: Array) -> tuple[Array, Array]:
         """The values and the variances of all noise, both [N, P]."""
@@ -164,7 +182,9 @@ class HeteroscedasticGaussian(Likelihood):
             noise_bar, mu_bar, var_bar = pull(bar)
             if self.common is None:
                 return tree.cotangent(self), mu_bar, var_bar
-            common_bar = tree.cotangent(self.common, noise_variance=backend_of(mu).xp.sum(noise_bar()))
+            common_bar = tree.cotangent(
+                self.common, noise_variance=_like_noise(noise_bar(), self.common.noise_variance)
+            )
             return tree.cotangent(self, common=common_bar), mu_bar, var_bar
 
         return value, pullback
@@ -180,13 +200,16 @@ class HeteroscedasticGaussian(Likelihood):
     def floats_per_row(self) -> int:
         return 10
 
-    def from_data(self, variance: float, /) -> Self:
-        if self.common is None:
-            return self
-        if not isinstance(self.common, Gaussian):
+    def __post_init__(self) -> None:
+        if self.common is not None and not isinstance(self.common, Gaussian):
             msg = f"common is {self.common!r}, but must be None or Gaussian(...), the noise that all data share."
             raise TypeError(msg)
-        return dataclasses.replace(self, common=self.common.from_data(variance))
+
+    def from_data(self, variance: float, /) -> Self:
+        return self if self.common is None else dataclasses.replace(self, common=self.common.from_data(variance))
+
+    def from_outputs(self, variances: Array, /) -> Self:
+        return self if self.common is None else dataclasses.replace(self, common=self.common.from_outputs(variances))
 
     def observations(self, y: Array, /) -> Array:
         return y[:, : self.latents(y.shape[1])]

@@ -29,7 +29,7 @@ class LatentNoiseGaussian(Likelihood):
     Parameters
     ----------
     unit
-        u, 0-d, a constant in the unit of the targets: with it g has their unit, too, as f has, so that one kernel may
+        u, 0-d or [K], a constant in the unit of the targets: with it g has their unit, as f has, so that one kernel may
         serve both. None takes their standard deviation (and 1 where there are no data), and g starts at noise with a
         tenth of their variance.
 
@@ -101,11 +101,15 @@ class LatentNoiseGaussian(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, unit=math.sqrt(variance))
 
+    def from_outputs(self, variances: Array, /) -> Self:
+        K = variances.shape[0] // 2
+        return self.from_data(float(variances[0])) if K == 1 else tree.filled(self, unit=variances[:K] ** 0.5)
+
     def observations(self, y: Array, /) -> Array:
         # those of g: values with its mean at the start, and the variance of the targets, which is that of its prior
         xp = backend_of(y).xp
         centred = y - xp.mean(y, axis=0)
-        start = 0.5 * math.log(SHARE) * xp.sqrt(xp.mean(centred * centred))
+        start = 0.5 * math.log(SHARE) * xp.sqrt(xp.mean(centred * centred, axis=0))
         return xp.concat([y, centred + start], axis=1)
 
     def check_targets(self, y: Array, /) -> None:

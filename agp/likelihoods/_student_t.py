@@ -8,8 +8,10 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._by_output import check_by_output
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation
+from agp.units import unit_by_column
 
 __all__ = ["StudentT"]
 
@@ -24,7 +26,8 @@ class StudentT(Likelihood):
     Parameters
     ----------
     scale
-        0-d, in the unit of the targets. None starts at the root of a tenth of their variance.
+        0-d for all outputs or [P] for each, in the unit of the targets. None starts at the root of a tenth of their
+        variance.
     degrees_of_freedom
         nu > 0, fixed.
     points
@@ -41,7 +44,7 @@ class StudentT(Likelihood):
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
         xp = backend_of(f).xp
-        nu, scale = self.degrees_of_freedom, self.scale
+        nu, scale = self.degrees_of_freedom, self._by_node()
         residual = y - f
         square = residual * residual
         constant = math.lgamma(0.5 * (nu + 1.0)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi)
@@ -49,10 +52,14 @@ class StudentT(Likelihood):
 
         def pullback(bar):
             weight = (nu + 1.0) / (spread + square)
-            scale_bar = xp.sum(bar * (weight * square - 1.0)) / scale
+            scale_bar = xp.sum(bar * (weight * square - 1.0), axis=(0, 2) if self.scale.ndim else None) / self.scale
             return tree.cotangent(self, scale=scale_bar), bar * weight * residual
 
         return constant - xp.log(scale) - 0.5 * (nu + 1.0) * xp.log1p(square / spread), pullback
+
+    def _by_node(self) -> Array:
+        """The scale beside latent values [N, P, I]."""
+        return self.scale[:, None] if self.scale.ndim else self.scale
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
@@ -95,13 +102,19 @@ class StudentT(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, scale=math.sqrt(0.1 * variance), scale_unit=math.sqrt(variance))
 
+    def from_outputs(self, variances: Array, /) -> Self:
+        spreads = backend_of(variances).xp.sqrt(variances)
+        return tree.filled(self, scale=math.sqrt(0.1) * spreads, scale_unit=unit_by_column(self.scale, spreads))
+
+    def latents(self, columns: int, /) -> int:
+        check_by_output("scale", self.scale, columns)
+        return columns
+
     def observations(self, y: Array, /) -> Array:
         return y
 
     def check_parameters(self) -> None:
-        if self.scale.ndim != 0:
-            msg = f"scale has shape {tuple(self.scale.shape)}, but must be one number."
-            raise ValueError(msg)
+        check_by_output("scale", self.scale)
         if not 0.0 < self.degrees_of_freedom < math.inf:
             msg = f"degrees_of_freedom is {self.degrees_of_freedom!r}, but must be positive and finite."
             raise ValueError(msg)

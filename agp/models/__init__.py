@@ -6,6 +6,7 @@ from agp.models._computation_aware import CaGP, Uncertainty
 from agp.models._deep_gp import DeepGP
 from agp.models._functions import FunctionSamples
 from agp.models._gpr import GPR
+from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
 from agp.models._sites import SiteModel
 from agp.models._solve import SOLVEGP
@@ -28,6 +29,7 @@ __all__ = [
     "TVGP",
     "CaGP",
     "Conditioned",
+    "Coregionalised",
     "DeepGP",
     "FunctionSamples",
     "Model",

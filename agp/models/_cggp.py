@@ -136,7 +136,9 @@ class CGGP(Regression):
             As `SVGP.from_data`; if the likelihood is not Gaussian; if a rank, a count or a tolerance is out of range;
             if the kernel has a `White` part.
         """
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        X, y, kernel, likelihood, mean_function = started(
+            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
+        )
         model = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]

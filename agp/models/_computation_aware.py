@@ -164,7 +164,9 @@ class CaGP(Model, InverseOwner):
         check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
             check_known(name, value, get_args(known))
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        X, y, kernel, likelihood, mean_function = started(
+            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
+        )
         check_without_white(cls, kernel, X)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):

@@ -64,7 +64,9 @@ class GPR(Regression):
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        X, y, kernel, likelihood, mean_function = started(
+            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
+        )
         held = {"X": copied(X), "y": copied(y), "mean_function": mean_function, "priors": as_priors(priors)}
         return started_model(cls(kernel, likelihood, **held))  # type: ignore[arg-type]
 

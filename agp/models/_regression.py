@@ -1,5 +1,6 @@
 """Regression with Gaussian noise by models that hold their data."""
 
+import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -37,12 +38,19 @@ def gaussian_only(model_class: type, likelihood: Any) -> Any:
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
         raise TypeError(msg)
     if isinstance(likelihood, Gaussian):
-        check_all_observed(model_class, likelihood)
+        check_same_for_outputs(model_class, likelihood)
     return likelihood
 
 
-def check_all_observed(model_class: type, likelihood: Gaussian) -> None:
-    """ValueError for a likelihood whose targets may be missing, for models that take rows as a whole."""
+def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
+    """ValueError for noise by output, or targets that may be missing: rows are taken as a whole, by one covariance."""
+    noise = likelihood.noise_variance
+    if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
+        msg = (
+            f"{model_class.__name__} has one covariance for all outputs, so one noise_variance; give one number, or "
+            "use SVGP, which takes one for each."
+        )
+        raise ValueError(msg)
     if likelihood.missing:
         msg = (
             f"{model_class.__name__} cannot leave out single targets, which Gaussian(missing=True) asks for; use SVGP, "
@@ -100,7 +108,7 @@ class Regression(Model):
         return tree.with_leaves(self, first_datum(self.X, self.y))
 
     def _check_parts(self) -> None:
-        check_all_observed(type(self), self.likelihood)
+        check_same_for_outputs(type(self), self.likelihood)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X

@@ -94,7 +94,7 @@ class SGPR(SparseRegression):
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}

@@ -115,7 +115,7 @@ class SOLVEGPR(SparseRegression):
         if tight and second is not None:
             msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
             raise ValueError(msg)
-        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function)
+        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)

@@ -41,28 +41,49 @@ class Observed(NamedTuple):
     """The averages [P] of observations of them."""
     variance: float
     """The variance of those, averaged over the outputs; 1 where it is zero."""
+    variances: Array | None
+    """The variances [P] of those, likewise; None where targets do not observe the latent functions."""
     mean_function: Mean
     """The one that was given; by default a constant where targets tell a level, else zero."""
 
 
 def started(
-    X: Array, y: Array, kernel: Kernel | None, likelihood: Likelihood | None, mean_function: Mean | None, /
+    X: Array,
+    y: Array,
+    kernel: Kernel | None,
+    likelihood: Likelihood | None,
+    mean_function: Mean | None,
+    /,
+    *,
+    by_output: bool = True,
 ) -> Start:
     """`observed`, and kernel and mean function with starting values that suit it.
 
     Lengthscales start at the spread of their columns, the mean function (by default a constant) at the average of the
     observations, the kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth.
     """
-    X, y, likelihood, outputs, level, variance, mean_function = observed(X, y, kernel, likelihood, mean_function)
+    data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output)
+    X, variance = data.X, data.variance
     kernel = usable((RBF() if kernel is None else kernel).from_data(X, variance), X)
-    mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
+    mean_function = usable(data.mean_function.from_data(X, data.level, variance**0.5), X)
     kernel.check(X.shape[1])
-    mean_function.check(X.shape[1], outputs)
-    return Start(X, y, kernel, likelihood, mean_function)
+    mean_function.check(X.shape[1], data.outputs)
+    return Start(X, data.y, kernel, data.likelihood, mean_function)
 
 
-def observed(X: Array, y: Array, kernel: Any, likelihood: Likelihood | None, mean_function: Any, /) -> Observed:
+def observed(
+    X: Array,
+    y: Array,
+    kernel: Any,
+    likelihood: Likelihood | None,
+    mean_function: Any,
+    /,
+    *,
+    by_output: bool = True,
+) -> Observed:
     """The data X [N, D] and y [N] or [N, K], checked, and the likelihood with starting values that suit them.
+
+    Where there are several outputs, those of the likelihood are the outputs' own (`by_output`), or the same for all.
 
     Raises
     ------
@@ -77,34 +98,41 @@ def observed(X: Array, y: Array, kernel: Any, likelihood: Likelihood | None, mea
     likelihood.check_targets(y)
     outputs = likelihood.latents(y.shape[1])
     values = likelihood.observations(y)
-    level, variance = _moments(values, outputs, X, likelihood.missing)
+    level, variance, variances = _moments(values, outputs, X, likelihood.missing)
     usual = ZeroMean() if values is None else ConstantMean()
-    likelihood = usable(likelihood.from_data(variance), X)
+    own = by_output and variances is not None and outputs > 1
+    likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
     mean_function = usual if mean_function is None else mean_function
-    return Observed(X, y, likelihood, outputs, level, variance, mean_function)
+    return Observed(X, y, likelihood, outputs, level, variance, variances, mean_function)
 
 
-def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float]:
-    """The averages [P] of observations [N, P] and their variance, averaged over the outputs; NaN may be missing."""
+def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
+    """The averages [P] of observations [N, P], their variance averaged over the outputs, and that of each [P].
+
+    NaN may be missing.
+    """
     xp = backend_of(X).xp
     if values is None:
-        return xp.zeros((outputs,), **like(X)), 1.0
-    level, variance, largest = _observed_moments(values) if missing else _column_moments(values)
+        return xp.zeros((outputs,), **like(X)), 1.0, None
+    level, variances, largest = _observed_moments(values) if missing else _column_moments(values)
+    variance = float(xp.mean(variances))
     if not math.isfinite(variance):
         msg = f"the variance of y exceeds the largest number of {values.dtype}; divide y by a constant, or use float64."
         raise ValueError(msg)
     rounding = 10.0 * float(xp.finfo(values.dtype).eps) * largest
-    return level, variance if variance > rounding**2 else 1.0
+    known = variances > rounding * rounding
+    some = variance > float(xp.max(rounding)) ** 2
+    return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
 
 
-def _column_moments(values: Array) -> tuple[Array, float, float]:
-    """The averages [P] of values [N, P], their variance averaged over the columns, and the largest magnitude."""
+def _column_moments(values: Array) -> tuple[Array, Array, Array]:
+    """The averages [P] of values [N, P], their variances, and the largest magnitudes."""
     xp = backend_of(values).xp
-    return xp.mean(values, axis=0), float(xp.mean(xp.var(values, axis=0))), float(xp.max(xp.abs(values)))
+    return xp.mean(values, axis=0), xp.var(values, axis=0), xp.max(xp.abs(values), axis=0)
 
 
-def _observed_moments(values: Array) -> tuple[Array, float, float]:
+def _observed_moments(values: Array) -> tuple[Array, Array, Array]:
     """The same of the values that are not NaN.
 
     Raises
@@ -123,7 +151,7 @@ def _observed_moments(values: Array) -> tuple[Array, float, float]:
     level = xp.sum(known, axis=0) / count
     deviation = xp.where(absent, zero, values - level)
     variance = xp.sum(deviation * deviation, axis=0) / count
-    return level, float(xp.mean(variance)), float(xp.max(xp.abs(known)))
+    return level, variance, xp.max(xp.abs(known), axis=0)
 
 
 def check_instance(name: str, x: Any, kind: type) -> None:

@@ -1,6 +1,6 @@
 """Sparse variational GPs: one model for every process and every parameterisation of q(u)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -9,10 +9,11 @@ from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean
+from agp.models._several_outputs import Outputs, started_process
 from agp.models._start import observed, started_model
 from agp.models._variational import Variational
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Process, Sparse
+from agp.processes import Process
 
 __all__ = ["SVGP"]
 
@@ -52,8 +53,9 @@ class SVGP(Variational):
         y: Array,
         /,
         *,
+        outputs: Outputs = None,
         posterior: Any = "relaxed",
-        kernel: Kernel | None = None,
+        kernel: Kernel | Sequence[Kernel] | None = None,
         likelihood: Likelihood | None = None,
         mean_function: Mean | None = None,
         num_inducing: int | None = None,
@@ -70,13 +72,21 @@ class SVGP(Variational):
         X, y
             Floating-point arrays of one library, dtype and device, which become those of the model. The likelihood says
             which columns y has; by default one for each latent function.
+        outputs
+            What several outputs share: "shared" (the default) is one kernel and one set of inducing inputs for all,
+            each output with its own size; "separate" is a kernel and inducing inputs for each; "coregionalised" is
+            mixtures W g of latent functions g with a kernel and inducing inputs each, "intrinsic" of such with one
+            kernel, W trained: `agp.Coregionalised` says how many, and where W starts. A latent function of a mixture
+            has no unit, its kernel's variance starts at 1. A shared kernel whose variance is given is as it is, in
+            squared units of y.
         posterior
             The class of q(u) or its name: the inverse-free `Relaxed` by default, or "whitened"; or a function of Kuu
             and the number of latent functions, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood, mean_function
             `RBF` with a lengthscale for each column, `Gaussian`, and by default a trained `ConstantMean` where targets
             are real numbers (`ZeroMean` elsewhere). Leaves may be numbers; those left None start at values that suit
-            the data.
+            the data. Of separate outputs and coregionalised ones, `kernel` may be a sequence with one for each
+            function; all parts take the mean function that is given for themselves if outputs are separate.
         num_inducing
             M, at most N (default: 128, or N if that is less).
         Z
@@ -95,21 +105,11 @@ class SVGP(Variational):
         ------
         TypeError, ValueError
             If the data are not finite floating-point arrays of one kind and of fitting shapes, a label lies outside
-            the support of the likelihood, a parameter violates its constraint, or M exceeds N.
+            the support of the likelihood, a parameter violates its constraint, or M exceeds N; if `outputs` is unknown,
+            or does not fit the number of columns, kernels or weights; if the likelihood couples functions that a
+            mixture makes depend on each other.
         """
-        data = observed(X, y, kernel, likelihood, mean_function)
-        process = Sparse.from_data(
-            data.X,
-            outputs=data.outputs,
-            posterior=posterior,
-            kernel=kernel,
-            inducing=inducing,
-            Z=Z,
-            num_inducing=num_inducing,
-            mean_function=data.mean_function,
-            level=data.level,
-            variance=data.variance,
-            seed=seed,
-            jitter=jitter,
-        )
+        data = observed(X, y, None, likelihood, mean_function)
+        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        process = started_process(data.X, data, outputs, kernel, posterior=posterior, **choice)
         return started_model(cls(process, data.likelihood, as_priors(priors)))

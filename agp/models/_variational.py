@@ -37,15 +37,15 @@ class Variational(Model):
 
     def __post_init__(self) -> None:
         check_process("the process of a model", self.process)
-
-    def _check_parts(self) -> None:
-        self.process.check()
-        if self.likelihood.couples_outputs and self.process.correlated:
+        if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             msg = (
                 f"{type(self.likelihood).__name__} couples the latent functions, and {type(self.process).__name__} "
                 "makes them depend on each other, which marginals do not tell; use independent functions (Stack)."
             )
             raise ValueError(msg)
+
+    def _check_parts(self) -> None:
+        self.process.check()
 
     def refreshed(self) -> Self:
         """The model whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""

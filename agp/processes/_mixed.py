@@ -3,32 +3,39 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, check_array_type
+from agp.backend import Array, Pullback, backend_of, check_array_type, like
 from agp.draws import Draws, below, under
+from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._paths import MixedPaths, Paths
+from agp.processes._weights import mixed, unmixed, weights_bar
 
 __all__ = ["Mixed"]
 
 
 @tree.model
 class Mixed(Process):
-    """f = W g: P outputs as linear combinations of the L outputs of a process g, independent of each other.
+    """f = h + W g: P outputs as linear combinations of the L outputs of a process g, independent of each other.
 
     The linear model of coregionalisation: with a `Stack` of processes, each latent function has a kernel of its own;
     with one `Sparse` of L outputs (and one shared kernel) it is the intrinsic model. A sum of processes is the mixture
-    with W = 1, whose weights stay frozen. Marginals are mu W^T and var (W * W)^T.
+    with W = 1, whose weights stay frozen. A diagonal W keeps the outputs independent, and gives each its own size.
+    Marginals are h + mu W^T and var (W * W)^T.
 
     Parameters
     ----------
     process
         g.
     weights
-        W [P, L], in units of f per unit of g.
+        W [P, L], in units of f per unit of g; or [P], the diagonal of a diagonal W.
+    mean_function
+        The prior mean h of f, besides that of g.
     """
 
     process: Process
-    weights: Array = tree.param()
+    weights: Array = tree.param(unit="weights_unit")
+    mean_function: Mean = ZeroMean()
+    weights_unit: Array | None = tree.unit(default=None)
 
     def __post_init__(self) -> None:
         check_process("the process of a Mixed", self.process)
@@ -55,7 +62,7 @@ class Mixed(Process):
 
     @property
     def correlated(self) -> bool:
-        return self.outputs > 1 or self.process.correlated
+        return self.process.correlated or (self.weights.ndim > 1 and self.outputs > 1)
 
     @property
     def latents(self) -> int:
@@ -63,8 +70,10 @@ class Mixed(Process):
 
     @property
     def mixing(self) -> Array:
-        inner = self.process.mixing
-        return self.weights if inner is None else self.weights @ inner
+        inner, W = self.process.mixing, self.weights
+        if W.ndim == 1:
+            return W[:, None] * (backend_of(W).xp.eye(W.shape[0], **like(W)) if inner is None else inner)
+        return W if inner is None else W @ inner
 
     def factorise(self) -> tuple[Any, Pullback]:
         factor, pull = self.process.factorise()
@@ -72,15 +81,18 @@ class Mixed(Process):
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         (mu, var), pull = self.process.project(factor, X)
+        h, pull_mean = self.mean_function(X)
         W = self.weights
         squares = W * W
 
         def pullback(mu_bar, var_bar):
-            process_bar, factor_bar, X_bar = pull(mu_bar @ W, var_bar @ squares)
-            weights_bar = mu_bar.mT @ mu + 2.0 * W * (var_bar.mT @ var)
-            return tree.cotangent(self, process=process_bar, weights=weights_bar), factor_bar, X_bar
+            process_bar, factor_bar, X_bar = pull(unmixed(mu_bar, W), unmixed(var_bar, squares))
+            W_bar = weights_bar(mu_bar, mu, W) + 2.0 * W * weights_bar(var_bar, var, W)
+            mean_bar, X_mean_bar = pull_mean(mu_bar)
+            bar = tree.cotangent(self, process=process_bar, weights=W_bar, mean_function=mean_bar)
+            return bar, factor_bar, tree.add(X_bar, X_mean_bar)
 
-        return (mu @ W.mT, var @ squares.mT), pullback
+        return (h + mixed(mu, W), mixed(var, squares)), pullback
 
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         kl, pull = self.process.kl_divergence(factor)
@@ -93,30 +105,37 @@ class Mixed(Process):
 
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         latent, pull = self.process.sampled(factor, X, noise)
+        xp, W = backend_of(X).xp, self.weights
+        h, pull_mean = self.mean_function(X)
+        samples = mixed(latent, W)
+        shape = (-1, X.shape[0], self.outputs)
 
         def pullback(bar):
-            process_bar, factor_bar, X_bar = pull(bar @ self.weights)
-            return tree.cotangent(self, process=process_bar, weights=bar.mT @ latent), factor_bar, X_bar
+            process_bar, factor_bar, X_bar = pull(unmixed(bar, W))
+            mean_bar, X_mean_bar = pull_mean(xp.sum(xp.reshape(bar, shape), axis=0))
+            own = tree.cotangent(self, process=process_bar, weights=weights_bar(bar, latent, W), mean_function=mean_bar)
+            return own, factor_bar, tree.add(X_bar, X_mean_bar)
 
-        return latent @ self.weights.mT, pullback
+        return xp.reshape(h + xp.reshape(samples, shape), samples.shape), pullback
 
     def project_mean(self, factor: Any, X: Array, /) -> Array:
-        return self.process.project_mean(factor, X) @ self.weights.mT
+        return self.mean_function(X)[0] + mixed(self.process.project_mean(factor, X), self.weights)
 
     def joint(self, factor: Any, X: Array, /) -> Array:
         return self.process.joint(factor, X)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        return MixedPaths(self.process.paths(factor, rng, count, features), self.weights)
+        return MixedPaths(self.process.paths(factor, rng, count, features), self.weights, self.mean_function)
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         (mu, var), pull = self.process.project_to_sites(factor, X)
         W = self.weights
 
         def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
-            return {f"process.{path}": x for path, x in pull(mu_bar @ W, var_bar @ (W * W)).items()}
+            found = pull(unmixed(mu_bar, W), unmixed(var_bar, W * W))
+            return {f"process.{path}": x for path, x in found.items()}
 
-        return (mu @ W.mT, var @ (W * W).mT), to_sites
+        return (self.mean_function(X)[0] + mixed(mu, W), mixed(var, W * W)), to_sites
 
     @property
     def site_paths(self) -> tuple[str, ...]:
@@ -127,16 +146,17 @@ class Mixed(Process):
 
     def refreshed(self) -> Self:
         process = self.process.refreshed()
-        return self if process is self.process else type(self)(process, self.weights)
+        return self if process is self.process else tree.replaced(self, {"process": process})
 
     def check(self) -> None:
         check_array_type("weights", self.weights)
-        if self.weights.ndim != 2 or self.weights.shape[1] != self.process.outputs:
+        if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
             msg = (
                 f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "
-                f"of the {self.process.outputs} latent functions."
+                f"of the {self.process.outputs} latent functions (or one entry for each, if it is diagonal)."
             )
             raise ValueError(msg)
+        self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
                 "the outputs of the process of a Mixed depend on each other, which marginals do not tell; multiply the "
@@ -149,7 +169,7 @@ class Mixed(Process):
         return under("process", self.process.draws(rng, rows))
 
     def drawn(self, draws: Draws, /) -> "Mixed":
-        return Mixed(self.process.drawn(below("process", draws)), self.weights)
+        return tree.replaced(self, {"process": self.process.drawn(below("process", draws))})
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
         return under("process", self.process.row_draws(seed, start, rows))

@@ -16,8 +16,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed
 from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.means import Mean, Projection
+from agp.means import Mean, Projection, ZeroMean
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
+from agp.processes._weights import mixed, unmixed
 
 __all__ = ["DeepPaths", "KnownPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
 
@@ -87,7 +88,7 @@ class SparsePaths(Paths):
         rows = X if X.ndim == 2 else xp.reshape(X, (-1, X.shape[-1]))
         phi, pull_phi = self.features(rows)
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
-        h, pull_h = self.mean_function(rows)
+        h, pull_h = _mean_of(self.mean_function, X)
         groups = X.shape[:-2]  # (S,) where each sample has inputs of its own
         prior, pull_prior = _combined(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
         update, pull_update = _combined(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
@@ -95,11 +96,24 @@ class SparsePaths(Paths):
         def pullback(bar):
             X_bar = pull_phi(xp.reshape(pull_prior(bar), phi.shape))
             X_bar = tree.add(X_bar, pull_Kuf(xp.reshape(pull_update(bar), Kuf.mT.shape).mT)[-1])
-            h_bar = xp.reshape(bar if groups else xp.sum(bar, axis=0), (rows.shape[0], self.outputs))
-            X_bar = tree.add(X_bar, pull_h(h_bar)[-1])
-            return xp.zeros_like(X) if X_bar is None else xp.reshape(X_bar, X.shape)
+            X_bar = tree.add(None if X_bar is None else xp.reshape(X_bar, X.shape), pull_h(bar))
+            return xp.zeros_like(X) if X_bar is None else X_bar
 
-        return xp.reshape(h, (*groups, -1, h.shape[1])) + prior + update, pullback
+        return h + prior + update, pullback
+
+
+def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
+    """The mean [N, P] at X [N, D], or [S, N, P] at [S, N, D], and ``bar [S, N, P] -> X_bar``; None is zero."""
+    xp = backend_of(X).xp
+    groups = X.shape[:-2]  # (S,) where each sample has inputs of its own
+    h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
+
+    def pullback(bar):
+        total = bar if groups else xp.sum(bar, axis=0)
+        X_bar = pull(xp.reshape(total, (-1, bar.shape[-1])))[-1]
+        return None if X_bar is None else xp.reshape(X_bar, X.shape)
+
+    return xp.reshape(h, (*groups, -1, h.shape[1])), pullback
 
 
 def _combined(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -194,10 +208,11 @@ class KnownPaths(Mapped, Paths):
 
 @tree.model
 class MixedPaths(Paths):
-    """Paths of W g, for paths of g and weights W [P, L]."""
+    """Paths of h + W g, for paths of g, and weights W [P, L] or [P], the diagonal."""
 
     latent: Paths
     weights: Array = tree.auxiliary()
+    mean_function: Mean = ZeroMean()
 
     @property
     def count(self) -> int:
@@ -221,7 +236,12 @@ class MixedPaths(Paths):
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
         latent, pull = self.latent.evaluate(X)
-        return latent @ self.weights.mT, lambda bar: pull(bar @ self.weights)
+        h, pull_mean = _mean_of(self.mean_function, X)
+
+        def pullback(bar):
+            return tree.add(pull(unmixed(bar, self.weights)), pull_mean(bar))
+
+        return h + mixed(latent, self.weights), pullback
 
 
 @tree.model

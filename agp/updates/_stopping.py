@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from agp import tree
-from agp.backend import Array
+from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.linalg import Gap
 from agp.posteriors import InverseOwner
@@ -47,7 +47,8 @@ class VarianceGap:
     """What an inexact inverse can cost the expected log-likelihood, in nats, for a Gaussian likelihood and R-SVGP.
 
     With T = L L^T the excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i, so the likelihood
-    part of the bound of all N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows.
+    part of the bound of all N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows; of
+    outputs that are mixtures A g, the sum of A_pl^2 / sigma_p^2 stands for P / sigma^2.
     Small s make the rule strict: G_n has their smallest in the denominator. Each test costs 4 M^2 B operations besides
     the kernel's covariances of the batch, for which [M, B] must fit into memory.
 
@@ -82,10 +83,17 @@ class VarianceGap:
         """The loss, 0-d."""
         Kuf = owner.inducing.cross(owner.kernel, batch.X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
-        factor = model.likelihood.variance_cost() * owner.outputs * weight
+        factor = _cost(model, owner) * weight
         excess = owner.posterior.variance_gap(Kuf)
 
         def measured(A: Array, L: Array, gram: Array) -> Array:
             return factor * excess(A, L, gram)
 
         return measured
+
+
+def _cost(model: Any, owner: Any) -> Array:
+    """What a unit of the variance of each function of an owner costs, 0-d (or no less than that)."""
+    cost, mixing = model.likelihood.variance_cost(), model.process.mixing
+    xp = backend_of(cost).xp
+    return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))

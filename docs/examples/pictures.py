@@ -6,6 +6,7 @@ python docs/examples/pictures.py docs/pictures
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -67,3 +68,31 @@ def dear(prices):
 table, price = houses(250)
 classifier = GPClassifier(tolerance=0.01, random_state=0).fit(table, dear(price))
 save("reliability", agp.plot.plot_calibration(classifier, test, dear(truth)))
+
+
+def helped():
+    """An output of ten measurements, by itself and beside a related one of two hundred."""
+    own = np.random.default_rng(4)
+    place = np.sort(own.uniform(-3.0, 3.0, (200, 1)), axis=0)
+    wave = np.sin(2.0 * place[:, 0]) + 0.3 * place[:, 0]
+    both = np.stack([wave, 30.0 - 10.0 * wave], axis=1) + np.asarray([0.1, 1.0]) * own.standard_normal((200, 2))
+    both[own.permutation(200)[10:], 1] = np.nan
+    grid = np.linspace(-3.0, 3.0, 301)[:, None]
+    figure, panels = plt.subplots(1, 2, figsize=(9.0, 3.2), sharey=True, layout="constrained")
+    for panel, outputs in zip(panels, ("separate", "coregionalised"), strict=True):
+        settings = {"likelihood": agp.Gaussian(missing=True), "posterior": "whitened", "num_inducing": 20}
+        model = agp.SVGP.from_data(place, both, outputs=outputs, **settings)
+        model = agp.train(model, place, both, steps=600).model
+        mean, variance = (x[:, 1] for x in model.predict(grid))
+        band = 1.96 * np.sqrt(variance)
+        panel.fill_between(grid[:, 0], mean - band, mean + band, alpha=0.3, label="function, 95 %")
+        panel.plot(grid[:, 0], mean, label="mean")
+        panel.plot(grid[:, 0], 30.0 - 10.0 * (np.sin(2.0 * grid[:, 0]) + 0.3 * grid[:, 0]), "k--", lw=1, label="truth")
+        panel.plot(place[:, 0], both[:, 1], "k.", label="measured")
+        panel.set(title=outputs, xlabel="x")
+    panels[0].set_ylabel("output of ten measurements")
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+save("several-outputs", helped())

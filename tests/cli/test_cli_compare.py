@@ -139,6 +139,23 @@ def test_counts(tmp_path):
     assert found["rows"][0]["rmse"] > 0
 
 
+@pytest.mark.parametrize("likelihood", ["ordinal", "latent-noise"])
+def test_levels_and_noise_that_varies(tmp_path, likelihood):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 1))
+    y = np.clip(np.floor(2.0 + X[:, 0] + 0.5 * rng.normal(size=60)), 0, 4) if likelihood == "ordinal" else X[:, 0] ** 2
+    np.savez(tmp_path / "levels.npz", X=X, y=y)
+    done = agp(
+        "compare", "--data", tmp_path / "levels.npz", "--out", tmp_path / "out", "--backend", "numpy", "--dtype",
+        "float64", "--method", "wsvgp", "--likelihood", likelihood, *QUICK,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = results(tmp_path / "out")
+    assert found["settings"]["likelihood"] == likelihood
+    assert np.isfinite(found["rows"][0]["nlpd"])
+    assert found["rows"][0]["rmse"] > 0
+
+
 def test_what_is_known_about_the_evidence(regression, tmp_path):
     done = agp(
         "compare", "--data", regression, "--out", tmp_path / "out", "--backend", "numpy", "--dtype", "float64",

@@ -13,6 +13,7 @@ from helpers import JAX, TORCH, as_arrays, log_density_by_nodes
 from likelihood_cases import problem_of
 
 from agp.likelihoods import (
+    Bernoulli,
     Beta,
     Exponential,
     Gamma,
@@ -77,6 +78,12 @@ PROBLEMS = {
     "beta-sharp": (Beta(1e3), log_share(1e3, scipy.special.log_ndtr), SHARES),
     "beta-logit": (Beta(10.0, link="logit"), log_share(10.0, scipy.special.log_expit), SHARES),
     "beta-logit-rough": (Beta(0.5, link="logit"), log_share(0.5, scipy.special.log_expit), SHARES),
+    "bernoulli-logit": (Bernoulli(link="logit"), lambda y, f: scipy.special.log_expit((2.0 * y - 1.0) * f), (0.0, 1.0)),
+    "bernoulli-logit-squash": (
+        Bernoulli(link="logit", squash=1e-3),
+        lambda y, f: np.log(0.998 * scipy.special.expit((2.0 * y - 1.0) * f) + 1e-3),
+        (0.0, 1.0),
+    ),
     "student-t": (StudentT(0.4), lambda y, f: scipy.stats.t.logpdf(y, 3.0, f, 0.4), NUMBERS),
     "student-t-heavy": (
         StudentT(0.01, degrees_of_freedom=0.5),
@@ -131,7 +138,15 @@ def test_predictive_densities_are_integrals(name):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
 
 
-DIFFERENTIABLE = ["poisson", "gamma", "negative-binomial", "beta", "student-t", "latent-noise-in-units"]
+DIFFERENTIABLE = [
+    "bernoulli-logit",
+    "poisson",
+    "gamma",
+    "negative-binomial",
+    "beta",
+    "student-t",
+    "latent-noise-in-units",
+]
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

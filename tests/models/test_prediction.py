@@ -106,7 +106,8 @@ def test_observations_add_the_noise(model):
     X = inputs()
     latent, observed = model.predict(X), model.predict(X, observed=True)
     np.testing.assert_array_equal(observed.mean, latent.mean)
-    np.testing.assert_allclose(observed.variance - latent.variance, model.likelihood.noise_variance, rtol=1e-9)
+    noise = np.broadcast_to(model.likelihood.noise_variance, latent.variance.shape)
+    np.testing.assert_allclose(observed.variance - latent.variance, noise, rtol=1e-9)
 
 
 def test_gaussian_log_densities_are_those_of_scipy(model):

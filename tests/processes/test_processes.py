@@ -44,7 +44,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
-from agp.likelihoods import Gaussian, RobustMax, Softmax
+from agp.likelihoods import Gaussian, LatentNoiseGaussian, RobustMax, Softmax
 from agp.means import LinearMean
 from agp.models import SVGP
 from agp.posteriors import (
@@ -637,6 +637,11 @@ def _layer(outputs=1, width=COLUMNS, kind="whitened"):
     return sparse(RBF(1.0, 1.0), points(4, width, rng), kind, outputs, rng)
 
 
+def _prior_layer():
+    X = np.random.default_rng(8).normal(size=(6, COLUMNS))
+    return Sparse.from_data(X, kernel=RBF(1.0, 1.0), posterior=Whitened, num_inducing=3)
+
+
 def _deeps():
     return Deep((_layer(), _layer(1, 1)), samples=2)
 
@@ -657,8 +662,8 @@ REFUSED = {
         "the outputs of the process of a Mixed depend on each other, .*; multiply the weights into those of one Mixed",
     ),
     "weights of one axis": (
-        lambda: Mixed(_layer(2), np.ones(2)),
-        r"weights has shape \(2,\), but needs a row for each",
+        lambda: Mixed(_layer(2), np.ones(3)),
+        r"weights has shape \(3,\), but needs a row for each",
     ),
     "sites of inner layers": (
         lambda: Deep((_layer(kind="dual-natural"), _layer(1, 1))),
@@ -726,23 +731,43 @@ def test_weights_that_are_no_array_are_refused():
         Mixed(_layer(2), [[1.0, 0.0], [0.5, 1.0]]).check()
 
 
-@pytest.mark.parametrize("likelihood", [Softmax(2, fixed_samples=5), RobustMax(2)], ids=["softmax", "robust-max"])
+@pytest.mark.parametrize(
+    "likelihood",
+    [Softmax(2, fixed_samples=5), RobustMax(2), LatentNoiseGaussian()],
+    ids=["softmax", "robust-max", "noise"],
+)
 def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
     # behind W = [1, -1]^T the two functions are each other's negative, which their marginals do not tell
     X = data(1)[0]
     y = 1.0 * (X[:, :1] > 0.0)
     mixture = Mixed(_layer(), np.asarray([[1.0], [-1.0]]))
     for process in (mixture, Deep((_layer(), Mixed(_layer(1, 1), np.ones((2, 1))))), Stack((mixture,))):
+        with pytest.raises(ValueError, match="couples the latent functions, and .* makes them depend on each other"):
+            SVGP(process=process, likelihood=likelihood)
+    scaled = Mixed(_layer(2), np.asarray([1.0, -1.0]))
+    for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2))), scaled):
         model = SVGP(process=process, likelihood=likelihood)
-        for entrance in (lambda m=model: m.check(X, y), lambda m=model: m.bound(X, y), lambda m=model: m.predict(X)):
-            with pytest.raises(
-                ValueError, match="couples the latent functions, and .* makes them depend on each other"
-            ):
-                entrance()
-    for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2)))):
-        model = SVGP(process=process, likelihood=likelihood)
-        model.check(X, y)
-        assert np.isfinite(float(model.bound(X, y)[0]))
+        if likelihood.latents(1) == 2:
+            model.check(X, y)
+            assert np.isfinite(float(model.bound(X, y)[0]))
+
+
+def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
+    # f = (g, -g), g ~ N(0, 1): log p(y = 0) = -log(1 + exp(-2 g)); the marginals are those of independent functions
+    mixture, X = Mixed(_prior_layer(), np.asarray([[1.0], [-1.0]])), np.zeros((1, COLUMNS))
+    factor, noise = mixture.factorise()[0], np.random.default_rng(0).standard_normal((200_000, 1, 1))
+    y, counted = np.zeros((1, 1)), Softmax(2, fixed_samples=200_000)
+    mu, var = mixture.project(factor, X)[0]
+    assert np.allclose(mu, 0.0)
+    np.testing.assert_allclose(var, 1.0, rtol=1e-6)
+    by_marginals = counted.expected_log_density(mu, var, y)[0]
+    samples = mixture.sampled(factor, X, noise)[0]
+    by_samples = np.mean(samples[:, 0] - np.logaddexp(samples[:, 0], samples[:, 1]))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    exact = weights @ -np.logaddexp(0.0, -2.0 * nodes) / np.sqrt(2.0 * np.pi)
+    np.testing.assert_allclose(exact, -1.068, atol=5e-4)
+    np.testing.assert_allclose(by_samples, exact, atol=0.01)
+    np.testing.assert_allclose(by_marginals, -0.903, atol=0.01)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,188 @@
+"""Several outputs from data: which kernels, inducing variables and functions they share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.checks import check_whole
+from agp.host import correlation_root
+from agp.kernels import Kernel
+from agp.leaves import detached, usable
+from agp.models._start import Observed, check_instance
+from agp.processes import Mixed, Process, Sparse, Stack
+
+__all__ = ["Coregionalised", "Outputs", "started_process"]
+
+
+@dataclass(frozen=True)
+class Coregionalised:
+    """Outputs f = h + W g as mixtures of L latent functions g, W trained: what `SVGP.from_data` takes as `outputs`.
+
+    Parameters
+    ----------
+    latents
+        L, at most as many as there are outputs; by default as many, or the columns of `weights`.
+    weights
+        Where W [P, L] starts, in units of f. By default W W^T is the covariance of the targets, or, for fewer latent
+        functions than outputs, W its leading principal directions in standardised targets.
+    intrinsic
+        Whether the latent functions share one kernel and one set of inducing inputs (intrinsic coregionalisation);
+        otherwise each has its own (the linear model of coregionalisation).
+
+    Source: Alvarez, Rosasco & Lawrence, "Kernels for vector-valued functions: a review", 2012.
+    """
+
+    latents: int | None = None
+    weights: Any = None
+    intrinsic: bool = False
+
+
+Outputs = str | Coregionalised | None
+
+NAMED: dict[str, Coregionalised | None] = {
+    "shared": None,
+    "separate": None,
+    "coregionalised": Coregionalised(),
+    "intrinsic": Coregionalised(intrinsic=True),
+}
+
+
+def started_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
+    """A process with starting values that suit the data.
+
+    Parameters
+    ----------
+    X, data
+        Inputs [N, D], and what is observed there.
+    outputs, kernel
+        As `SVGP.from_data`.
+    choice
+        posterior, inducing, Z, num_inducing, seed and jitter, as `Sparse.from_data`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If options are unknown, contradict each other, or do not fit the number of outputs.
+    """
+    chosen = _chosen(outputs, data)
+    if chosen == "separate":
+        return _separate(X, data, _kernels(kernel, data.outputs, "outputs"), choice)
+    if isinstance(chosen, Coregionalised):
+        return _coregionalised(X, data, chosen, kernel, choice)
+    return _shared(X, data, _one_kernel(kernel, "shared"), choice)
+
+
+def _chosen(outputs: Outputs, data: Observed) -> str | Coregionalised:
+    if outputs is None or outputs == "shared":
+        return "shared"
+    if not isinstance(outputs, Coregionalised) and outputs not in NAMED:
+        msg = f"unknown outputs {outputs!r}; known are {', '.join(NAMED)}, and agp.Coregionalised(...)."
+        raise ValueError(msg)
+    if data.outputs < 2:
+        msg = f"outputs is {outputs!r}, but y has one column, for one output; leave it out, or give y as [N, P]."
+        raise ValueError(msg)
+    return outputs if isinstance(outputs, Coregionalised) else NAMED[outputs] or outputs
+
+
+def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
+    if isinstance(kernel, (list, tuple)):
+        msg = f"kernel is a sequence of {len(kernel)}, but outputs={outputs!r} has one kernel for all; give one."
+        raise ValueError(msg)
+    check_instance("kernel", kernel, Kernel)
+    return kernel
+
+
+def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
+    if isinstance(kernel, (list, tuple)) and len(kernel) != count:
+        msg = f"kernel has {len(kernel)} entries, but there are {count} {what}; give one for each, or one for all."
+        raise ValueError(msg)
+    several = kernel if isinstance(kernel, (list, tuple)) else [kernel] * count
+    for one in several:
+        check_instance("kernel", one, Kernel)
+    return several
+
+
+def _shared(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
+    """One kernel and one set of inducing variables; each output has its own size, unless the kernel's is given."""
+    parts = {"outputs": data.outputs, "kernel": kernel, **choice}
+    given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
+    if min(data.outputs, data.y.shape[1]) < 2 or data.variances is None or given:
+        targets = {"mean_function": data.mean_function, "level": data.level, "variance": data.variance}
+        return Sparse.from_data(X, **parts, **targets)
+    return _mixed(X, data, Sparse.from_data(X, **parts), _spreads(X, data))
+
+
+def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
+    """A kernel and inducing variables for each output, from the rows where it was observed."""
+    xp = backend_of(X).xp
+    variances = xp.ones_like(data.level) if data.variances is None else data.variances
+    parts = []
+    for p, kernel in enumerate(kernels):
+        own = {"level": data.level[p : p + 1], "variance": float(variances[p]), "mean_function": data.mean_function}
+        parts.append(Sparse.from_data(_rows_of(X, data, p, choice), kernel=kernel, **own, **choice))
+    return Stack(tuple(parts))
+
+
+def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
+    """The inputs at which output p was observed; all, if these are too few for the inducing inputs asked for."""
+    values = _values(data)
+    xp = backend_of(X).xp
+    if values is None or not data.likelihood.missing:
+        return X
+    rows = xp.nonzero(~xp.isnan(values[:, p]))[0]
+    return xp.take(X, rows, axis=0) if rows.shape[0] >= max(2, choice["num_inducing"] or 2) else X
+
+
+def _coregionalised(X: Array, data: Observed, chosen: Coregionalised, kernel: Any, choice: dict[str, Any]) -> Mixed:
+    W = _weights(X, data, chosen)
+    L = W.shape[1]
+    if chosen.intrinsic:
+        latent: Process = Sparse.from_data(X, outputs=L, kernel=_one_kernel(kernel, "intrinsic"), **choice)
+    else:
+        kernels = _kernels(kernel, L, "latent functions")
+        latent = Stack(tuple(Sparse.from_data(X, kernel=one, **choice) for one in kernels))
+    return _mixed(X, data, latent, W)
+
+
+def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
+    """Where W [P, L] starts."""
+    P, L = data.outputs, chosen.latents
+    if L is not None:
+        check_whole("latents", L)
+    if chosen.weights is not None:
+        W = backend_of(X).xp.asarray(chosen.weights, **like(X))
+        if W.ndim != 2 or W.shape[0] != P or L not in (None, W.shape[1]):
+            wanted = f"({P}, {'L' if L is None else L})"
+            msg = f"weights has shape {tuple(W.shape)}, but must be {wanted}: a row for each output, a column a latent."
+            raise ValueError(msg)
+        return W
+    L = P if L is None else L
+    if L > P:
+        msg = f"latents is {L}, but there are {P} outputs; take no more latent functions, or give weights [{P}, {L}]."
+        raise ValueError(msg)
+    values = _values(data)
+    root = correlation_root(to_numpy(values), L) if values is not None else None
+    unit = _spreads(X, data)[:, None]
+    return unit * (backend_of(X).xp.eye(P, L, **like(X)) if root is None else placed(root, X))
+
+
+def _values(data: Observed) -> Array | None:
+    """Targets [N, P], one for each latent function, if there are such."""
+    values = data.likelihood.observations(data.y)
+    return data.y if values is None and data.y.shape[1] == data.outputs else values
+
+
+def _spreads(X: Array, data: Observed) -> Array:
+    """The units [P] of the outputs."""
+    xp = backend_of(X).xp
+    return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
+
+
+def _mixed(X: Array, data: Observed, latent: Process, weights: Array) -> Mixed:
+    spreads = _spreads(X, data)
+    mean = usable(data.mean_function.from_data(X, data.level, spreads), X)
+    mean.check(X.shape[1], data.outputs)
+    unit = spreads if weights.ndim == 1 else spreads[:, None]
+    return detached(Mixed(latent, weights, mean, weights_unit=unit))
