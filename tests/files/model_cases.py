@@ -134,6 +134,11 @@ def _classes(name: str) -> SVGP:
     return SVGP.from_data(X, y, num_inducing=5, likelihood=likelihood())
 
 
+def _located() -> SVGP:
+    place = Patches((2, 3), (2, 2), weights=1.0, stride=2, padding=1, channels=2, located=True)
+    return SVGP.from_data(IMAGES, Y, inducing=place, num_inducing=5)
+
+
 def _patches() -> SVGP:
     return SVGP.from_data(IMAGES, Y, inducing=Patches((3, 4), (2, 2), weights=np.linspace(0.5, 1.5, 6)), num_inducing=5)
 
@@ -180,6 +185,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "deep": _deep,
     "deep-gp": _deep_gp,
     "patches": _patches,
+    "patches-located": _located,
     "together": _together,
     **{f"kernel-{name}": partial(lambda build: _svgp(kernel=build()), build) for name, build in KERNELS.items()},
     **{f"likelihood-{name}": partial(_classes, name) for name in LIKELIHOODS},
@@ -196,7 +202,7 @@ def model_of(name: str) -> Any:
 
 
 def new_inputs(name: str) -> np.ndarray:
-    return NEW_IMAGES if name in ("patches", "together") else NEW
+    return NEW_IMAGES if name.startswith(("patches", "together")) else NEW
 
 
 def settings_of(x: Any) -> Any:

@@ -120,6 +120,29 @@ def _stack(kind: str, rng: Any) -> Stack:
     return Stack((_points(kind, rng), _points(kind, rng, kernel=Matern52(0.7, 3.0), M=4)))
 
 
+def strided(M: int, rng: Any) -> Patches:
+    """Images of 2 x 3 pixels with two channels, zeros around them, and steps of two pixels: four patches."""
+    settings = {"stride": 2, "padding": 1, "channels": 2}
+    return Patches((2, 3), PATCH, rng.normal(size=(M, 8)), rng.uniform(0.5, 1.5, size=4), **settings)
+
+
+def per_channel(M: int, rng: Any) -> Patches:
+    """Images of 3 x 2 pixels with two channels, and a response to each of these: four patches."""
+    weights = rng.uniform(0.5, 1.5, size=4)
+    return Patches((3, 2), PATCH, rng.normal(size=(M, 4)), weights, channels=2, per_channel=True)
+
+
+def located(M: int, rng: Any) -> Patches:
+    """Patches that know their places."""
+    Z = np.concatenate([rng.normal(size=(M, 4)), rng.uniform(0.5, 2.5, size=(M, 2))], axis=1)
+    return Patches(IMAGE, PATCH, Z, rng.uniform(0.5, 1.5, size=NUMBER), located=True)
+
+
+def _located(kind: str, rng: Any) -> Sparse:
+    kernel = RBF(1.4, 1.7).on(range(4)) * Matern32(0.9, (1.5, 2.0)).on((4, 5))
+    return sparse(kernel, located(4, rng), kind, 2, rng)
+
+
 def _conv_and_points(kind: str, rng: Any) -> Mixed:
     return Mixed(Stack((_conv(kind, rng), _points(kind, rng))), np.ones((1, 2)))
 
@@ -168,6 +191,9 @@ PROCESSES: dict[str, Callable[[str, Any], Process]] = {
     "intrinsic": lambda kind, rng: Mixed(_points(kind, rng, 2), rng.normal(size=(3, 2))),
     "patches": lambda kind, rng: _conv(kind, rng, 2, weighted=False),
     "patches-weighted": lambda kind, rng: _conv(kind, rng, 2),
+    "patches-strided": lambda kind, rng: sparse(RBF(1.4, 2.1), strided(4, rng), kind, 2, rng),
+    "patches-per-channel": lambda kind, rng: sparse(Matern52(1.4, 1.7), per_channel(4, rng), kind, 2, rng),
+    "patches-located": _located,
     "conv+rbf": _conv_and_points,
     "together": _together,
     "deep": _deep,
@@ -218,15 +244,33 @@ def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[Any, Any
     k = lambda A, B: kernel(A, B)[0]  # noqa: E731
     if isinstance(inducing, Points):
         return k(inducing.Z, inducing.Z), k(inducing.Z, X), k(X, X)
-    w = np.ones(NUMBER) if inducing.weights is None else inducing.weights
-    (H, W), (h, v) = IMAGE, PATCH
-    images = X.reshape(-1, H, W)
-    corners = [(i, j) for i in range(H - h + 1) for j in range(W - v + 1)]
-    cut = np.stack([images[:, i : i + h, j : j + v].reshape(len(X), h * v) for i, j in corners], axis=1)
-    N = len(X)
-    Kuf = np.stack([k(inducing.Z, cut[n]) @ w for n in range(N)], axis=1) / NUMBER
-    Kff = np.array([[w @ k(cut[n], cut[m]) @ w for m in range(N)] for n in range(N)]) / NUMBER**2
+    cut = cut_by_loops(inducing.grid, X)
+    N, Q, _ = cut.shape
+    w = np.ones(Q) if inducing.weights is None else inducing.weights
+    Kuf = np.stack([k(inducing.Z, cut[n]) @ w for n in range(N)], axis=1) / Q
+    Kff = np.array([[w @ k(cut[n], cut[m]) @ w for m in range(N)] for n in range(N)]) / Q**2
     return k(inducing.Z, inducing.Z), Kuf, Kff
+
+
+def cut_by_loops(grid: Any, X: np.ndarray) -> np.ndarray:
+    """The patches [N, Q, .] of images, pixel by pixel."""
+    (H, W), (h, v), C, around, step = grid.image, grid.patch, grid.channels, grid.padding, grid.stride
+    found = []
+    for image in X.reshape(-1, H, W, C):
+        patches = []
+        for top in range(-around, H + around - h + 1, step):
+            for left in range(-around, W + around - v + 1, step):
+                inside = [
+                    [image[i, j] if 0 <= i < H and 0 <= j < W else np.zeros(C) for j in range(left, left + v)]
+                    for i in range(top, top + h)
+                ]
+                place = [top + 0.5 * (h - 1), left + 0.5 * (v - 1)] if grid.located else []
+                cubes = [np.asarray(inside)]
+                if grid.per_channel:
+                    cubes = [np.asarray(inside)[:, :, c] for c in range(C)]
+                patches += [[*cube.ravel(), *place] for cube in cubes]
+        found.append(patches)
+    return np.asarray(found)
 
 
 def joint_of(process: Process, factor: Any, X: np.ndarray) -> np.ndarray:
