@@ -15,6 +15,7 @@ __all__ = [
     "FeatureMap",
     "How",
     "Inducing",
+    "PatchGrid",
     "Patches",
     "Points",
     "Together",

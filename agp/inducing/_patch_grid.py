@@ -131,6 +131,12 @@ class PatchGrid:
             patches = xp.concat([patches, places], axis=-1)
         return patches, pullback
 
+    def rows(self, X: Array, /) -> tuple[Array, Pullback]:
+        """All patches as rows [N Q, .], image after image, and ``bar -> X_bar``."""
+        xp = backend_of(X).xp
+        patches, pull = self(X)
+        return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))
+
     def _summed(self, bar: Array) -> Array:
         """The images [N, H W C] whose every pixel is the sum of what patches [N, H', W', h w, C] have at it."""
         xp = backend_of(bar).xp

@@ -98,7 +98,7 @@ class Patches(AtInputs):
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         M, N, Q = self.count, X.shape[0], self.number
-        rows, pull_rows = self._rows(X)
+        rows, pull_rows = self.grid.rows(X)
         K, pull = kernel(self.Z, rows)
         w = self.patch_weights(X) / Q
 
@@ -112,7 +112,7 @@ class Patches(AtInputs):
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
-        rows, pull_rows = self._rows(X)
+        rows, pull_rows = self.grid.rows(X)
         w = self.patch_weights(X) / Q
         found = [quadratic_form(kernel, rows[n * Q : (n + 1) * Q, :], w) for n in range(N)]
 
@@ -131,7 +131,7 @@ class Patches(AtInputs):
         # each pair of images once, [Q, n Q] numbers at a time, none of which is kept: the pullback finds them anew
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
-        rows, pull_rows = self._rows(X)
+        rows, pull_rows = self.grid.rows(X)
         w = self.patch_weights(X) / Q
         alone, pull_alone = self.diag(kernel, X)
         at_once = rows_within(TILE, Q * Q * (kernel.floats_per_entry + 1), X)
@@ -177,13 +177,6 @@ class Patches(AtInputs):
 
     # -- patches ----------------------------------------------------------------------------------------------------
 
-    def _rows(self, X: Array) -> tuple[Array, Pullback]:
-        """All patches [N Q, .] of images [N, H W C], and ``bar -> X_bar``."""
-        xp = backend_of(X).xp
-        patches, pull = self.grid(X)
-        shape = patches.shape
-        return xp.reshape(patches, (shape[0] * shape[1], shape[2])), lambda bar: pull(xp.reshape(bar, shape))
-
     def patch_weights(self, X: Array, /) -> Array:
         """w [Q], beside X."""
         return backend_of(X).xp.ones((self.number,), **like(X)) if self.weights is None else self.weights
@@ -209,7 +202,7 @@ class Patches(AtInputs):
     ) -> tuple[Self, Kernel]:
         check_inputs("X", X)
         self.grid.check_images(X)
-        rows, _ = self._rows(some_rows(X, IMAGES, seed))
+        rows, _ = self.grid.rows(some_rows(X, IMAGES, seed))
         kernel = usable(kernel.from_data(rows, variance), X)
         Z = chosen_rows(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
         weights: Any = self.weights
@@ -230,13 +223,13 @@ class ResponseFeatures:
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.patches.number
-        patches, pull_patches = self.patches.grid(X)
-        phi, pull = self.features(xp.reshape(patches, (N * Q, -1)))
+        rows, pull_rows = self.patches.grid.rows(X)
+        phi, pull = self.features(rows)
         w = self.patches.patch_weights(X)[:, None] / Q
 
         def pullback(bar):
-            patches_bar = pull(xp.reshape(bar[:, None, :] * w, phi.shape))
-            return None if patches_bar is None else pull_patches(xp.reshape(patches_bar, patches.shape))
+            rows_bar = pull(xp.reshape(bar[:, None, :] * w, phi.shape))
+            return None if rows_bar is None else pull_rows(rows_bar)
 
         return xp.sum(xp.reshape(phi, (N, Q, -1)) * w, axis=1), pullback
 

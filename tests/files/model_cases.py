@@ -154,6 +154,12 @@ def _deep() -> SVGP:
     return SVGP(Deep((first, second), samples=3), Gaussian(np.asarray(0.1)))
 
 
+def _deep_convolutional() -> DeepGP:
+    options = {"num_inducing": 5, "located": (True, False), "padding": (1, 0), "stride": (2, 1)}
+    options |= {"posterior": ("whitened", "relaxed"), "prediction_samples": 3}
+    return DeepGP.convolutional(IMAGES, Y, image=(3, 4), patch=2, channels=(2,), **options)
+
+
 def _deep_gp() -> DeepGP:
     return DeepGP.from_data(X, Y, num_inducing=5, posterior=("whitened", "relaxed"), skip=True, prediction_samples=3)
 
@@ -184,6 +190,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "stack": lambda: SVGP(Stack((_sparse(), _sparse(posterior="marginal"))), Gaussian(np.asarray(0.2))),
     "deep": _deep,
     "deep-gp": _deep_gp,
+    "deep-convolutional": _deep_convolutional,
     "patches": _patches,
     "patches-located": _located,
     "together": _together,
@@ -202,7 +209,7 @@ def model_of(name: str) -> Any:
 
 
 def new_inputs(name: str) -> np.ndarray:
-    return NEW_IMAGES if name.startswith(("patches", "together")) else NEW
+    return NEW_IMAGES if name.startswith(("patches", "together", "deep-conv")) else NEW
 
 
 def settings_of(x: Any) -> Any:

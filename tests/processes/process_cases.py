@@ -8,13 +8,13 @@ import scipy.linalg
 from helpers import as_arrays, posterior_of
 
 from agp import tree
-from agp.inducing import Inducing, Patches, Points, Together
+from agp.inducing import Inducing, Patches, PatchGrid, Points, Together
 from agp.kernels import RBF, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson
 from agp.means import ConstantMean, LinearMean
 from agp.models import SVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, RelaxedOrthogonal, Whitened
-from agp.processes import Deep, Mixed, Process, Sparse, Stack
+from agp.processes import Deep, EachPatch, Mixed, Process, Sparse, Stack
 
 IMAGE, PATCH, COLUMNS, NUMBER = (3, 4), (2, 2), 12, 6
 """The shape of an input and of its patches, and how many columns and patches that makes."""
@@ -184,6 +184,26 @@ def _deep_compositions(kind: str, rng: Any) -> Deep:
     return Deep((first, second, last), samples=SAMPLES)
 
 
+def _deep_images(kind: str, rng: Any) -> Deep:
+    """From images to images of 2 x 3 pixels with two channels, and to a response to their patches."""
+    first = sparse(RBF(0.6, 2.0), points(5, 4, rng), _inner(kind), 2, rng, _linear(4, 2, rng))
+    weights = rng.uniform(0.5, 1.5, size=2)
+    place = Patches((2, 3), PATCH, rng.normal(size=(4, 8)), weights, channels=2)
+    last = sparse(RBF(1.3, 2.5), place, kind, 1, rng)
+    return Deep((EachPatch(first, PatchGrid(IMAGE, PATCH)), last), samples=SAMPLES)
+
+
+def _deep_places(kind: str, rng: Any) -> Deep:
+    """Two layers from images to images, the first of which sees where patches are."""
+    inner = _inner(kind)
+    kernel = RBF(0.8, 1.7).on(range(4)) * Matern32(1.1, (1.5, 2.0)).on((4, 5))
+    first = Mixed(sparse(kernel, Points(located(4, rng).Z), inner, 2, rng), rng.normal(size=(2, 2)))
+    second = sparse(Matern52(0.7, 2.5), points(5, 8, rng), inner, 1, rng, _linear(8, 1, rng))
+    grids = PatchGrid(IMAGE, PATCH, stride=2, padding=1, located=True), PatchGrid((2, 3), PATCH, channels=2)
+    layers = EachPatch(first, grids[0]), EachPatch(second, grids[1]), _points(kind, rng, width=2)
+    return Deep(layers, samples=SAMPLES)
+
+
 PROCESSES: dict[str, Callable[[str, Any], Process]] = {
     "points": lambda kind, rng: _points(kind, rng, 2),
     "separate": _stack,
@@ -199,6 +219,8 @@ PROCESSES: dict[str, Callable[[str, Any], Process]] = {
     "deep": _deep,
     "deep-conv": _deep_conv,
     "deep-compositions": _deep_compositions,
+    "deep-images": _deep_images,
+    "deep-places": _deep_places,
 }
 DEEP = tuple(name for name in PROCESSES if name.startswith("deep"))
 SHALLOW = tuple(name for name in PROCESSES if name not in DEEP)
@@ -331,6 +353,11 @@ def dense_moments(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _dense_sample(layer: Any, H: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """A sample [N, P] at each row by itself; noise [N, latents]."""
+    if isinstance(layer, EachPatch):
+        cut, N = cut_by_loops(layer.grid, H), len(H)
+        own = eps.reshape(N, cut.shape[1], -1)
+        pixels = [_dense_sample(layer.process, cut[:, q], own[:, q]) for q in range(cut.shape[1])]
+        return np.stack(pixels, axis=1).reshape(N, -1)
     if isinstance(layer, Mixed):
         return _dense_sample(layer.process, H, eps) @ layer.weights.T
     mean, covariance = dense(layer, H)

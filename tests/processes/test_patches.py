@@ -5,14 +5,14 @@ import tracemalloc
 import numpy as np
 import pytest
 from helpers import as_arrays, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope
-from process_cases import cut_by_loops
+from process_cases import cut_by_loops, points, process_case, sparse
 
 import agp
 from agp.backend import backend_of
 from agp.inducing import Patches, PatchGrid, Points, Together
 from agp.inducing import _quadratic_forms as forms
 from agp.kernels import RBF, Matern12, Matern32, White
-from agp.processes import Sparse
+from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
 
 GRIDS = {
     "plain": PatchGrid((4, 5), (2, 3)),
@@ -229,3 +229,109 @@ def test_inducing_patches_without_their_channels_are_refused():
     place = Patches((2, 3), (2, 2), np.ones((2, 4)), channels=2, located=True)
     with pytest.raises(ValueError, match="Z has 4 columns, but patches of 2 x 2 pixels and 2 channels with places"):
         place.check(RBF(1.0, 1.0))
+
+
+# -- a process of every patch -----------------------------------------------------------------------------------------
+
+
+def _each(kind="whitened", outputs=2, **settings):
+    rng = np.random.default_rng(4)
+    grid = PatchGrid((3, 4), (2, 2), **settings)
+    return EachPatch(sparse(RBF(0.9, 1.6), points(5, grid.columns, rng), kind, outputs, rng), grid)
+
+
+@pytest.mark.parametrize("kind", ["whitened", "marginal", "relaxed", "likelihood", "inverse-free", "orthogonal"])
+def test_each_patch_has_the_marginals_of_the_process_there(kind):
+    layer, X = _each(kind), _images(5, 12)
+    factor = layer.factorise()[0]
+    mu, var = layer.project(factor, X)[0]
+    assert mu.shape == var.shape == (5, layer.outputs) == (5, 6 * 2)
+    assert_close(layer.project_mean(factor, X), mu, 1e-12)
+    cut = cut_by_loops(layer.grid, X)
+    for q in range(6):
+        mean, variance = layer.process.project(factor, cut[:, q])[0]
+        assert_close(mu[:, 2 * q : 2 * q + 2], mean, 1e-12)
+        assert_close(var[:, 2 * q : 2 * q + 2], variance, 1e-12)
+
+
+def test_samples_of_each_patch_have_its_moments():
+    layer, X, S = _each(padding=1, stride=2), _images(2, 12), 20_000
+    factor = layer.factorise()[0]
+    mu, var = layer.project(factor, X)[0]
+    noise = np.random.default_rng(0).normal(size=(S, 2, layer.latents))
+    samples = layer.sampled(factor, X, noise)[0].reshape(S, 2, layer.outputs)
+    assert np.all(np.abs(samples.mean(axis=0) - mu) < 5.0 * np.sqrt(var / S))
+    np.testing.assert_allclose(samples.var(axis=0), var, rtol=5.0 * np.sqrt(2.0 / S))
+
+
+@pytest.mark.parametrize("name", ["each", "deep-images", "deep-places"])
+def test_functions_of_images_are_those_of_their_patches(name):
+    X = _images(4, 12)
+    process = _each() if name == "each" else process_case(name)
+    paths = process.paths(process.factorise()[0], np.random.default_rng(2), 3, 40)
+    values, pull = paths.evaluate(X)
+    assert values.shape == (3, 4, process.outputs) == (paths.count, 4, paths.outputs)
+    np.testing.assert_allclose(paths.evaluate(X[2:])[0], values[:, 2:], rtol=1e-11)
+    rng = np.random.default_rng(3)
+    bar, direction = rng.normal(size=values.shape), rng.normal(size=X.shape)
+    ends = [np.sum(bar * paths.evaluate(X + h * direction)[0]) for h in (1e-5, -1e-5)]
+    assert np.sum(pull(bar) * direction) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
+    if name == "each":  # the same patch has the same value, wherever it stands
+        same = np.tile([1.0, 2.0], (1, 6))
+        found = paths.evaluate(same)[0].reshape(3, 2, 3, 2)
+        np.testing.assert_allclose(found[:, 0], found[:, 1], rtol=1e-12)
+        np.testing.assert_allclose(found[:, :, 0], found[:, :, 2], rtol=1e-12)
+
+
+def test_one_patch_as_large_as_the_image_changes_nothing():
+    rng = np.random.default_rng(4)
+    process, X = sparse(RBF(0.9, 3.0), points(5, 12, rng), "whitened", 2, rng), _images(4, 12)
+    layer, factor = EachPatch(process, PatchGrid((3, 4), (3, 4))), process.factorise()[0]
+    for found, expected in zip(layer.project(factor, X)[0], process.project(factor, X)[0], strict=True):
+        assert_close(found, expected, 1e-14)
+    assert_close(layer.joint(factor, X), process.joint(factor, X), 1e-14)
+    assert not layer.correlated
+
+
+def test_what_images_do_not_offer_is_refused():
+    model = agp.SVGP(process=_each(), likelihood=as_arrays(agp.Gaussian(0.1)))
+    for refused in (model.predict_covariance, model.sample):
+        with pytest.raises(TypeError, match="are values of one function, and no mixture of independent ones"):
+            refused(_images(3, 12))
+    with pytest.raises(ValueError, match="the outputs of the process of a Mixed depend on each other"):
+        Mixed(_each(), np.ones((1, 12))).check()
+    coupled = agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
+    with pytest.raises(ValueError, match="couples the latent functions"):
+        coupled.predict(_images(3, 12))
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: EachPatch(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of an EachPatch is RBF"),
+        (lambda: EachPatch(_each().process, (3, 4)), TypeError, r"the grid of an EachPatch is \(3, 4\), but must be"),
+        (
+            lambda: EachPatch(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
+            TypeError,
+            "the process of an EachPatch is a sampled one; apply EachPatch to each layer",
+        ),
+        (
+            lambda: EachPatch(_each().process, PatchGrid((3, 4), (3, 2))).check(),
+            ValueError,
+            "takes inputs with 4 columns, but patches of 3 x 2 pixels have 6",
+        ),
+        (
+            lambda: EachPatch(_each().process, PatchGrid((3, 4), (4, 1))).check(),
+            ValueError,
+            "patches of 4 x 1 pixels do not fit into images of 3 x 4",
+        ),
+        (
+            lambda: Stack((_each(), EachPatch(_each().process, PatchGrid((3, 3), (2, 2))))).check(),
+            ValueError,
+            "the parts of a Stack take inputs with 12, 9 columns",
+        ),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
