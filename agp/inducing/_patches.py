@@ -13,6 +13,7 @@ from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
 from agp.inducing._quadratic_forms import quadratic_form
 from agp.kernels import Features, Kernel
+from agp.leaves import placed as placed_leaves
 from agp.leaves import usable
 from agp.linalg import diagonal
 from agp.rows import TILE, row_ranges, rows_within
@@ -22,6 +23,8 @@ __all__ = ["Patches", "some_rows"]
 
 IMAGES = 500
 """Images from which patches are taken where inducing patches and lengthscales start."""
+FEW_IMAGES = 20
+"""Images that tell how much of the response's variance is left in the average over its patches."""
 
 
 @tree.model
@@ -32,7 +35,8 @@ class Patches(AtInputs):
 
     An input is an image of H x W pixels with C channels as one row, H x W x C: row after row of pixels, the channels of
     each beside each other. Its patches of h x w pixels lie on a grid (`PatchGrid`) and may overlap; with stride 1 and
-    no padding there are Q = (H - h + 1) (W - w + 1). The kernel is that of g, a function of patches.
+    no padding there are Q = (H - h + 1) (W - w + 1). The kernel is that of g, a function of patches; a variance that is
+    not given starts so that f, the average, has the variance of the targets.
 
     Parameters
     ----------
@@ -202,15 +206,24 @@ class Patches(AtInputs):
     ) -> tuple[Self, Kernel]:
         check_inputs("X", X)
         self.grid.check_images(X)
-        rows, _ = self.grid.rows(some_rows(X, IMAGES, seed))
-        kernel = usable(kernel.from_data(rows, variance), X)
-        Z = chosen_rows(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
+        some = some_rows(X, IMAGES, seed)
+        rows, _ = self.grid.rows(some)
         weights: Any = self.weights
         if isinstance(weights, numbers.Real):
             weights = [float(weights)] * self.number
-        found = usable(dataclasses.replace(self, Z=Z, weights=weights, Z_unit=column_spreads(rows)), X)
+        place = placed_leaves(dataclasses.replace(self, weights=weights, Z_unit=column_spreads(rows)), X)
+        plain = usable(kernel.from_data(rows, variance), X)
+        place.check(plain)
+        kernel = usable(kernel.from_data(rows, variance / place._share(plain, some, variance)), X)
+        Z = chosen_rows(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
+        found = usable(dataclasses.replace(place, Z=Z), X)
         found.check(kernel)
         return found, kernel
+
+    def _share(self, kernel: Kernel, images: Array, variance: float) -> float:
+        """The variance that an average of responses of such a variance is left with, on average over a few images."""
+        share = float(backend_of(images).xp.mean(self.diag(kernel, images[:FEW_IMAGES, :])[0])) / variance
+        return share if share > 0.0 else 1.0
 
 
 @tree.model

@@ -9,7 +9,7 @@ from process_cases import cut_by_loops, points, process_case, sparse
 
 import agp
 from agp.backend import backend_of
-from agp.inducing import Patches, PatchGrid, Points, Together
+from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
 from agp.inducing import _quadratic_forms as forms
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
@@ -165,6 +165,20 @@ def test_a_number_is_where_all_weights_start():
     np.testing.assert_array_equal(process.inducing.weights, np.full(6, 0.5))
 
 
+@pytest.mark.parametrize("variance", [1.0, 7.0])
+def test_the_average_starts_with_the_variance_of_the_targets(variance):
+    X = _images(50, 12)
+    for weights in (None, 2.0):
+        process = Sparse.from_data(
+            X, inducing=Patches((3, 4), (2, 2), weights=weights), num_inducing=3, variance=variance
+        )
+        assert float(process.kernel.variance) > 1.05 * variance or weights is not None
+        few = some_rows(X, len(X), 0)[:20]
+        assert float(process.inducing.diag(process.kernel, few)[0].mean()) == pytest.approx(variance, rel=1e-10)
+    given = Sparse.from_data(X, kernel=RBF(3.0), inducing=Patches((3, 4), (2, 2)), num_inducing=3, variance=variance)
+    assert float(given.kernel.variance) == 3.0
+
+
 def test_parts_of_a_sum_have_their_usual_kernels():
     together = Together((Patches((3, 4), (2, 2), located=True), Points()))
     process = Sparse.from_data(_images(9, 12), inducing=together, num_inducing=6)
@@ -211,7 +225,7 @@ def test_settings_that_are_none_are_refused_where_patches_are_built(build, messa
         (Patches((3, 4), (2, 2), channels=3), "X has 12 columns, but images of 3 x 4 pixels and 3 channels have 36"),
         (
             Patches((2, 3), (2, 2), np.ones((2, 4)), channels=2),
-            "X has 8 columns, Z has 4; they must live in one space",
+            "Z has 4 columns, but patches of 2 x 2 pixels and 2 channels have 8",
         ),
         (
             Patches((3, 4), (2, 2), weights=np.ones(5)),
