@@ -20,7 +20,11 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GUIDE = [page for folder in (DOCS, DOCS / "methods", DOCS / "extending", DOCS / "tutorials") for page in sorted(folder.glob("*.md"))]
+GUIDE = [
+    page
+    for folder in (DOCS, DOCS / "methods", DOCS / "extending", DOCS / "tutorials")
+    for page in sorted(folder.glob("*.md"))
+]
 PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
