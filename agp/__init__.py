@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         UntouchedWarning,
     )
     from agp.gradient import value_and_gradient
-    from agp.inducing import Patches, Points, Together
+    from agp.inducing import Patches, PatchGrid, Points, Together
     from agp.io import load, save
     from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
     from agp.likelihoods import (
@@ -84,7 +84,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         RelaxedUnion,
         Whitened,
     )
-    from agp.processes import Deep, Known, Mixed, Sparse, Stack
+    from agp.processes import Deep, EachPatch, Known, Mixed, Sparse, Stack
     from agp.training import fit, fit_lbfgs, recipe, train
     from agp.tree import to_backend
 
@@ -117,6 +117,7 @@ __all__ = [
     "DiagonalWhitened",
     "Dual",
     "DualInverseFree",
+    "EachPatch",
     "Exponential",
     "FileError",
     "FixedActions",
@@ -142,6 +143,7 @@ __all__ = [
     "NotPositiveDefiniteError",
     "Ordinal",
     "Orthogonal",
+    "PatchGrid",
     "Patches",
     "Periodic",
     "Points",
@@ -202,7 +204,7 @@ _HOMES: dict[str, str] = {
         "RepairWarning UntouchedWarning"
     ),
     "gradient": "value_and_gradient",
-    "inducing": "Patches Points Together",
+    "inducing": "PatchGrid Patches Points Together",
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
     "likelihoods": (
@@ -215,7 +217,7 @@ _HOMES: dict[str, str] = {
         "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed InverseFree "
         "LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion Whitened"
     ),
-    "processes": "Deep Known Mixed Sparse Stack",
+    "processes": "Deep EachPatch Known Mixed Sparse Stack",
     "training": "fit fit_lbfgs recipe train",
     "tree": "to_backend",
 }

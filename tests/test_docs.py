@@ -20,7 +20,11 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-GUIDE = [page for folder in (DOCS, DOCS / "methods", DOCS / "extending") for page in sorted(folder.glob("*.md"))]
+GUIDE = [
+    page
+    for folder in (DOCS, DOCS / "methods", DOCS / "extending", DOCS / "tutorials")
+    for page in sorted(folder.glob("*.md"))
+]
 PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
@@ -29,6 +33,7 @@ SHORT = {
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],
+    "convolutional.py": ["--steps", "2", "--picture", "digits.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
     "pictures.py": ["."],

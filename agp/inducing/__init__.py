@@ -4,7 +4,8 @@ from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._choose import How, choose
 from agp.inducing._greedy import greedy_variance
 from agp.inducing._kmeans import kmeans
-from agp.inducing._patches import Patches
+from agp.inducing._patch_grid import PatchGrid
+from agp.inducing._patches import Patches, some_rows
 from agp.inducing._points import NUM_INDUCING, Points, chosen_rows, placement
 from agp.inducing._random import random
 from agp.inducing._together import Together
@@ -14,6 +15,7 @@ __all__ = [
     "FeatureMap",
     "How",
     "Inducing",
+    "PatchGrid",
     "Patches",
     "Points",
     "Together",
@@ -23,4 +25,5 @@ __all__ = [
     "kmeans",
     "placement",
     "random",
+    "some_rows",
 ]

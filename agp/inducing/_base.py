@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.kernels import Kernel
+from agp.kernels import RBF, Kernel
 
 __all__ = ["AtInputs", "FeatureMap", "Inducing"]
 
@@ -38,6 +38,10 @@ class Inducing(ABC):
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
         """The name and value of an array whose library, dtype and device are those that inputs must have."""
+
+    def usual_kernel(self) -> Kernel:
+        """The kernel where the user gives none; its leaves start with `started`."""
+        return RBF()
 
     @abstractmethod
     def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:

@@ -1,21 +1,30 @@
 """Inducing patches: values of the response to small images, for convolutional processes on large ones."""
 
+import dataclasses
+import numbers
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
 from agp.host import generator
 from agp.inducing._base import AtInputs, FeatureMap
+from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
+from agp.inducing._quadratic_forms import quadratic_form
 from agp.kernels import Features, Kernel
+from agp.leaves import placed as placed_leaves
 from agp.leaves import usable
+from agp.linalg import diagonal
+from agp.rows import TILE, row_ranges, rows_within
 from agp.units import column_spreads
 
-__all__ = ["Patches"]
+__all__ = ["Patches", "some_rows"]
 
 IMAGES = 500
 """Images from which patches are taken where inducing patches and lengthscales start."""
+FEW_IMAGES = 20
+"""Images that tell how much of the response's variance is left in the average over its patches."""
 
 
 @tree.model
@@ -24,19 +33,35 @@ class Patches(AtInputs):
 
         Kuu = k(Z, Z),  Kuf[m, n] = 1/Q sum_q w_q k(z_m, patch_q(x_n)),  kff[n] = 1/Q^2 w^T k(patches, patches) w
 
-    An input is an image of H x W pixels as one row, row after row of pixels. Its Q = (H - h + 1) (W - w + 1) patches of
-    h x w pixels overlap. The kernel is that of g, a function of patches.
+    An input is an image of H x W pixels with C channels as one row, H x W x C: row after row of pixels, the channels of
+    each beside each other. Its patches of h x w pixels lie on a grid (`PatchGrid`) and may overlap; with stride 1 and
+    no padding there are Q = (H - h + 1) (W - w + 1). The kernel is that of g, a function of patches; a variance that is
+    not given starts so that f, the average, has the variance of the targets.
 
     Parameters
     ----------
     image, patch
         (H, W) and (h, w).
     Z
-        Inducing patches [M, h w]. None starts among the patches of the data.
+        Inducing patches [M, h w C], or [M, h w] of one channel; with their places in two columns more where patches are
+        located. None starts among the patches of the data.
     weights
-        w [Q], without units, trained; None takes all patches alike, w = 1.
+        w [Q], without units, trained; None takes all patches alike, w = 1. A number is where all of them start.
+    stride, padding
+        From one patch to the next, and rows and columns of zeros around the image, in pixels.
+    channels
+        C.
+    per_channel
+        One response to the patches of every channel, g(h w pixels), rather than to all channels at once; then Q counts
+        the patches of all channels.
+    located
+        The response sees where in the image a patch is, too: two columns more, the row and column of its centre in
+        pixels. By default the kernel is then one of the pixels times one of the place,
+        ``RBF().on(pixels) * Matern32(1.0).on(place)``, and else ``RBF()``.
 
-    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017.
+    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017; patches with places:
+    Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
+    processes", AISTATS 2020.
     """
 
     image: tuple[int, int]
@@ -44,113 +69,117 @@ class Patches(AtInputs):
     Z: Array = tree.param(default=None, unit="Z_unit")
     weights: Array | None = tree.param(default=None, optional=True)
     Z_unit: Array | None = tree.unit(default=None)
+    stride: int = 1
+    padding: int = 0
+    channels: int = 1
+    per_channel: bool = False
+    located: bool = False
+
+    def __post_init__(self) -> None:
+        self.grid  # noqa: B018 - its settings are checked where it is built
+
+    @property
+    def grid(self) -> PatchGrid:
+        """Where the patches lie."""
+        settings = self.stride, self.padding, self.channels, self.per_channel, self.located
+        return PatchGrid(self.image, self.patch, *settings)
 
     @property
     def width(self) -> int:
-        return self.image[0] * self.image[1]
+        return self.grid.width
 
     @property
     def number(self) -> int:
         """The number of patches Q in an image."""
-        (H, W), (h, w) = self.image, self.patch
-        return (H - h + 1) * (W - w + 1)
+        return self.grid.number
+
+    def usual_kernel(self) -> Kernel:
+        """As the base; where patches are located, one of the pixels times one of the place."""
+        return self.grid.usual_kernel()
 
     # -- covariances ------------------------------------------------------------------------------------------------
 
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
-        N, Q = X.shape[0], self.number
-        patches, pull_patches = self.patches(X)
-        K, pull = kernel(self.Z, xp.reshape(patches, (N * Q, -1)))
-        responses = xp.reshape(K, (self.count, N, Q))
-        w = self.patch_weights(X)
+        M, N, Q = self.count, X.shape[0], self.number
+        rows, pull_rows = self.grid.rows(X)
+        K, pull = kernel(self.Z, rows)
+        w = self.patch_weights(X) / Q
 
         def pullback(bar):
-            spread = xp.reshape(bar[:, :, None] * (w / Q), (self.count, N * Q))
-            kernel_bar, Z_bar, patches_bar = pull(spread)
-            w_bar = xp.sum(responses * bar[:, :, None], axis=(0, 1)) / Q
-            own = tree.cotangent(self, Z=Z_bar, **self._weights_bar(w_bar))
-            return own, kernel_bar, pull_patches(xp.reshape(patches_bar, patches.shape))
+            kernel_bar, Z_bar, rows_bar = pull(xp.reshape(bar[:, :, None] * w, (M, N * Q)))
+            own = {} if self.weights is None else {"weights": _sums(bar, K, Q) / Q}
+            return tree.cotangent(self, Z=Z_bar, **own), kernel_bar, pull_rows(rows_bar)
 
-        return xp.sum(responses * w, axis=-1) / Q, pullback
+        return xp.reshape(K, (M, N, Q)) @ w, pullback
 
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
-        patches, pull_patches = self.patches(X)
-        w, Q = self.patch_weights(X), self.number
-        found = [kernel(patches[n, ...]) for n in range(X.shape[0])]
-        half = xp.stack([K @ w for K, _ in found]) / Q**2  # [N, Q]
+        N, Q = X.shape[0], self.number
+        rows, pull_rows = self.grid.rows(X)
+        w = self.patch_weights(X) / Q
+        found = [quadratic_form(kernel, rows[n * Q : (n + 1) * Q, :], w) for n in range(N)]
 
         def pullback(bar):
-            outer = w[:, None] * w[None, :] / Q**2
-            own = tree.cotangent(self, **self._weights_bar(2.0 * xp.sum(half * bar[:, None], axis=0)))
-            kernel_bar, patches_bar = None, []
+            kernel_bar, w_bar, rows_bar = None, xp.zeros_like(w), []
             for n, (_, pull) in enumerate(found):
-                one_bar, patch_bar = pull(bar[n] * outer)
-                kernel_bar = tree.add(kernel_bar, one_bar)
-                patches_bar.append(patch_bar)
-            return own, kernel_bar, pull_patches(xp.stack(patches_bar))
+                one_bar, patches_bar, weights_bar = pull(bar[n])
+                kernel_bar, w_bar = tree.add(kernel_bar, one_bar), w_bar + weights_bar
+                rows_bar.append(patches_bar)
+            own = tree.cotangent(self, **self._weights_bar(w_bar / Q))
+            return own, kernel_bar, pull_rows(xp.concat(rows_bar, axis=0))
 
-        return xp.sum(half * w, axis=-1), pullback
+        return xp.stack([value for value, _ in found]), pullback
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        # image by image: [Q, N Q] numbers at once; the images on the diagonal with one argument, which sees white noise
+        # each pair of images once, [Q, n Q] numbers at a time, none of which is kept: the pullback finds them anew
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
-        patches, pull_patches = self.patches(X)
-        w = self.patch_weights(X)
-        every = xp.reshape(patches, (N * Q, -1))
+        rows, pull_rows = self.grid.rows(X)
+        w = self.patch_weights(X) / Q
         alone, pull_alone = self.diag(kernel, X)
-        found = [kernel(patches[n, ...], every) for n in range(N)]
-        halves = [xp.reshape(K, (Q, N, Q)) for K, _ in found]
-        rows = xp.stack([xp.sum(w[:, None] * xp.sum(half * w, axis=-1), axis=0) for half in halves]) / Q**2
-        eye = xp.eye(N, **like(X))
+        at_once = rows_within(TILE, Q * Q * (kernel.floats_per_entry + 1), X)
+        later = [[(n + 1 + i, n + 1 + j) for i, j in row_ranges(N - n - 1, at_once)] for n in range(N)]
+
+        def between(n: int, i: int, j: int) -> tuple[Array, Pullback]:
+            K, pull = kernel(rows[n * Q : (n + 1) * Q, :], rows[i * Q : j * Q, :])
+            return xp.reshape(K, (Q, j - i, Q)), pull
+
+        def row(n: int) -> Array:
+            zeros = xp.zeros((n + 1,), **like(X))
+            return xp.concat([zeros, *(w @ (between(n, i, j)[0] @ w) for i, j in later[n])], axis=0)
 
         def pullback(bar):
-            between = 0.5 * (bar + bar.mT) * (1.0 - eye)
-            own, kernel_bar, X_bar = pull_alone(xp.sum(bar * eye, axis=-1))
-            w_bar, patches_bar, every_bar = xp.zeros_like(w), [], None
-            for n, ((_, pull), half) in enumerate(zip(found, halves, strict=True)):
-                row = between[n, :, None] / Q**2
-                one_bar, patch_bar, all_bar = pull(xp.reshape(w[:, None, None] * (row * w)[None, ...], (Q, N * Q)))
-                kernel_bar, every_bar = tree.add(kernel_bar, one_bar), tree.add(every_bar, all_bar)
-                patches_bar.append(patch_bar)
-                w_bar = (
-                    w_bar + xp.sum(half * (row * w), axis=(1, 2)) + xp.sum(half * row * w[:, None, None], axis=(0, 1))
-                )
-            total = xp.stack(patches_bar) + xp.reshape(every_bar, patches.shape)
-            own = tree.add(own, tree.cotangent(self, **self._weights_bar(w_bar)))
-            return own, kernel_bar, tree.add(X_bar, pull_patches(total))
+            both = bar + bar.mT
+            own, kernel_bar, X_bar = pull_alone(diagonal(bar))
+            w_bar, bars = xp.zeros_like(w), [xp.zeros_like(rows[:Q, :])] * N
+            for n in range(N):
+                for i, j in later[n]:
+                    K, pull = between(n, i, j)
+                    b = both[n, i:j]
+                    one_bar, first_bar, others_bar = pull(xp.reshape(w[:, None, None] * (b[:, None] * w), (Q, -1)))
+                    kernel_bar = tree.add(kernel_bar, one_bar)
+                    w_bar = w_bar + xp.tensordot(K, b[:, None] * w, axes=2)
+                    w_bar = w_bar + b @ xp.tensordot(w, K, axes=1)
+                    bars[n] = bars[n] + first_bar
+                    for m in range(i, j):
+                        bars[m] = bars[m] + others_bar[(m - i) * Q : (m - i + 1) * Q, :]
+            own = tree.add(own, tree.cotangent(self, **self._weights_bar(w_bar / Q)))
+            return own, kernel_bar, tree.add(X_bar, pull_rows(xp.concat(bars, axis=0)))
 
-        return 0.5 * (rows + rows.mT) * (1.0 - eye) + alone[:, None] * eye, pullback
+        upper = xp.stack([row(n) for n in range(N)])
+        return upper + upper.mT + alone[:, None] * xp.eye(N, **like(X)), pullback
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
-        features = kernel.random_features(rng, count, self.patch[0] * self.patch[1])
+        features = kernel.random_features(rng, count, self.grid.columns)
         return ResponseFeatures(self, features), features(self.Z)[0]
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
+        # k(Z, patches) and k(patches, patches), what their pullbacks hold beside them, and the patches twice
         Q = self.number
-        return Q * (self.count + Q) * (kernel.floats_per_entry + 1) + Q * self.patch[0] * self.patch[1]
+        return Q * (self.count + Q) * (kernel.floats_per_entry + 1) + 6 * Q * self.grid.columns
 
     # -- patches ----------------------------------------------------------------------------------------------------
-
-    def patches(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The patches [N, Q, h w] of images [N, H W], and ``bar -> X_bar``: cuts, and sums of shifted cuts."""
-        xp = backend_of(X).xp
-        (H, W), (h, w) = self.image, self.patch
-        N, rows, columns = X.shape[0], H - h + 1, W - w + 1
-        images = xp.reshape(X, (N, H, W))
-        shifts = [(i, j) for i in range(h) for j in range(w)]
-        cut = [xp.reshape(images[:, i : i + rows, j : j + columns], (N, rows * columns)) for i, j in shifts]
-
-        def pullback(bar):
-            total = None
-            for s, (i, j) in enumerate(shifts):
-                part = xp.reshape(bar[:, :, s], (N, rows, columns))
-                total = tree.add(total, _padded(part, (i, H - rows - i), (j, W - columns - j)))
-            return xp.reshape(total, (N, H * W))
-
-        return xp.stack(cut, axis=-1), pullback
 
     def patch_weights(self, X: Array, /) -> Array:
         """w [Q], beside X."""
@@ -162,37 +191,39 @@ class Patches(AtInputs):
     # -- checks and starts ------------------------------------------------------------------------------------------
 
     def check(self, kernel: Kernel, /) -> None:
-        (H, W), (h, w) = self.image, self.patch
-        if not (1 <= h <= H and 1 <= w <= W):
-            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}."
-            raise ValueError(msg)
-        if self.Z is not None and self.Z.shape[1] != h * w:
-            msg = f"Z has {self.Z.shape[1]} columns, but patches of {h} x {w} pixels have {h * w}."
+        grid = self.grid
+        grid.check()
+        if self.Z is not None and self.Z.shape[1] != grid.columns:
+            msg = f"Z has {self.Z.shape[1]} columns, but {grid.described()} have {grid.columns}."
             raise ValueError(msg)
         if self.weights is not None and tuple(self.weights.shape) != (self.number,):
             msg = f"weights has shape {tuple(self.weights.shape)}, but the images have {self.number} patches."
             raise ValueError(msg)
-        kernel.check(h * w)
+        kernel.check(grid.columns)
 
     def started(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
         check_inputs("X", X)
-        if X.shape[1] != self.width:
-            msg = (
-                f"X has {X.shape[1]} columns, but images of {self.image[0]} x {self.image[1]} pixels have {self.width}."
-            )
-            raise ValueError(msg)
-        B = backend_of(X)
-        order = generator(seed, 7).permutation(X.shape[0])[:IMAGES]
-        some = B.xp.take(X, B.from_numpy(order, device=B.device_name(X)), axis=0)
-        patches, _ = self.patches(some)
-        rows = B.xp.reshape(patches, (-1, patches.shape[-1]))
-        kernel = usable(kernel.from_data(rows, variance), X)
+        self.grid.check_images(X)
+        some = some_rows(X, IMAGES, seed)
+        rows, _ = self.grid.rows(some)
+        weights: Any = self.weights
+        if isinstance(weights, numbers.Real):
+            weights = [float(weights)] * self.number
+        place = placed_leaves(dataclasses.replace(self, weights=weights, Z_unit=column_spreads(rows)), X)
+        plain = usable(kernel.from_data(rows, variance), X)
+        place.check(plain)
+        kernel = usable(kernel.from_data(rows, variance / place._share(plain, some, variance)), X)
         Z = chosen_rows(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
-        found = usable(type(self)(self.image, self.patch, Z, self.weights, Z_unit=column_spreads(rows)), X)
+        found = usable(dataclasses.replace(place, Z=Z), X)
         found.check(kernel)
         return found, kernel
+
+    def _share(self, kernel: Kernel, images: Array, variance: float) -> float:
+        """The variance that an average of responses of such a variance is left with, on average over a few images."""
+        share = float(backend_of(images).xp.mean(self.diag(kernel, images[:FEW_IMAGES, :])[0])) / variance
+        return share if share > 0.0 else 1.0
 
 
 @tree.model
@@ -204,23 +235,25 @@ class ResponseFeatures:
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
-        place, Q = self.patches, self.patches.number
-        patches, pull_patches = place.patches(X)
-        phi, pull = self.features(xp.reshape(patches, (X.shape[0] * Q, -1)))
-        w = place.patch_weights(X)[:, None] / Q
+        N, Q = X.shape[0], self.patches.number
+        rows, pull_rows = self.patches.grid.rows(X)
+        phi, pull = self.features(rows)
+        w = self.patches.patch_weights(X)[:, None] / Q
 
         def pullback(bar):
-            patches_bar = pull(xp.reshape(bar[:, None, :] * w, phi.shape))
-            return None if patches_bar is None else pull_patches(xp.reshape(patches_bar, patches.shape))
+            rows_bar = pull(xp.reshape(bar[:, None, :] * w, phi.shape))
+            return None if rows_bar is None else pull_rows(rows_bar)
 
-        return xp.sum(xp.reshape(phi, (X.shape[0], Q, -1)) * w, axis=1), pullback
+        return xp.sum(xp.reshape(phi, (N, Q, -1)) * w, axis=1), pullback
 
 
-def _padded(x: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-    """X [N, r, c] with so many rows and columns of zeros before and after."""
-    xp = backend_of(x).xp
-    N, r, _ = x.shape
-    sides = [xp.zeros((N, r, n), **like(x)) for n in columns]
-    x = xp.concat([sides[0], x, sides[1]], axis=2)
-    ends = [xp.zeros((N, n, x.shape[2]), **like(x)) for n in rows]
-    return xp.concat([ends[0], x, ends[1]], axis=1)
+def some_rows(X: Array, most: int, seed: int) -> Array:
+    """At most so many rows of X [N, D], drawn at random on the host."""
+    order = generator(seed, 7).permutation(X.shape[0])[:most]
+    return backend_of(X).xp.take(X, placed(order, X), axis=0)
+
+
+def _sums(bar: Array, K: Array, Q: int) -> Array:
+    """sum_mn bar_mn K_mnq [Q], for K [M, N Q]: one product."""
+    xp = backend_of(K).xp
+    return xp.reshape(xp.reshape(bar, (1, -1)) @ xp.reshape(K, (-1, Q)), (Q,))

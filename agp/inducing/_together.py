@@ -45,6 +45,10 @@ class Together(Inducing):
     def reference(self) -> tuple[str, Array]:
         return self.parts[0].reference
 
+    def usual_kernel(self) -> Kernel:
+        """As the base: the sum of those of the parts."""
+        return Sum(tuple(part.usual_kernel() for part in self.parts))
+
     def _terms(self, kernel: Any) -> list[tuple[Inducing, Kernel]]:
         return list(zip(self.parts, kernel.parts, strict=True))
 

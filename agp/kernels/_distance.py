@@ -50,16 +50,18 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
 
 
 def _by_expansion(xs: Array, zs: Array | None) -> Array:
+    # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; what rounding has left below zero is zero
     xp = backend_of(xs).xp
-    x_squares = xp.sum(xs * xs, axis=-1)
+    zero = xp.zeros((), **like(xs))
+    x_squares = xp.sum(xs * xs, axis=-1)[:, None]
+    ones = xp.ones_like(x_squares)
     if zs is None:
-        products = xs @ xs.mT
-        r2 = x_squares[:, None] + x_squares[None, :] - (products + products.mT)  # exactly symmetric
-        del products
-        away = ~xp.eye(xs.shape[0], **(like(xs) | {"dtype": xp.bool}))  # a tracer has no device
-        return xp.where(away & (r2 > 0.0), r2, xp.zeros((), **like(r2)))
-    r2 = x_squares[:, None] + xp.sum(zs * zs, axis=-1)[None, :] + (-2.0 * xs) @ zs.mT
-    return xp.where(r2 > 0.0, r2, xp.zeros((), **like(r2)))
+        half = xp.concat([xs, x_squares, ones], axis=1) @ xp.concat([-xs, 0.5 * ones, 0.5 * x_squares], axis=1).mT
+        r2 = xp.maximum(half + half.mT, zero)  # exactly symmetric
+        return xp.where(xp.eye(xs.shape[0], **(like(xs) | {"dtype": xp.bool})), zero, r2)  # a tracer has no device
+    z_squares = xp.sum(zs * zs, axis=-1)[:, None]
+    left = xp.concat([-2.0 * xs, x_squares, ones], axis=1)
+    return xp.maximum(left @ xp.concat([zs, xp.ones_like(z_squares), z_squares], axis=1).mT, zero)
 
 
 def pull_squared_distances(

@@ -5,18 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
-from agp.host import principal_directions
 from agp.inducing import How, Inducing
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, Projection
 from agp.models._base import Conditioned
+from agp.models._deep_convolutional import convolutional_process
 from agp.models._groups import group_sizes, start_of_groups
+from agp.models._inner_layers import calm, directions
 from agp.models._start import check_instance, observed, started_model
 from agp.models._variational import Variational
-from agp.posteriors import posterior_named, start_of
+from agp.posteriors import posterior_named
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep, Known, Process, Sparse, Stack
 from agp.rows import MEMORY
@@ -24,10 +25,6 @@ from agp.units import column_spreads
 
 __all__ = ["DeepGP"]
 
-INNER_VARIANCE = 1e-4
-"""Where the prior variances of inner layers start; what they pass on has variance 1."""
-INNER_DEVIATION = 1e-2
-"""Where the standard deviations of q(u) in inner layers start, in those of the prior."""
 LENGTHSCALE = 2.0
 """The lengthscales of all layers, in spreads of their inputs."""
 
@@ -140,13 +137,82 @@ class DeepGP(Variational):
         H = data.X
         for choice, (own, carried) in zip(chosen[:-1], _maps(H, columns, skip), strict=False):
             settings = {**_with_kernel(choice, H), "mean_function": own, "seed": seed, "jitter": jitter}
-            layer = _calm(Sparse.from_data(H, outputs=columns, **settings), settings)
+            layer = calm(Sparse.from_data(H, outputs=columns, **settings), settings)
             built.append(layer if carried is None else Stack((layer, Known(carried))))
             H = backend_of(H).xp.concat([h(H)[0] for h in (own, carried) if h is not None], axis=1)
         settings = {**_with_kernel(chosen[-1], H), "mean_function": data.mean_function, "variance": data.variance}
         settings |= {"outputs": data.outputs, "level": data.level}
         built.append(Sparse.from_data(H, **settings, seed=seed, jitter=jitter))
         process = Deep(tuple(built), samples)
+        return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
+
+    @classmethod
+    def convolutional(
+        cls,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        image: tuple[int, ...],
+        patch: Any = 5,
+        channels: Sequence[int] = (4,),
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        located: bool | Sequence[bool] = False,
+        weighted: bool = True,
+        posterior: Any = "relaxed",
+        kernel: Kernel | Sequence[Kernel] | None = None,
+        likelihood: Likelihood | None = None,
+        mean_function: Mean | None = None,
+        num_inducing: int | Sequence[int] | None = None,
+        samples: int = 1,
+        prediction_samples: int = 32,
+        priors: Mapping[str, Prior] | None = None,
+        seed: int = 0,
+        jitter: float | None = None,
+    ) -> Self:
+        """A deep convolutional GP ready to be trained on images X [N, H W C] and targets y [N] or [N, K].
+
+        Inner layers go from images to images (`agp.EachPatch`), the last one is a response to patches (`agp.Patches`).
+        An inner layer starts close to what it passes on: the leading principal directions of its input's patches, of
+        variance 1 on average. This map is fixed; what the layer adds to it is small at first and trained.
+
+        Parameters
+        ----------
+        X, y
+            Floating-point arrays of one library, dtype and device, which become those of the model.
+        image
+            (H, W), or (H, W, C) for C channels: an image is one row of X, row after row of pixels, the channels of each
+            beside each other.
+        channels
+            The number of channels that each inner layer makes; there is one layer more.
+        patch, stride, padding, located
+            The side of square patches or (h, w), and the rest as `agp.Patches`; for all layers, or a sequence with one
+            for each.
+        weighted
+            Whether the last layer weighs its patches: weights are trained then, and start at 1.
+        posterior, kernel, num_inducing
+            As `SVGP.from_data`, for all layers, or a sequence with one for each. Kernels are functions of patches, by
+            default RBF with one lengthscale, the root of the summed variances of a patch's pixels; times a Matern32
+            kernel of the place where patches are located.
+        likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
+            As `from_data`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `from_data`; if images or patches have no such shapes, or do not fit X or each other.
+
+        Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
+        """
+        data = observed(X, y, None, likelihood, mean_function)
+        grids = {"patch": patch, "stride": stride, "padding": padding, "located": located}
+        choices = grids | {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing}
+        chosen = _by_layer(choices, len(channels) + 1)
+        for choice in chosen:
+            check_instance("kernel", choice["kernel"], Kernel)
+        options = {"weighted": weighted, "samples": samples, "seed": seed, "jitter": jitter}
+        process = convolutional_process(data, image, tuple(channels), chosen, **options)
         return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
 
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
@@ -195,40 +261,16 @@ def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
     return {**choice, "kernel": tree.with_leaves(kernel, missing)}
 
 
-def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
-    """The layer with little noise: q(u) near certain, and small variances where they were not given.
-
-    A q(u) in whitened coordinates grows with the variance. Means in units of f do not, and a small variance would hold
-    them at zero: there it starts at that of what is passed on. Units stay those of what the layer may grow into.
-    """
-    q, held = layer.posterior, tree.leaves(layer.posterior)
-    if not any(name.endswith("mean_unit") for name in held):
-        given = {} if settings["kernel"] is None else tree.leaves(settings["kernel"])
-        free = {name: x for name, x in tree.leaves(layer.kernel, "parameter").items() if given.get(name) is None}
-        smaller = {name: INNER_VARIANCE * x for name, x in free.items() if name.endswith("variance")}
-        layer = dataclasses.replace(layer, kernel=tree.with_leaves(layer.kernel, smaller))
-        q = start_of(settings["posterior"])(layer.inducing_covariance()[0], layer.outputs)
-    roots = {name: x for name, x in tree.leaves(q).items() if name.rpartition(".")[2] in ("scale", "deviation")}
-    q = tree.with_leaves(q, {name: INNER_DEVIATION * x for name, x in roots.items()})
-    return dataclasses.replace(layer, posterior=q)
-
-
 def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
     """What each inner layer passes on of its inputs, and how it hands on those of the model, if it does; endless."""
     xp, D = backend_of(X).xp, X.shape[1]
     scale, centre = xp.eye(D, **like(X)) / column_spreads(X)[:, None], xp.mean(X, axis=0)
-    directions = _directions((X - centre) @ scale, width)
-    yield Projection(scale @ directions, centre), Projection(scale, centre) if skip else None
+    yield (
+        Projection(scale @ directions((X - centre) @ scale, width), centre),
+        Projection(scale, centre) if skip else None,
+    )
     rows = width + D if skip else width
     zeros = xp.zeros((rows,), **like(X))
     own = Projection(xp.eye(rows, width, **like(X)), zeros)
     while True:
         yield own, Projection(xp.eye(rows, D, k=-width, **like(X)), zeros) if skip else None
-
-
-def _directions(X: Array, width: int) -> Array:
-    """The first columns of the identity [D, width], or the leading principal directions of X [N, D] if D is larger."""
-    D = X.shape[1]
-    if width >= D:
-        return backend_of(X).xp.eye(D, width, **like(X))
-    return placed(principal_directions(to_numpy(X), width), X)

@@ -2,6 +2,7 @@
 
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._deep import Deep
+from agp.processes._each_patch import EachPatch
 from agp.processes._known import Known
 from agp.processes._mixed import Mixed
 from agp.processes._paths import Paths, conditioned_paths
@@ -11,6 +12,7 @@ from agp.processes._stack import Stack
 
 __all__ = [
     "Deep",
+    "EachPatch",
     "Known",
     "Mixed",
     "Paths",

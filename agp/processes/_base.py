@@ -139,7 +139,8 @@ class Process(MultiOutput):
 def check_process(what: str, x: Any) -> None:
     """TypeError unless x is a process."""
     if not isinstance(x, Process):
-        msg = f"{what} is {x!r}, but must be a process (agp.Sparse, Stack, Mixed or Deep); from_data builds one."
+        kinds = "agp.Sparse, Stack, Mixed, EachPatch or Deep"
+        msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
         raise TypeError(msg)
 
 

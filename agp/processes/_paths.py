@@ -14,13 +14,22 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed
-from agp.inducing import Inducing
+from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
 from agp.means import Mean, Projection, ZeroMean
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 from agp.processes._weights import mixed, unmixed
 
-__all__ = ["DeepPaths", "KnownPaths", "MixedPaths", "Paths", "SparsePaths", "StackedPaths", "conditioned_paths"]
+__all__ = [
+    "DeepPaths",
+    "EachPatchPaths",
+    "KnownPaths",
+    "MixedPaths",
+    "Paths",
+    "SparsePaths",
+    "StackedPaths",
+    "conditioned_paths",
+]
 
 
 class Paths(MultiOutput):
@@ -242,6 +251,45 @@ class MixedPaths(Paths):
             return tree.add(pull(unmixed(bar, self.weights)), pull_mean(bar))
 
         return h + mixed(latent, self.weights), pullback
+
+
+@tree.model
+class EachPatchPaths(Paths):
+    """Paths of a process of patches, each applied to all patches of an image."""
+
+    paths: Paths
+    grid: PatchGrid
+
+    @property
+    def count(self) -> int:
+        return self.paths.count
+
+    @property
+    def outputs(self) -> int:
+        return self.grid.number * self.paths.outputs
+
+    @property
+    def width(self) -> int:
+        return self.grid.width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.paths.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return self.grid.number * (self.paths.floats_per_row + 2 * self.grid.columns)
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp, groups = backend_of(X).xp, X.shape[:-2]  # (S,) where each sample has inputs of its own
+        rows, pull_rows = self.grid.rows(xp.reshape(X, (-1, X.shape[-1])))
+        values, pull = self.paths.evaluate(xp.reshape(rows, (*groups, -1, rows.shape[1])))
+
+        def pullback(bar):
+            rows_bar = pull(xp.reshape(bar, values.shape))
+            return xp.reshape(pull_rows(xp.reshape(rows_bar, rows.shape)), X.shape)
+
+        return xp.reshape(values, (self.count, X.shape[-2], self.outputs)), pullback
 
 
 @tree.model

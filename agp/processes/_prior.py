@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.inducing import Inducing, placement
-from agp.kernels import RBF, Kernel
+from agp.kernels import Kernel
 from agp.leaves import usable
 from agp.linalg import add_jitter, checked_jitter, default_jitter
 from agp.means import Mean, ZeroMean
@@ -93,7 +93,7 @@ def started_prior(
     """
     place, how = placement(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
-    place, kernel = place.started(X, RBF() if kernel is None else kernel, variance, **choice)
+    place, kernel = place.started(X, place.usual_kernel() if kernel is None else kernel, variance, **choice)
     mean_function = ZeroMean() if mean_function is None else mean_function
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     mean_function.check(X.shape[1], level.shape[0])

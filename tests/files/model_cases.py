@@ -134,6 +134,11 @@ def _classes(name: str) -> SVGP:
     return SVGP.from_data(X, y, num_inducing=5, likelihood=likelihood())
 
 
+def _located() -> SVGP:
+    place = Patches((2, 3), (2, 2), weights=1.0, stride=2, padding=1, channels=2, located=True)
+    return SVGP.from_data(IMAGES, Y, inducing=place, num_inducing=5)
+
+
 def _patches() -> SVGP:
     return SVGP.from_data(IMAGES, Y, inducing=Patches((3, 4), (2, 2), weights=np.linspace(0.5, 1.5, 6)), num_inducing=5)
 
@@ -147,6 +152,12 @@ def _deep() -> SVGP:
     first = _sparse(outputs=2, mean_function=LinearMean(np.eye(2), np.zeros(2)))
     second = Mixed(Stack((_sparse(posterior="relaxed"), _sparse(kernel=Matern32()))), np.asarray([[1.0, 0.3]]))
     return SVGP(Deep((first, second), samples=3), Gaussian(np.asarray(0.1)))
+
+
+def _deep_convolutional() -> DeepGP:
+    options = {"num_inducing": 5, "located": (True, False), "padding": (1, 0), "stride": (2, 1)}
+    options |= {"posterior": ("whitened", "relaxed"), "prediction_samples": 3}
+    return DeepGP.convolutional(IMAGES, Y, image=(3, 4), patch=2, channels=(2,), **options)
 
 
 def _deep_gp() -> DeepGP:
@@ -179,7 +190,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "stack": lambda: SVGP(Stack((_sparse(), _sparse(posterior="marginal"))), Gaussian(np.asarray(0.2))),
     "deep": _deep,
     "deep-gp": _deep_gp,
+    "deep-convolutional": _deep_convolutional,
     "patches": _patches,
+    "patches-located": _located,
     "together": _together,
     **{f"kernel-{name}": partial(lambda build: _svgp(kernel=build()), build) for name, build in KERNELS.items()},
     **{f"likelihood-{name}": partial(_classes, name) for name in LIKELIHOODS},
@@ -196,7 +209,7 @@ def model_of(name: str) -> Any:
 
 
 def new_inputs(name: str) -> np.ndarray:
-    return NEW_IMAGES if name in ("patches", "together") else NEW
+    return NEW_IMAGES if name.startswith(("patches", "together", "deep-conv")) else NEW
 
 
 def settings_of(x: Any) -> Any:

@@ -8,13 +8,13 @@ import scipy.linalg
 from helpers import as_arrays, posterior_of
 
 from agp import tree
-from agp.inducing import Inducing, Patches, Points, Together
+from agp.inducing import Inducing, Patches, PatchGrid, Points, Together
 from agp.kernels import RBF, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson
 from agp.means import ConstantMean, LinearMean
 from agp.models import SVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, RelaxedOrthogonal, Whitened
-from agp.processes import Deep, Mixed, Process, Sparse, Stack
+from agp.processes import Deep, EachPatch, Mixed, Process, Sparse, Stack
 
 IMAGE, PATCH, COLUMNS, NUMBER = (3, 4), (2, 2), 12, 6
 """The shape of an input and of its patches, and how many columns and patches that makes."""
@@ -120,6 +120,29 @@ def _stack(kind: str, rng: Any) -> Stack:
     return Stack((_points(kind, rng), _points(kind, rng, kernel=Matern52(0.7, 3.0), M=4)))
 
 
+def strided(M: int, rng: Any) -> Patches:
+    """Images of 2 x 3 pixels with two channels, zeros around them, and steps of two pixels: four patches."""
+    settings = {"stride": 2, "padding": 1, "channels": 2}
+    return Patches((2, 3), PATCH, rng.normal(size=(M, 8)), rng.uniform(0.5, 1.5, size=4), **settings)
+
+
+def per_channel(M: int, rng: Any) -> Patches:
+    """Images of 3 x 2 pixels with two channels, and a response to each of these: four patches."""
+    weights = rng.uniform(0.5, 1.5, size=4)
+    return Patches((3, 2), PATCH, rng.normal(size=(M, 4)), weights, channels=2, per_channel=True)
+
+
+def located(M: int, rng: Any) -> Patches:
+    """Patches that know their places."""
+    Z = np.concatenate([rng.normal(size=(M, 4)), rng.uniform(0.5, 2.5, size=(M, 2))], axis=1)
+    return Patches(IMAGE, PATCH, Z, rng.uniform(0.5, 1.5, size=NUMBER), located=True)
+
+
+def _located(kind: str, rng: Any) -> Sparse:
+    kernel = RBF(1.4, 1.7).on(range(4)) * Matern32(0.9, (1.5, 2.0)).on((4, 5))
+    return sparse(kernel, located(4, rng), kind, 2, rng)
+
+
 def _conv_and_points(kind: str, rng: Any) -> Mixed:
     return Mixed(Stack((_conv(kind, rng), _points(kind, rng))), np.ones((1, 2)))
 
@@ -161,6 +184,26 @@ def _deep_compositions(kind: str, rng: Any) -> Deep:
     return Deep((first, second, last), samples=SAMPLES)
 
 
+def _deep_images(kind: str, rng: Any) -> Deep:
+    """From images to images of 2 x 3 pixels with two channels, and to a response to their patches."""
+    first = sparse(RBF(0.6, 2.0), points(5, 4, rng), _inner(kind), 2, rng, _linear(4, 2, rng))
+    weights = rng.uniform(0.5, 1.5, size=2)
+    place = Patches((2, 3), PATCH, rng.normal(size=(4, 8)), weights, channels=2)
+    last = sparse(RBF(1.3, 2.5), place, kind, 1, rng)
+    return Deep((EachPatch(first, PatchGrid(IMAGE, PATCH)), last), samples=SAMPLES)
+
+
+def _deep_places(kind: str, rng: Any) -> Deep:
+    """Two layers from images to images, the first of which sees where patches are."""
+    inner = _inner(kind)
+    kernel = RBF(0.8, 1.7).on(range(4)) * Matern32(1.1, (1.5, 2.0)).on((4, 5))
+    first = Mixed(sparse(kernel, Points(located(4, rng).Z), inner, 2, rng), rng.normal(size=(2, 2)))
+    second = sparse(Matern52(0.7, 2.5), points(5, 8, rng), inner, 1, rng, _linear(8, 1, rng))
+    grids = PatchGrid(IMAGE, PATCH, stride=2, padding=1, located=True), PatchGrid((2, 3), PATCH, channels=2)
+    layers = EachPatch(first, grids[0]), EachPatch(second, grids[1]), _points(kind, rng, width=2)
+    return Deep(layers, samples=SAMPLES)
+
+
 PROCESSES: dict[str, Callable[[str, Any], Process]] = {
     "points": lambda kind, rng: _points(kind, rng, 2),
     "separate": _stack,
@@ -168,11 +211,16 @@ PROCESSES: dict[str, Callable[[str, Any], Process]] = {
     "intrinsic": lambda kind, rng: Mixed(_points(kind, rng, 2), rng.normal(size=(3, 2))),
     "patches": lambda kind, rng: _conv(kind, rng, 2, weighted=False),
     "patches-weighted": lambda kind, rng: _conv(kind, rng, 2),
+    "patches-strided": lambda kind, rng: sparse(RBF(1.4, 2.1), strided(4, rng), kind, 2, rng),
+    "patches-per-channel": lambda kind, rng: sparse(Matern52(1.4, 1.7), per_channel(4, rng), kind, 2, rng),
+    "patches-located": _located,
     "conv+rbf": _conv_and_points,
     "together": _together,
     "deep": _deep,
     "deep-conv": _deep_conv,
     "deep-compositions": _deep_compositions,
+    "deep-images": _deep_images,
+    "deep-places": _deep_places,
 }
 DEEP = tuple(name for name in PROCESSES if name.startswith("deep"))
 SHALLOW = tuple(name for name in PROCESSES if name not in DEEP)
@@ -218,15 +266,33 @@ def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[Any, Any
     k = lambda A, B: kernel(A, B)[0]  # noqa: E731
     if isinstance(inducing, Points):
         return k(inducing.Z, inducing.Z), k(inducing.Z, X), k(X, X)
-    w = np.ones(NUMBER) if inducing.weights is None else inducing.weights
-    (H, W), (h, v) = IMAGE, PATCH
-    images = X.reshape(-1, H, W)
-    corners = [(i, j) for i in range(H - h + 1) for j in range(W - v + 1)]
-    cut = np.stack([images[:, i : i + h, j : j + v].reshape(len(X), h * v) for i, j in corners], axis=1)
-    N = len(X)
-    Kuf = np.stack([k(inducing.Z, cut[n]) @ w for n in range(N)], axis=1) / NUMBER
-    Kff = np.array([[w @ k(cut[n], cut[m]) @ w for m in range(N)] for n in range(N)]) / NUMBER**2
+    cut = cut_by_loops(inducing.grid, X)
+    N, Q, _ = cut.shape
+    w = np.ones(Q) if inducing.weights is None else inducing.weights
+    Kuf = np.stack([k(inducing.Z, cut[n]) @ w for n in range(N)], axis=1) / Q
+    Kff = np.array([[w @ k(cut[n], cut[m]) @ w for m in range(N)] for n in range(N)]) / Q**2
     return k(inducing.Z, inducing.Z), Kuf, Kff
+
+
+def cut_by_loops(grid: Any, X: np.ndarray) -> np.ndarray:
+    """The patches [N, Q, .] of images, pixel by pixel."""
+    (H, W), (h, v), C, around, step = grid.image, grid.patch, grid.channels, grid.padding, grid.stride
+    found = []
+    for image in X.reshape(-1, H, W, C):
+        patches = []
+        for top in range(-around, H + around - h + 1, step):
+            for left in range(-around, W + around - v + 1, step):
+                inside = [
+                    [image[i, j] if 0 <= i < H and 0 <= j < W else np.zeros(C) for j in range(left, left + v)]
+                    for i in range(top, top + h)
+                ]
+                place = [top + 0.5 * (h - 1), left + 0.5 * (v - 1)] if grid.located else []
+                cubes = [np.asarray(inside)]
+                if grid.per_channel:
+                    cubes = [np.asarray(inside)[:, :, c] for c in range(C)]
+                patches += [[*cube.ravel(), *place] for cube in cubes]
+        found.append(patches)
+    return np.asarray(found)
 
 
 def joint_of(process: Process, factor: Any, X: np.ndarray) -> np.ndarray:
@@ -287,6 +353,11 @@ def dense_moments(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _dense_sample(layer: Any, H: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """A sample [N, P] at each row by itself; noise [N, latents]."""
+    if isinstance(layer, EachPatch):
+        cut, N = cut_by_loops(layer.grid, H), len(H)
+        own = eps.reshape(N, cut.shape[1], -1)
+        pixels = [_dense_sample(layer.process, cut[:, q], own[:, q]) for q in range(cut.shape[1])]
+        return np.stack(pixels, axis=1).reshape(N, -1)
     if isinstance(layer, Mixed):
         return _dense_sample(layer.process, H, eps) @ layer.weights.T
     mean, covariance = dense(layer, H)

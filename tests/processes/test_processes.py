@@ -195,9 +195,12 @@ def _inducing_stage(inducing, kernel, method):
     return stage
 
 
+PLACES = ["points", "patches", "patches-weighted", "patches-strided", "patches-per-channel", "patches-located"]
+
+
 @pytest.mark.parametrize("method", ["covariance", "cross", "diag", "full"])
 @pytest.mark.parametrize("noisy", [False, True], ids=["", "white"])
-@pytest.mark.parametrize("name", ["points", "patches", "patches-weighted", "together"])
+@pytest.mark.parametrize("name", [*PLACES, "together"])
 def test_covariances_of_inducing_variables_and_their_pullbacks(name, noisy, method, torch_place):
     process, X = process_case(name), case(name)[1]
     kernel = process.kernel
@@ -212,11 +215,11 @@ def test_covariances_of_inducing_variables_and_their_pullbacks(name, noisy, meth
     assert_closed_form_is_slope(stage, leaves)
 
 
-@pytest.mark.parametrize("name", ["points", "patches-weighted", "together"])
+@pytest.mark.parametrize("name", ["points", *PLACES[2:], "together"])
 def test_covariances_fit_each_other(name):
     process, X = process_case(name), case(name)[1]
     inducing, kernel = process.inducing, process.kernel
-    if name == "patches-weighted":
+    if name.startswith("patches"):
         # every patch has noise of its own: 0.3 |w|^2 / Q^2 for an image, nothing between images or with Z
         noisy, w = kernel + White(np.asarray(0.3)), inducing.weights
         added = inducing.full(noisy, X)[0] - inducing.full(kernel, X)[0]

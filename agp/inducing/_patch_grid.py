@@ -1,0 +1,204 @@
+"""The patches of images: where they lie, and how images are cut into them."""
+
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import check_whole
+from agp.kernels import RBF, Kernel, Matern32
+
+__all__ = ["PatchGrid"]
+
+
+@tree.model
+class PatchGrid:
+    """How images are cut into Q = H' W' patches, which lie on a grid and may overlap.
+
+        H' = (H + 2 padding - h) // stride + 1,  W' = (W + 2 padding - w) // stride + 1
+
+    An image of H x W pixels with C channels is one row of inputs [H W C]: row after row of pixels, and the channels of
+    each pixel beside each other. A patch is written in the same way [h w C]. Patches stand in the order of the grid,
+    row after row.
+
+    Parameters
+    ----------
+    image, patch
+        (H, W) and (h, w), in pixels.
+    stride
+        Steps from one patch to the next, in pixels, down and across.
+    padding
+        Rows and columns of zeros around the image, in pixels.
+    channels
+        C.
+    per_channel
+        Patches of one channel each [h w]: then there are Q = H' W' C of them, those of the channels of one place beside
+        each other.
+    located
+        Each patch has two columns more: the row and the column of its centre in the image, in pixels, counted from 0.
+        They are constants.
+    """
+
+    image: tuple[int, int]
+    patch: tuple[int, int]
+    stride: int = 1
+    padding: int = 0
+    channels: int = 1
+    per_channel: bool = False
+    located: bool = False
+
+    def __post_init__(self) -> None:
+        _check_pair("image", self.image)
+        _check_pair("patch", self.patch)
+        check_whole("stride", self.stride)
+        check_whole("padding", self.padding, least=0)
+        check_whole("channels", self.channels)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H', W')."""
+        (H, W), (h, w), around = self.image, self.patch, 2 * self.padding
+        return (H + around - h) // self.stride + 1, (W + around - w) // self.stride + 1
+
+    @property
+    def number(self) -> int:
+        """Q."""
+        rows, columns = self.shape
+        return rows * columns * (self.channels if self.per_channel else 1)
+
+    @property
+    def width(self) -> int:
+        """The columns of an image, H W C."""
+        return self.image[0] * self.image[1] * self.channels
+
+    @property
+    def pixels(self) -> int:
+        """The columns of a patch that are pixels: h w C, or h w of one channel."""
+        return self.patch[0] * self.patch[1] * (1 if self.per_channel else self.channels)
+
+    @property
+    def columns(self) -> int:
+        """The columns of a patch, its place included where it has one."""
+        return self.pixels + (2 if self.located else 0)
+
+    def check(self) -> None:
+        """ValueError unless patches fit into the images."""
+        if min(self.shape) < 1:
+            (H, W), (h, w) = self.image, self.patch
+            around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
+            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}."
+            raise ValueError(msg)
+
+    def described(self) -> str:
+        """The patches in words."""
+        (h, w), C = self.patch, 1 if self.per_channel else self.channels
+        more = f" and {C} channels" if C > 1 else ""
+        return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
+
+    def usual_kernel(self) -> Kernel:
+        """RBF; where patches are located, one of the pixels times one of the place."""
+        if not self.located:
+            return RBF()
+        place = self.pixels, self.pixels + 1
+        return RBF().on(range(self.pixels)) * Matern32(1.0).on(place)
+
+    def check_images(self, X: Array) -> None:
+        """ValueError unless X [N, H W C] has the columns of such images."""
+        self.check()
+        if X.shape[1] != self.width:
+            (H, W), C = self.image, self.channels
+            of = f" and {C} channels" if C > 1 else ""
+            msg = f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} have {self.width}."
+            raise ValueError(msg)
+
+    # -- cuts -------------------------------------------------------------------------------------------------------
+
+    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        """The patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``: cuts, and sums of shifted patches."""
+        xp = backend_of(X).xp
+        (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
+        images = _padded(xp.reshape(X, (N, *self.image, C)), self.padding)
+        cut = [images[:, _every(i, rows, self.stride), :, :] for i in range(h)]
+        cut = [part[:, :, _every(j, columns, self.stride), :] for part in cut for j in range(w)]
+        patches = xp.stack(cut, axis=3)  # [N, H', W', h w, C]
+
+        def pullback(bar):
+            pixels = xp.reshape(bar[..., : self.pixels], (N, rows, columns, -1, h * w if self.per_channel else C))
+            return self._summed(pixels.mT if self.per_channel else pixels)
+
+        patches = xp.reshape(patches.mT if self.per_channel else patches, (N, self.number, self.pixels))
+        if self.located:
+            places = xp.broadcast_to(self.places(X), (N, self.number, 2))
+            patches = xp.concat([patches, places], axis=-1)
+        return patches, pullback
+
+    def rows(self, X: Array, /) -> tuple[Array, Pullback]:
+        """All patches as rows [N Q, .], image after image, and ``bar -> X_bar``."""
+        xp = backend_of(X).xp
+        patches, pull = self(X)
+        return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))
+
+    def _summed(self, bar: Array) -> Array:
+        """The images [N, H W C] whose every pixel is the sum of what patches [N, H', W', h w, C] have at it."""
+        xp = backend_of(bar).xp
+        (H, W), (h, w), around = self.image, self.patch, self.padding
+        total = None
+        for i in range(h):
+            strip = None  # the patches' rows of number i, [N, H', W + 2 padding, C]
+            for j in range(w):
+                strip = tree.add(strip, _scattered(bar[:, :, :, i * w + j, :], 2, j, self.stride, W + 2 * around))
+            total = tree.add(total, _scattered(strip, 1, i, self.stride, H + 2 * around))
+        inside: Any = total[:, around : around + H, around : around + W, :]  # type: ignore[index]
+        return xp.reshape(inside, (bar.shape[0], self.width))
+
+    def places(self, X: Array, /) -> Array:
+        """The row and column [Q, 2] of each patch's centre, in pixels, beside X."""
+        (rows, columns), (h, w) = self.shape, self.patch
+        first = [0.5 * (n - 1) - self.padding for n in (h, w)]
+        repeats = range(self.channels if self.per_channel else 1)
+        places = [
+            (first[0] + self.stride * i, first[1] + self.stride * j)
+            for i in range(rows)
+            for j in range(columns)
+            for _ in repeats
+        ]
+        return backend_of(X).xp.asarray(places, **like(X))
+
+
+def _check_pair(name: str, value: Any) -> None:
+    """ValueError unless there are two positive whole numbers."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        msg = f"{name} is {value!r}, but must be a pair of whole numbers: rows and columns of pixels."
+        raise ValueError(msg)
+    for number in value:
+        check_whole(f"a side of {name}", number)
+
+
+def _every(first: int, count: int, step: int) -> slice:
+    return slice(first, first + step * (count - 1) + 1, step)
+
+
+def _padded(images: Array, around: int) -> Array:
+    """Images [N, H, W, C] with so many rows and columns of zeros around them."""
+    if not around:
+        return images
+    for axis in (1, 2):
+        images = _scattered(images, axis, around, 1, images.shape[axis] + 2 * around)
+    return images
+
+
+def _scattered(x: Array, axis: int, first: int, step: int, size: int) -> Array:
+    """Zeros of so many entries along an axis, with the entries of x at first, first + step, ..."""
+    xp = backend_of(x).xp
+    shape = list(x.shape)
+
+    def zeros(count: int) -> Array:
+        return xp.zeros((*shape[:axis], count, *shape[axis + 1 :]), **like(x))
+
+    if step > 1:
+        gaps = xp.zeros((*shape[: axis + 1], step - 1, *shape[axis + 1 :]), **like(x))
+        x = xp.concat([xp.expand_dims(x, axis=axis + 1), gaps], axis=axis + 1)
+        x = xp.reshape(x, (*shape[:axis], shape[axis] * step, *shape[axis + 1 :]))
+        kept = [slice(None)] * len(shape)
+        kept[axis] = slice(0, (shape[axis] - 1) * step + 1)
+        x = x[tuple(kept)]
+    return xp.concat([zeros(first), x, zeros(size - first - x.shape[axis])], axis=axis)

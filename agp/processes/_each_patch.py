@@ -1,0 +1,176 @@
+"""Convolutional layers, image to image: one process, applied to every patch of an image."""
+
+from typing import Any, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.draws import Draws, below, under
+from agp.inducing import PatchGrid
+from agp.processes._base import Process, SitePull, check_process
+from agp.processes._paths import EachPatchPaths, Paths
+
+__all__ = ["EachPatch"]
+
+
+@tree.model
+class EachPatch(Process):
+    """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
+
+    From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
+    outputs of g: a layer of a deep model (`Deep`), the last of which is often a response to `Patches`.
+
+    Marginals, and samples from noise (`sampled`), take the patches of an image for independent of each other given
+    q(u), as Blomqvist, Kaski & Heinonen do, although they are values of the same g. So bounds of deep models see the
+    marginals of each patch alone. Samples of functions (`paths`) are of one g for all patches.
+
+    Parameters
+    ----------
+    process
+        g, whose inputs are patches [., h w C]; no sampled one.
+    grid
+        How images are cut.
+
+    Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
+    """
+
+    process: Process
+    grid: PatchGrid
+
+    def __post_init__(self) -> None:
+        check_process("the process of an EachPatch", self.process)
+        if not isinstance(self.grid, PatchGrid):
+            msg = f"the grid of an EachPatch is {self.grid!r}, but must be a PatchGrid."
+            raise TypeError(msg)
+        self._check_sampled()
+
+    def _check_sampled(self) -> None:
+        if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
+            msg = (
+                "the process of an EachPatch is a sampled one; apply EachPatch to each layer of a Deep process instead."
+            )
+            raise TypeError(msg)
+
+    @property
+    def outputs(self) -> int:
+        return self.grid.number * self.process.outputs
+
+    @property
+    def width(self) -> int:
+        return self.grid.width
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.process.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        # each patch is a row of the process; the patches are there twice, and so are the moments
+        return self.grid.number * (self.process.floats_per_row + 2 * self.grid.columns + 4 * self.process.outputs)
+
+    @property
+    def correlated(self) -> bool:
+        return self.grid.number > 1 or self.process.correlated
+
+    @property
+    def latents(self) -> int:
+        return self.grid.number * self.process.latents
+
+    @property
+    def mixing(self) -> Array | None:
+        """As the base, where the image is one patch; else None, for `joint` refuses."""
+        return self.process.mixing if self.grid.number == 1 else None
+
+    def _by_image(self, x: Array) -> Array:
+        """The outputs of patches [N Q, C'] as images [N, Q C']."""
+        return backend_of(x).xp.reshape(x, (-1, self.outputs))
+
+    def _by_patch(self, x: Array) -> Array:
+        return backend_of(x).xp.reshape(x, (-1, self.process.outputs))
+
+    def factorise(self) -> tuple[Any, Pullback]:
+        factor, pull = self.process.factorise()
+        return factor, lambda factor_bar: tree.cotangent(self, process=pull(factor_bar))
+
+    def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        rows, pull_rows = self.grid.rows(X)
+        (mu, var), pull = self.process.project(factor, rows)
+
+        def pullback(mu_bar, var_bar):
+            bars = (self._by_patch(x) for x in (mu_bar, var_bar))
+            process_bar, factor_bar, rows_bar = pull(*bars)
+            return tree.cotangent(self, process=process_bar), factor_bar, pull_rows(rows_bar)
+
+        return (self._by_image(mu), self._by_image(var)), pullback
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        kl, pull = self.process.kl_divergence(factor)
+
+        def pullback(bar):
+            process_bar, factor_bar = pull(bar)
+            return tree.cotangent(self, process=process_bar), factor_bar
+
+        return kl, pullback
+
+    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        rows, pull_rows = self.grid.rows(X)
+        eps = xp.reshape(noise, (noise.shape[0], rows.shape[0], self.process.latents))
+        samples, pull = self.process.sampled(factor, rows, eps)
+
+        def pullback(bar):
+            process_bar, factor_bar, rows_bar = pull(self._by_patch(bar))
+            return tree.cotangent(self, process=process_bar), factor_bar, pull_rows(rows_bar)
+
+        return self._by_image(samples), pullback
+
+    def project_mean(self, factor: Any, X: Array, /) -> Array:
+        mean = self.process.project_mean(factor, self.grid.rows(X)[0])
+        return self._by_image(mean)
+
+    def joint(self, factor: Any, X: Array, /) -> Array:
+        if self.grid.number == 1:
+            return self.process.joint(factor, self.grid.rows(X)[0])
+        msg = (
+            "the outputs of an EachPatch are values of one function, and no mixture of independent ones: it has no "
+            "joint covariances to offer; predict gives marginals, sample_functions joint samples."
+        )
+        raise TypeError(msg)
+
+    def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
+        return EachPatchPaths(self.process.paths(factor, rng, count, features), self.grid)
+
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
+        (mu, var), pull = self.process.project_to_sites(factor, self.grid.rows(X)[0])
+
+        def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
+            bars = (self._by_patch(x) for x in (mu_bar, var_bar))
+            return {f"process.{path}": x for path, x in pull(*bars).items()}
+
+        return (self._by_image(mu), self._by_image(var)), to_sites
+
+    @property
+    def site_paths(self) -> tuple[str, ...]:
+        return tuple(f"process.{path}" for path in self.process.site_paths)
+
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
+        return {f"process.{path}": x for path, x in self.process.site_factors(factor).items()}
+
+    def refreshed(self) -> Self:
+        process = self.process.refreshed()
+        return self if process is self.process else type(self)(process, self.grid)
+
+    def check(self) -> None:
+        self.grid.check()
+        if self.process.width != self.grid.columns:
+            msg = (
+                f"the process of an EachPatch takes inputs with {self.process.width} columns, but "
+                f"{self.grid.described()} have {self.grid.columns}."
+            )
+            raise ValueError(msg)
+        self.process.check()
+
+    def draws(self, rng: Any, rows: int, /) -> Draws:
+        return under("process", self.process.draws(rng, rows * self.grid.number))
+
+    def drawn(self, draws: Draws, /) -> "EachPatch":
+        return EachPatch(self.process.drawn(below("process", draws)), self.grid)
