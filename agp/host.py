@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "common_normals",
     "correlation_root",
     "gauss_hermite",
     "gauss_legendre",
@@ -77,6 +78,20 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
     uniform = np.random.Generator(bits).random((rows, 4 * per_row))
     # multiples of 2^-53 from 0 to 1, moved off both ends
     return ndtri(np.clip(uniform[:, :count], 2.0**-54, 1.0 - 2.0**-53))
+
+
+def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArray[np.float64]:
+    """Standard normal numbers [samples, rows, width], the same for all rows; they depend on the seed alone.
+
+    In every column one comes from each of `samples` parts of equal probability: a Latin hypercube, whose averages are
+    closer to expectations than those of independent numbers.
+    """
+    from scipy.special import ndtri
+
+    rng = generator(seed, 9)
+    parts = rng.permuted(np.tile(np.arange(samples)[:, None], width), axis=0)
+    normals = ndtri((parts + rng.uniform(2.0**-53, 1.0, (samples, width))) / samples)
+    return np.broadcast_to(normals[:, None, :], (samples, rows, width))
 
 
 def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:

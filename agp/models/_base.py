@@ -46,8 +46,8 @@ class Conditioned(NamedTuple):
     """X [n, D] -> covariances [L, n, n] of independent functions, which are the outputs unless these are mixtures."""
     floats_per_row: int
     """Numbers that `moments` holds for each row."""
-    for_rows: Callable[[int, Array], "Conditioned"] | None = None
-    """The same for a chunk X [n, D] whose first row has that number: for predictions by noise that belongs to rows."""
+    for_rows: Callable[[Array], "Conditioned"] | None = None
+    """The same for a chunk X [n, D]: for predictions that average over samples, of which each row has its own array."""
     rows_share_work: bool = False
     """Whether most of the work of `moments` does not depend on the number of rows, so that they come all at once."""
     mixing: Array | None = None
@@ -426,7 +426,7 @@ class Model(ABC):
         for start, stop in row_ranges(X.shape[0], rows_of(memory, posterior.floats_per_row, X)):
             chunk = X[start:stop, :]
             check_finite("X", chunk, first_row=start)
-            yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(start, chunk)
+            yield chunk, posterior if posterior.for_rows is None else posterior.for_rows(chunk)
 
     def _check_parts(self) -> None:  # noqa: B027 - most models are made of parts that always fit
         """Raise ValueError unless the parts fit each other."""

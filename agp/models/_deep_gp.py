@@ -46,7 +46,7 @@ class DeepGP(Variational):
     priors
         Pairs of a pattern of leaf names and an `agp.priors.Prior`: training then finds the largest posterior density.
     prediction_samples
-        How many samples of the inner layers predictions average over; each row has samples of its own, always the same.
+        How many samples of the inner layers predictions average over; all rows have the same noise.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """

@@ -130,8 +130,8 @@ class Variational(Model):
         def covariance(X: Array) -> Array:
             return process.joint(factor, X)
 
-        def for_rows(start: int, X: Array) -> Conditioned:
-            draws = process.row_draws(SEED, start, X.shape[0])
+        def for_rows(X: Array) -> Conditioned:
+            draws = process.common_draws(SEED, X.shape[0])
             return self._conditioned(process.drawn(_placed(draws, X)), factor) if draws.by_row else here
 
         here = Conditioned(mean, moments, covariance, self._floats_per_row, for_rows, mixing=process.mixing)

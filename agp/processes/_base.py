@@ -135,6 +135,13 @@ class Process(MultiOutput):
         """Draws by row that depend on the seed and each row's number, from `start` on, alone; usually none."""
         return NO_DRAWS
 
+    def common_draws(self, seed: int, rows: int, /) -> Draws:
+        """Draws by row that are the same for all rows, as predictions take them; usually none.
+
+        What is predicted for a row then does not depend on the rows beside it.
+        """
+        return NO_DRAWS
+
 
 def check_process(what: str, x: Any) -> None:
     """TypeError unless x is a process."""

@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
 from agp.draws import Draws, below, under, union
-from agp.host import row_normals
+from agp.host import common_normals, row_normals
 from agp.posteriors import SiteHolder
 from agp.processes._base import Process, SitePull, check_processes
 from agp.processes._outputs import Chained
@@ -193,6 +193,9 @@ class Deep(Chained, Process):
         noise = row_normals(seed, start, rows, self.samples * self._latents)
         by_sample = noise.reshape(rows, self.samples, self._latents).transpose(1, 0, 2)
         return Draws({"noise": by_sample}, {})
+
+    def common_draws(self, seed: int, rows: int, /) -> Draws:
+        return Draws({"noise": common_normals(seed, self.samples, rows, self._latents)}, {})
 
     @property
     def _latents(self) -> int:

@@ -173,3 +173,6 @@ class Mixed(Process):
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
         return under("process", self.process.row_draws(seed, start, rows))
+
+    def common_draws(self, seed: int, rows: int, /) -> Draws:
+        return under("process", self.process.common_draws(seed, rows))

@@ -143,6 +143,9 @@ class Stack(SideBySide, Process):
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
         return union(under(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts))
 
+    def common_draws(self, seed: int, rows: int, /) -> Draws:
+        return union(under(f"parts.{i}", part.common_draws(seed, rows)) for i, part in enumerate(self.parts))
+
     # -- the parts --------------------------------------------------------------------------------------------------
 
     def _with(self, factor: Any) -> list[tuple[Process, Any]]:

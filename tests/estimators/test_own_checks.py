@@ -13,6 +13,7 @@ ESTIMATORS = [
     (GPRegressor, "sgpr", {}),
     (GPRegressor, "wsvgp", {}),
     (GPRegressor, "rsvgp", SHORT),
+    (GPRegressor, "deep-wsvgp", SHORT | {"max_steps": 100}),
     (GPClassifier, "tvgp", {"max_steps": 50}),
     (GPClassifier, "wsvgp", {"max_steps": 100, "num_inducing": 20}),
     (GPClassifier, "rsvgp", {"max_steps": 100, "num_inducing": 20}),
