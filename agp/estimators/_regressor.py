@@ -8,7 +8,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import as_columns
 from agp.estimators._base import GPEstimator, answered, floating, is_foreign, refuse_words, takes_parts
 from agp.estimators._columns import as_frame
@@ -16,6 +16,7 @@ from agp.likelihoods import Gaussian
 from agp.means import ConstantMean
 from agp.methods import OUTPUT_METHODS
 from agp.models import Coregionalised
+from agp.units import column_spreads
 
 __all__ = ["GPRegressor"]
 
@@ -24,6 +25,8 @@ EXACT_ROWS = 2000
 """Up to so many rows the exact GP is the default."""
 COLLAPSED_ROWS = 50_000
 """Up to so many, collapsed sparse regression; beyond, minibatches."""
+UNLIKE = 10.0
+"""By what factor the sizes of targets may differ where a method has one noise for all."""
 
 
 class GPRegressor(RegressorMixin, GPEstimator):
@@ -34,7 +37,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
         "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 2,000 rows, collapsed up to
-        50,000, and minibatches beyond. `partial_fit` begins with W-SVGP.
+        50,000, and minibatches beyond; for several targets, whose noise may differ, W-SVGP. `partial_fit` begins with
+        W-SVGP.
     kernel
         An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
     num_inducing
@@ -45,8 +49,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         How many layers a deep method has, two by default; other methods have none.
     outputs
         What several columns of targets share: "shared" (one kernel), "separate" (a kernel for each), "coregionalised"
-        or "intrinsic" (mixtures of latent functions with a kernel each, or with one), as `SVGP.from_data`. Of methods
-        with sparse posteriors, W-SVGP by default, unless shared.
+        or "intrinsic" (mixtures of latent functions with a kernel each, or with one), as `SVGP.from_data`. But for the
+        first, of methods with sparse posteriors alone.
     num_latents
         The number of latent functions of coregionalised outputs; by default one for each output.
     missing
@@ -194,16 +198,24 @@ class GPRegressor(RegressorMixin, GPEstimator):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _usual_method(self, rows: int) -> str:
-        if self.outputs != "shared":
+        if self.outputs != "shared" or not self._single:
             return "wsvgp"
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
         method, outputs = self._method(X.shape[0], parts=parts), self._outputs()
-        if outputs is not None and method not in OUTPUT_METHODS:
+        if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)
-            msg = f"outputs is {self.outputs!r}, which the method {method} does not take; use auto, or one of {known}."
-            raise ValueError(msg)
+            if outputs is not None:
+                asked = f"outputs is {self.outputs!r}, which the method {method} does not take"
+                msg = f"{asked}; use auto, or one of {known}."
+                raise ValueError(msg)
+            if _are_unlike(y):
+                text = (
+                    f"the targets differ in size by a factor of more than {UNLIKE:g}, but the method {method} has one "
+                    f"variance for all; bring them to one unit, or use auto, or one of {known}."
+                )
+                warnings.warn(text, UserWarning, stacklevel=3)
         return self._built(X, y, Gaussian(), parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _outputs(self) -> Any:
@@ -246,6 +258,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
     def _shaped(self, x: Array, *, host: bool) -> Any:
         """An answer [..., K], without its last axis where the targets were [N]."""
         return answered(x[..., 0] if self._single else x, host=host)
+
+
+def _are_unlike(y: Array) -> bool:
+    """Whether the deviations of the columns of y [N, K] differ much; constant ones do not count."""
+    spreads = to_numpy(column_spreads(y))
+    return y.shape[1] > 1 and bool(spreads.max() > UNLIKE * spreads.min())
 
 
 def _is_constant(y: Array) -> bool:

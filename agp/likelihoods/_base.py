@@ -36,6 +36,9 @@ class Likelihood(ABC):
     quadratic: ClassVar[bool] = False
     """Whether log p(y | f) is quadratic in f, so that one site step of rate 1 with all data reaches the optimum."""
 
+    slopes_vanish: ClassVar[bool] = False
+    """Whether log p(y | f) is flat where y is far from likely, so that a q(u) that a step has thrown there stays."""
+
     missing: bool = False
     """Whether a target that is NaN was not observed; otherwise such targets are refused."""
 

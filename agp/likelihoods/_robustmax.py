@@ -47,6 +47,7 @@ class RobustMax(MultiClass):
 
     couples_outputs: ClassVar[bool] = True
     bounded_curvature: ClassVar[bool] = True
+    slopes_vanish: ClassVar[bool] = True
 
     def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
         """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].

@@ -1,7 +1,7 @@
 """What to run when the user does not say: the project's recipe."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from agp import tree
 from agp.actions import Actions
@@ -30,7 +30,7 @@ def recipe(
     *,
     rate: float = RATE,
     fall: float = FALL,
-    natural: float | None = SITE_RATE,
+    natural: float | Literal["usual"] | None = "usual",
     frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
@@ -53,7 +53,8 @@ def recipe(
     fall
         Where rates end, in shares of where they begin; 1 keeps them constant.
     natural
-        The rate of natural-gradient steps; None leaves q(u) to Adam, as all else.
+        The rate of natural-gradient steps; None leaves q(u) to Adam, as all else. The usual one is 0.1, and None for a
+        likelihood whose slopes vanish: there a step too far has no way back, and robust-max loses classes for good.
     frozen
         A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
         whole or not at all.
@@ -77,6 +78,8 @@ def recipe(
         for path, inducing in tree.nodes(model, Inducing).items()
         for leaf in inducing.locations
     }
+    if natural == "usual":
+        natural = None if model.likelihood.slopes_vanish else SITE_RATE
     settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
     adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
     adam.init(model)  # says now what does not fit

@@ -12,10 +12,10 @@ def scores(folder, name):
     return {int(step): facts for step, facts in json.loads(path.read_text()).items()} if path.exists() else {}
 
 
-def run(folder, name, start, data, score, *, steps, every, batch_size, seed=0, **choices):
+def run(folder, name, start, data, score, *, steps, every, batch_size, seed=0):
     """Train `start()` for so many steps, with the scores of every so many; the scores by step.
 
-    `score` takes a model, the choices are those of `agp.recipe`. What is there already is not run again.
+    `score` takes a model. What is there already is not run again.
     """
     path = Path(folder) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +35,5 @@ def run(folder, name, start, data, score, *, steps, every, batch_size, seed=0, *
 
     settings = {"steps": steps, "batch_size": batch_size, "seed": seed, "callbacks": [note]}
     checkpoint = {"checkpoint": path.with_suffix(".safetensors"), "checkpoint_every": max(1, every // 10)}
-    model = start()
-    agp.train(model, data.X, data.y, updates=agp.recipe(model, steps, **choices), **settings, **checkpoint)
+    agp.train(start(), data.X, data.y, **settings, **checkpoint)
     return found

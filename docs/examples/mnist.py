@@ -108,7 +108,6 @@ def main():
                 name = f"mnist-{kernel}-{method}-M{given.num_inducing}-s{given.seed}"
                 begin = partial(start, data, kernel, method, given.num_inducing, given.seed)
                 settings = {"steps": given.steps, "every": given.every, "batch_size": BATCH, "seed": given.seed}
-                settings["natural"] = None  # 200 images of 60,000 are too few for natural-gradient steps of q(u)
                 run(given.out, name, begin, data, partial(score, data=data), **settings)
     print(table(given.out))
 

@@ -31,6 +31,20 @@ def test_a_mean_with_a_full_covariance_takes_natural_steps():
         assert ("process.posterior.mean" not in adam.init(model)["first"]) == natural
 
 
+def test_no_natural_step_throws_a_class_away():
+    # robust-max is flat where a class is far behind: what a step has thrown there stays
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = np.argmax(X @ rng.normal(size=(2, 5)), axis=1)[:, None] * 1.0
+    model = agp.SVGP.from_data(X, y, posterior="whitened", likelihood=agp.RobustMax(5), num_inducing=20)
+    adam = agp.recipe(model, 10)[0]
+    assert adam.natural is None
+    assert agp.recipe(model, 10, natural=0.05)[0].natural == 0.05
+    trained = agp.train(model, X, y, steps=150, batch_size=50).model
+    chosen = np.argmax(trained.predict(X, observed=True).mean, axis=1)
+    assert set(chosen) == set(y[:, 0])
+
+
 @pytest.mark.parametrize("batch_size", [None, 30])
 def test_classes_are_learnt(batch_size):
     X, _ = wave()
