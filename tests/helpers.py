@@ -285,8 +285,8 @@ LOG_DENSITIES = {
 # Tests build models of arrays, look into them and name their leaves through these functions alone. Leaves go by their
 # short names, such as "kernel.variance" or "Z": those without the path of the parts that hold them.
 
-HOLDERS = ("process.", "inducing.")
-"""Parts of a model that short names leave out."""
+HOLDERS = ("process.", "process.", "inducing.")
+"""Parts of a model that short names leave out; a mixture holds another process."""
 
 
 def sparse(kernel: Any, posterior: Any, Z: Any, jitter: float | None = None, mean_function: Any = None) -> Sparse:

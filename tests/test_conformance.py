@@ -271,7 +271,7 @@ def test_float32_on_a_device_without_float64(kind):
         assert np.isfinite(place.numpy(x, "float32")).all()
     _, expected = _train_and_predict(kind, *_data(NUMPY))
     # five steps in single precision, from a jitter of 1e-4 rather than 1e-6
-    np.testing.assert_allclose(trace["bound"], expected["bound"], rtol=1e-2)
+    np.testing.assert_allclose(trace["bound"], expected["bound"], rtol=3e-2)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

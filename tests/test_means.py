@@ -116,7 +116,7 @@ def test_starting_values_come_from_the_observations(backend):
     X, y = toy_data(40, outputs=2)
     X, y = backend.array(X), backend.array(100.0 + y)
     constant = SVGP.from_data(X, y, mean_function=ConstantMean(), num_inducing=5)
-    assert_close(backend.numpy(process(constant).mean_function.value), np.mean(backend.numpy(y), axis=0), 1e-12)
+    assert_close(backend.numpy(constant.process.mean_function.value), np.mean(backend.numpy(y), axis=0), 1e-12)
     linear = GPR.from_data(X, y, mean_function=LinearMean())
     assert backend.numpy(linear.mean_function.weights).tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert_close(backend.numpy(linear.mean_function.offset), np.mean(backend.numpy(y), axis=0), 1e-12)

@@ -52,6 +52,9 @@ class Likelihood(ABC):
         """
         return columns
 
+    def check_outputs(self, outputs: int, /) -> None:
+        """ValueError unless the parameters are those of so many latent functions; most serve any number."""
+
     @property
     def infinite_variance(self) -> bool:
         """Whether observations have no finite variance; usually not."""

@@ -112,9 +112,8 @@ class Gaussian(Likelihood):
         absent = xp.isnan(y)
         return xp.where(absent, xp.zeros_like(y), y), xp.astype(~absent, y.dtype)
 
-    def latents(self, columns: int, /) -> int:
-        check_by_output("noise_variance", self.noise_variance, columns)
-        return columns
+    def check_outputs(self, outputs: int, /) -> None:
+        check_by_output("noise_variance", self.noise_variance, outputs)
 
     def variance_cost(self) -> Array | None:
         return None if self.missing else 0.5 / self.noise_variance
@@ -163,7 +162,11 @@ class HeteroscedasticGaussian(Likelihood):
                 "variance of the noise of each."
             )
             raise ValueError(msg)
-        return columns // 2 if self.common is None else self.common.latents(columns // 2)
+        return columns // 2
+
+    def check_outputs(self, outputs: int, /) -> None:
+        if self.common is not None:
+            self.common.check_outputs(outputs)
 
     def _split(self, y: Array) -> tuple[Array, Array]:
         """The values and the variances of all noise, both [N, P]."""

@@ -106,9 +106,8 @@ class StudentT(Likelihood):
         spreads = backend_of(variances).xp.sqrt(variances)
         return tree.filled(self, scale=math.sqrt(0.1) * spreads, scale_unit=unit_by_column(self.scale, spreads))
 
-    def latents(self, columns: int, /) -> int:
-        check_by_output("scale", self.scale, columns)
-        return columns
+    def check_outputs(self, outputs: int, /) -> None:
+        check_by_output("scale", self.scale, outputs)
 
     def observations(self, y: Array, /) -> Array:
         return y

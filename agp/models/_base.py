@@ -436,6 +436,7 @@ class Model(ABC):
         if needed != self.outputs:
             msg = f"y has {needed} outputs, the model has {self.outputs}; build the model for such targets."
             raise ValueError(msg)
+        self.likelihood.check_outputs(needed)
 
     def _check_width(self, X: Any) -> None:
         if X.shape[1] != self.width:

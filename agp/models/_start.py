@@ -97,6 +97,7 @@ def observed(
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
     outputs = likelihood.latents(y.shape[1])
+    likelihood.check_outputs(outputs)
     values = likelihood.observations(y)
     level, variance, variances = _moments(values, outputs, X, likelihood.missing)
     usual = ZeroMean() if values is None else ConstantMean()

@@ -180,7 +180,7 @@ CHANGES = {
     "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but a model holds it as \[N, P\]"),
     "noise": (
         lambda s, a: a.update({"likelihood.noise_variance": np.ones(1)}),
-        r"noise_variance has shape \(1,\), but must be one number",
+        "GPR has one covariance for all outputs, so one noise_variance",
     ),
 }
 

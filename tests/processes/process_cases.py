@@ -341,7 +341,7 @@ def dense_moments(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(process, Deep):
         mean, covariance = dense(process, X)
         return mean[None], np.diagonal(covariance, axis1=1, axis2=2).T[None]
-    noise, found = process.row_draws(0, 0, len(X)).by_row["noise"], []
+    noise, found = process.common_draws(0, len(X)).by_row["noise"], []
     for eps in noise:
         H, used = X, 0
         for layer in process.layers[:-1]:

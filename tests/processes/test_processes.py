@@ -477,7 +477,7 @@ def test_one_step_reaches_the_best_q_of_the_last_layer(name, kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "times"), [("lmc", 80), ("intrinsic", 80), ("conv+rbf", 300), ("deep-compositions", 80)]
+    ("name", "times"), [("lmc", 80), ("intrinsic", 80), ("conv+rbf", 300), ("deep-compositions", 600)]
 )
 def test_steps_behind_weights_settle_at_the_best_q(name, times):
     # the latent functions see each other through the likelihood: steps of half the way come to rest together
