@@ -222,10 +222,8 @@ class Patches(AtInputs):
 
     def _share(self, kernel: Kernel, images: Array, variance: float) -> float:
         """The variance that an average of responses of such a variance is left with, on average over a few images."""
-        share = (
-            float(backend_of(images).xp.mean(self.diag(kernel, images[: min(FEW_IMAGES, images.shape[0]), :])[0]))
-            / variance
-        )
+        few = images[: min(FEW_IMAGES, images.shape[0]), :]
+        share = float(backend_of(few).xp.mean(self.diag(kernel, few)[0])) / variance
         return share if share > 0.0 else 1.0
 
 

@@ -52,8 +52,8 @@ class Likelihood(ABC):
         """
         return columns
 
-    def check_outputs(self, outputs: int, /) -> None:
-        """ValueError unless the parameters are those of so many latent functions; most serve any number."""
+    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most serve any number
+        """ValueError unless the parameters are those of so many latent functions."""
 
     @property
     def infinite_variance(self) -> bool:
