@@ -45,12 +45,11 @@ def _scale(case):
 def _compare_multi_gradients(case, gradients):
     """The gradients of the parts, put together as the peer holds them; that of the shared inducing inputs is a sum."""
     gradients = {name: case.place.numpy(x) for name, x in gradients.items()}
-    path = "process.parts" if case.given("W") else "parts"
     L = case.host("variance").shape[0]
     array = case.place.array
 
     def of(leaf):
-        return [gradients[f"{path}.{i}.{leaf}"] for i in range(L)]
+        return [gradients[f"parts.{i}.{leaf}"] for i in range(L)]
 
     case.gradient("grad_Z", array(sum(of("inducing.Z"))))
     case.gradient("grad_q_mu", array(np.concatenate(of("posterior.mean"), axis=1)))

@@ -336,18 +336,22 @@ def dense_kl(process: Any) -> float:
     return total
 
 
-def dense_moments(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances [S, N, P]; the samples of a deep process one after the other."""
+def dense_moments(process: Any, X: np.ndarray, *, common: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances [S, N, P]; the samples of a deep process one after the other.
+
+    Their noise is the same for all rows, as predictions take it, or each row has its own, as in bounds.
+    """
     if not isinstance(process, Deep):
         mean, covariance = dense(process, X)
         return mean[None], np.diagonal(covariance, axis1=1, axis2=2).T[None]
-    noise, found = process.common_draws(0, len(X)).by_row["noise"], []
+    draws = process.common_draws(0, len(X)) if common else process.row_draws(0, 0, len(X))
+    noise, found = draws.by_row["noise"], []
     for eps in noise:
         H, used = X, 0
         for layer in process.layers[:-1]:
             H = _dense_sample(layer, H, eps[:, used : used + layer.latents])
             used += layer.latents
-        found.append(dense_moments(process.layers[-1], H))
+        found.append(dense_moments(process.layers[-1], H, common=common))
     return np.concatenate([mean for mean, _ in found]), np.concatenate([variance for _, variance in found])
 
 
