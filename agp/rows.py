@@ -4,13 +4,15 @@ import numbers
 
 from agp.backend import Array, backend_of
 
-__all__ = ["MEMORY", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
+__all__ = ["MEMORY", "cached_rows", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB."""
 TILE = 32.0
 """What blocks that are evaluated anew each time may take on a CPU, in MiB: in larger ones every temporary array leaves
 the caches and is new memory of the system, and the work takes up to twice as long."""
+CACHE = 8.0
+"""What rows whose work is done one after the other, whatever the budget, may take on a CPU, in MiB."""
 
 
 def mebibytes(floats: float, x: Array) -> float:
@@ -39,6 +41,12 @@ def tile_rows(memory: float, floats_per_row: int, X: Array) -> int:
     rows = rows_within(memory, floats_per_row, X)
     on_cpu = backend_of(X).device_name(X) == "cpu"
     return min(rows, rows_within(TILE, floats_per_row, X)) if on_cpu else rows
+
+
+def cached_rows(floats_per_row: int, X: Array) -> int:
+    """How many rows of X [N, D], from one to N, to take at once where each needs much and none needs another."""
+    on_cpu = backend_of(X).device_name(X) == "cpu"
+    return rows_within(CACHE if on_cpu else TILE, floats_per_row, X)
 
 
 def row_ranges(N: int, rows: int) -> list[tuple[int, int]]:

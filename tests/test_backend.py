@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
-from helpers import NUMPY, Place
+from helpers import NUMPY, Place, assert_close
 
 import agp
 from agp.backend import Backend, backend_of, get_backend, known_backends, like, placed, to_numpy, wide
@@ -245,6 +245,27 @@ def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
     assert calls == [2, 2, 1]
     assert backend.numpy(pullback(0.5)) == 75.0
     assert calls == [2, 2, 1] * 2
+
+
+def test_mapped_rows_are_those_of_the_whole_with_a_pullback_to_parameters_and_rows(backend):
+    B = get_backend(backend.name)
+    sizes = []
+
+    def f(a, block):
+        sizes.append(block.shape[0])
+        return a * block * block, lambda bar: (B.xp.sum(bar * block * block), 2.0 * a * bar * block)
+
+    def add(x, y):
+        return y if x is None else x + y
+
+    rows = np.arange(1.0, 6.0)[:, None] * [1.0, -0.5]
+    value, pullback = B.map_rows(f, backend.array(3.0), backend.array(rows), 2, add=add)
+    np.testing.assert_array_equal(backend.numpy(value), 3.0 * rows**2)
+    bar = np.linspace(-1.0, 1.0, 10).reshape(5, 2)
+    a_bar, rows_bar = pullback(backend.array(bar))
+    assert backend.numpy(a_bar) == pytest.approx(np.sum(bar * rows**2), rel=1e-14)
+    assert_close(backend.numpy(rows_bar), 6.0 * bar * rows, 1e-14)
+    assert sizes == [2, 2, 1] * 2
 
 
 def test_no_autodiff_is_an_error_that_names_the_other_mode():

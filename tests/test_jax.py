@@ -114,6 +114,25 @@ def test_the_compiled_fold_needs_the_memory_of_one_block():
     assert temporary(20_000) > 2 * whole
 
 
+@pytest.mark.parametrize("rows", [5, 2, 1])
+def test_mapped_rows_scan_and_equal_the_whole(rows, B):
+    jnp = jax.numpy
+    X, bar = jnp.arange(10.0).reshape(5, 2), jnp.linspace(-1.0, 1.0, 5)
+
+    def f(a, block):
+        total = jnp.sum(block * block, axis=1)
+        return a * total, lambda bar: (jnp.sum(bar * total), 2.0 * a * bar[:, None] * block)
+
+    def mapped(a, X, bar):
+        value, pullback = B.map_rows(f, a, X, rows, add=tree.add)
+        return value, pullback(bar)
+
+    for a, b in zip(jax.tree.leaves(jax.jit(mapped)(3.0, X, bar)), jax.tree.leaves(mapped(3.0, X, bar)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    slope = jax.grad(lambda a: jnp.vdot(bar, B.map_rows(f, a, X, rows, add=tree.add)[0]))(3.0)
+    np.testing.assert_allclose(slope, mapped(3.0, X, bar)[1][0], rtol=1e-14)
+
+
 def test_a_failed_factorisation_gives_nan_inside_a_compiled_function_and_repairs_are_made(B):
     bad = B.from_numpy(np.diag([1.0, -5.0, 1.0]))
     assert not np.isfinite(np.asarray(jax.jit(cholesky)(bad))).all()

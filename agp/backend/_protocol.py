@@ -215,6 +215,46 @@ class Backend(ABC):
 
         return total, pullback
 
+    def map_rows(
+        self, f: Callable, params: Any, X: Array, block_rows: int, /, *, add: Callable
+    ) -> tuple[Array, Callable[[Array], tuple[Any, Array]]]:
+        """`f(params, block)[0]` of blocks of rows, one below the other, and its pullback, in the memory of a block.
+
+        Parameters
+        ----------
+        f
+            `f(params, block)` returns an array with a row for each row of the block, and its pullback
+            ``bar -> (params_bar, block_bar)``; it is evaluated once for the value and again in the pullback.
+        params
+            What each block needs whole: models, factors, arrays.
+        X
+            An array [N, ...].
+        block_rows
+            Rows to take at once.
+        add
+            Sums two cotangents of the params; None is zero.
+
+        Returns
+        -------
+        value
+            [N, ...].
+        pullback
+            ``bar [N, ...] -> (params_bar, X_bar)``.
+        """
+        value_of = self.remat(lambda params, block: f(params, block)[0])
+        values = [value_of(params, block) for block in row_blocks(X, block_rows)]
+
+        def pullback(bar):
+            params_bar, X_bars = None, []
+            with collected():  # what was repaired has been reported with the value
+                for block, block_bar in row_blocks((X, bar), block_rows):
+                    one_bar, X_bar = f(params, block)[1](block_bar)
+                    params_bar = add(params_bar, one_bar)
+                    X_bars.append(X_bar)
+            return params_bar, self.xp.concat(X_bars, axis=0)
+
+        return self.xp.concat(values, axis=0), pullback
+
     def remat(self, f: Callable, /) -> Callable:
         """f, whose intermediates automatic differentiation recomputes instead of keeping."""
         return f

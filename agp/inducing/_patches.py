@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+from collections.abc import Callable
 from typing import Any, Self
 
 from agp import tree
@@ -16,7 +17,7 @@ from agp.kernels import Features, Kernel
 from agp.leaves import placed as placed_leaves
 from agp.leaves import usable
 from agp.linalg import diagonal
-from agp.rows import TILE, row_ranges, rows_within
+from agp.rows import TILE, cached_rows, row_ranges, rows_within
 from agp.units import column_spreads
 
 __all__ = ["Patches", "some_rows"]
@@ -100,36 +101,26 @@ class Patches(AtInputs):
     # -- covariances ------------------------------------------------------------------------------------------------
 
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-        M, N, Q = self.count, X.shape[0], self.number
-        rows, pull_rows = self.grid.rows(X)
-        K, pull = kernel(self.Z, rows)
-        w = self.patch_weights(X) / Q
-
-        def pullback(bar):
-            kernel_bar, Z_bar, rows_bar = pull(xp.reshape(bar[:, :, None] * w, (M, N * Q)))
-            own = {} if self.weights is None else {"weights": _sums(bar, K, Q) / Q}
-            return tree.cotangent(self, Z=Z_bar, **own), kernel_bar, pull_rows(rows_bar)
-
-        return xp.reshape(K, (M, N, Q)) @ w, pullback
+        value, pull = self._mapped(_responses, self.count, kernel, X)
+        return value.mT, lambda bar: pull(bar.mT)
 
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-        N, Q = X.shape[0], self.number
-        rows, pull_rows = self.grid.rows(X)
-        w = self.patch_weights(X) / Q
-        found = [quadratic_form(kernel, rows[n * Q : (n + 1) * Q, :], w) for n in range(N)]
+        return self._mapped(_variances, self.number, kernel, X)
+
+    def _mapped(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
+        """`f((self, kernel), patches)` of a few images after the other, of whose covariances nothing is kept.
+
+        Each patch has covariances with so many others. The pullback gives (patches_bar, kernel_bar, X_bar).
+        """
+        patches, pull_patches = self.grid(X)
+        at_once = cached_rows(self.number * others * (kernel.floats_per_entry + 1), X)
+        value, pull = backend_of(X).map_rows(f, (self, kernel), patches, at_once, add=tree.add)
 
         def pullback(bar):
-            kernel_bar, w_bar, rows_bar = None, xp.zeros_like(w), []
-            for n, (_, pull) in enumerate(found):
-                one_bar, patches_bar, weights_bar = pull(bar[n])
-                kernel_bar, w_bar = tree.add(kernel_bar, one_bar), w_bar + weights_bar
-                rows_bar.append(patches_bar)
-            own = tree.cotangent(self, **self._weights_bar(w_bar / Q))
-            return own, kernel_bar, pull_rows(xp.concat(rows_bar, axis=0))
+            params_bar, patches_bar = pull(bar)
+            return *params_bar, pull_patches(patches_bar)
 
-        return xp.stack([value for value, _ in found]), pullback
+        return value, pullback
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
         # each pair of images once, [Q, n Q] numbers at a time, none of which is kept: the pullback finds them anew
@@ -174,10 +165,8 @@ class Patches(AtInputs):
         features = kernel.random_features(rng, count, self.grid.columns)
         return ResponseFeatures(self, features), features(self.Z)[0]
 
-    def floats_per_row(self, kernel: Kernel, /) -> int:
-        # k(Z, patches) and k(patches, patches), what their pullbacks hold beside them, and the patches twice
-        Q = self.number
-        return Q * (self.count + Q) * (kernel.floats_per_entry + 1) + 6 * Q * self.grid.columns
+    def floats_per_row(self, kernel: Kernel, /) -> int:  # noqa: ARG002
+        return 2 * self.count + 3 * self.number * self.grid.columns
 
     # -- patches ----------------------------------------------------------------------------------------------------
 
@@ -225,6 +214,39 @@ class Patches(AtInputs):
         few = images[: min(FEW_IMAGES, images.shape[0]), :]
         share = float(backend_of(few).xp.mean(self.diag(kernel, few)[0])) / variance
         return share if share > 0.0 else 1.0
+
+
+def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
+    """1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
+    (place, kernel), xp = params, backend_of(patches).xp
+    (N, Q, columns), M = patches.shape, place.count
+    K, pull = kernel(place.Z, xp.reshape(patches, (N * Q, columns)))
+    w = place.patch_weights(patches) / Q
+
+    def pullback(bar):
+        kernel_bar, Z_bar, rows_bar = pull(xp.reshape(bar.mT[:, :, None] * w, (M, N * Q)))
+        own = {} if place.weights is None else {"weights": _sums(bar.mT, K, Q) / Q}
+        return (tree.cotangent(place, Z=Z_bar, **own), kernel_bar), xp.reshape(rows_bar, patches.shape)
+
+    return (xp.reshape(K, (M, N, Q)) @ w).mT, pullback
+
+
+def _variances(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
+    """1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
+    (place, kernel), xp = params, backend_of(patches).xp
+    Q = place.number
+    w = place.patch_weights(patches) / Q
+    found = [quadratic_form(kernel, patches[n, ...], w) for n in range(patches.shape[0])]
+
+    def pullback(bar):
+        kernel_bar, w_bar, patches_bar = None, xp.zeros_like(w), []
+        for n, (_, pull) in enumerate(found):
+            one_bar, image_bar, weights_bar = pull(bar[n])
+            kernel_bar, w_bar = tree.add(kernel_bar, one_bar), w_bar + weights_bar
+            patches_bar.append(image_bar)
+        return (tree.cotangent(place, **place._weights_bar(w_bar / Q)), kernel_bar), xp.stack(patches_bar)
+
+    return xp.stack([value for value, _ in found]), pullback
 
 
 @tree.model

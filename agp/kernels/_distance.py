@@ -79,19 +79,27 @@ def pull_squared_distances(
 
 
 def _pull_products(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:
-    # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W;
+    # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W, which are
+    # columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
     xp = backend_of(X).xp
     centre = xp.mean(X if Z is None else Z, axis=0)
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)
-    X_bar = factor * (xp.sum(W, axis=1)[:, None] * Xc - W @ Zc)
+    X_bar = factor * _sums_less_products(W, Xc, Zc)
     total = xp.sum(Xc * X_bar, axis=0)
     if Z is None:
         return X_bar, None, -total / lengthscale
-    Z_bar = factor * (xp.sum(W, axis=0)[:, None] * Zc - W.mT @ Xc)
+    Z_bar = factor * _sums_less_products(W.mT, Zc, Xc)
     return X_bar, Z_bar, -(total + xp.sum(Zc * Z_bar, axis=0)) / lengthscale
+
+
+def _sums_less_products(W: Array, Xc: Array, Zc: Array) -> Array:
+    """R Xc - W Zc with the sums of the rows of W [N, M] in the diagonal matrix R."""
+    xp = backend_of(W).xp
+    products = W @ xp.concat([Zc, xp.ones_like(Zc[:, :1])], axis=1)
+    return products[:, -1:] * Xc - products[:, :-1]
 
 
 def _pull_differences(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:

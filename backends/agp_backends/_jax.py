@@ -125,26 +125,9 @@ class JaxBackend(Backend):
         # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
         if all(self.is_concrete(x) for x in jax.tree.leaves((params, rows))):
             return super().fold(f, params, rows, block_rows, add=add)
-        equal, rest = _stacked(rows, block_rows)
 
         def total_of(g: Callable) -> Any:
-            g = _recorded(g)
-            first = jax.eval_shape(lambda blocks: g(jax.tree.map(lambda x: x[0], blocks)), equal)
-            zeros, reports = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
-            kinds = _kinds(reports)
-
-            def step(state: tuple, block: Any) -> tuple:
-                value, new = g(block)
-                old = _reports(kinds, state[1])
-                return (jax.tree.map(xp.add, state[0], value), _rows([*old, *new], kinds)), None
-
-            total, rows = jax.lax.scan(step, (zeros, _rows([], kinds)), equal)[0]
-            reported(_reports(kinds, rows))
-            if rest is not None:
-                value, new = g(rest)
-                reported(new)
-                total = add(total, value)
-            return total
+            return _scanned(lambda block: (g(block), None), rows, block_rows, add)[0]
 
         def pullback(bar: Any) -> Any:
             with collected():  # what was repaired has been reported with the value
@@ -152,6 +135,19 @@ class JaxBackend(Backend):
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
         return total_of(lambda block: value_of(params, block)), pullback
+
+    def map_rows(
+        self, f: Callable, params: Any, X: Array, block_rows: int, /, *, add: Callable
+    ) -> tuple[Array, Callable[[Array], tuple[Any, Array]]]:
+        if all(self.is_concrete(x) for x in jax.tree.leaves((params, X))):
+            return super().map_rows(f, params, X, block_rows, add=add)
+
+        def pullback(bar: Array) -> tuple[Any, Array]:
+            with collected():  # what was repaired has been reported with the value
+                return _scanned(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
+
+        value_of = self.remat(lambda params, block: f(params, block)[0])
+        return _scanned(lambda block: (None, value_of(params, block)), X, block_rows, add)[1], pullback
 
     def remat(self, f: Callable, /) -> Callable:
         return _reporting(jax.checkpoint(_recorded(f)))
@@ -245,6 +241,33 @@ def _as_residual(pullback: Callable, value: Array) -> Callable:
 @cache  # registering a class twice is an error
 def _register(cls: type) -> None:
     jax.tree_util.register_pytree_node(cls, tree.split, lambda settings, arrays: tree.join(cls, settings, arrays))
+
+
+def _scanned(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
+    """Of `g(block) -> (summed, by_row)`, the sum over blocks of rows and what belongs to rows, put together again.
+
+    One scan over stacked equal blocks, and the rest; what is reported inside is reported once.
+    """
+    g = _recorded(g)
+    equal, rest = _stacked(rows, block_rows)
+    first = jax.eval_shape(lambda blocks: g(jax.tree.map(lambda x: x[0], blocks)), equal)
+    (zeros, _), reports = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
+    kinds = _kinds(reports)
+
+    def step(state: tuple, block: Any) -> tuple:
+        (value, by_row), new = g(block)
+        old = _reports(kinds, state[1])
+        return (jax.tree.map(xp.add, state[0], value), _rows([*old, *new], kinds)), by_row
+
+    (total, found), by_row = jax.lax.scan(step, (zeros, _rows([], kinds)), equal)
+    reported(_reports(kinds, found))
+    by_row = jax.tree.map(lambda x: xp.reshape(x, (-1, *x.shape[2:])), by_row)
+    if rest is not None:
+        (value, others), new = g(rest)
+        reported(new)
+        total = add(total, value)
+        by_row = jax.tree.map(lambda *parts: xp.concat(parts, axis=0), by_row, others)
+    return total, by_row
 
 
 def _stacked(rows: Any, block_rows: int) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
 """Deep GPs of one to three layers, in several parameterisations, beside each other on a data set with splits.
 
-    python docs/examples/deep_models.py kin40k.npz --out runs --layers 1 2 3 --methods relaxed likelihood whitened \
+    python docs/examples/deep_models.py kin40k.npz --out runs --layers 1 2 3 --methods relaxed likelihoodform whitened \
         --num-inducing 100 --seeds 0 1 2 --steps 10000
     python docs/examples/deep_models.py kin40k.npz --out runs --print
 
@@ -23,7 +23,7 @@ from agp.data import load
 SAMPLES = 100
 """Samples of the inner layers in the scores."""
 ARRAYS = "X", "y", "X_test", "y_test"
-METHODS = {"relaxed": "R", "likelihood": "L", "whitened": "W", "solve": "SOLVE"}
+METHODS = {"relaxed": "R", "likelihoodform": "L", "whitened": "W", "solve": "SOLVE"}
 
 
 def start(data, method, layers, num_inducing, seed):
