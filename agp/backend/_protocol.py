@@ -51,9 +51,9 @@ class Backend(ABC):
     """The library's own module of special functions, under the names of SciPy; imported when one is asked for."""
     special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
     """Special functions by SciPy's name, where that module has none of the name or a worse one."""
-    triangular_block: int = 128
+    triangular_block: float = 128
     """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
-    where `triangular_times` skips the zeros."""
+    where `triangular_product` skips the zeros."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -130,10 +130,19 @@ class Backend(ABC):
 
     # What follows is optional: a library with faster routines overrides it. `agp.linalg` is the only caller.
 
-    def triangular_times(self, L: Array, C: Array, /, *, transpose: bool = False, right: bool = False) -> Array:
-        """L C, or L^T C, for lower L [..., M, M], whose upper triangle is zero, and C [..., M, N]; C L for `right`."""
-        factor = L.mT if transpose else L
-        return C @ factor if right else factor @ C
+    def triangular_product(
+        self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
+    ) -> Array:
+        """X Y [..., M, N], or its lower triangle.
+
+        `left` and `right` say which factors are triangular, "lower" or "upper": the other triangle of them is zero.
+        """
+        product = X @ Y
+        return self.xp.tril(product) if lower else product
+
+    def symmetric_from_lower(self, A: Array, /) -> Array:
+        """The symmetric matrix with the lower triangle of A [..., M, M]."""
+        return self.xp.tril(A) + self.xp.tril(A, k=-1).mT
 
     def times_own_transpose(self, A: Array, /) -> Array:
         """A A^T [..., M, M], symmetric, for A [..., M, K]."""

@@ -17,6 +17,8 @@ __all__ = [
     "lower_times_lower",
     "lower_transposed_product",
     "lower_transposed_times",
+    "product_lower",
+    "product_lower_transposed",
     "symmetric_from_lower",
     "times_lower",
     "times_own_transpose",
@@ -27,7 +29,7 @@ JOINED = 512
 putting blocks together costs passes over memory."""
 
 
-def _block(L: Array) -> int:
+def _block(L: Array) -> float:
     """Blocks of this size or smaller are multiplied at once; of twice the size where only one factor is triangular."""
     return backend_of(L).triangular_block
 
@@ -55,8 +57,9 @@ def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
 
 def lower_of(X: Array, Y: Array) -> Array:
     """The lower triangle of X Y, for X [M, K] and Y [K, M]."""
-    if X.shape[-2] <= JOINED:
-        return backend_of(X).xp.tril(X @ Y)
+    B = backend_of(X)
+    if X.shape[-2] <= max(JOINED, B.triangular_block):
+        return B.triangular_product(X, Y, lower=True)
     X1, X2 = _rows(X)
     Y1, Y2 = _columns(Y)
     return _join_lower(lower_of(X1, Y1), X2 @ Y1, lower_of(X2, Y2))
@@ -65,7 +68,7 @@ def lower_of(X: Array, Y: Array) -> Array:
 def times_lower(A: Array, L: Array) -> Array:
     """A L, for A [N, M] and lower L [M, M]."""
     if L.shape[-1] <= 2 * _block(L):
-        return backend_of(L).triangular_times(L, A, right=True)
+        return backend_of(L).triangular_product(A, L, right="lower")
     A1, A2 = _columns(A)
     L11, L21, L22 = _blocks(L)
     return backend_of(A).xp.concat([times_lower(A1, L11) + A2 @ L21, times_lower(A2, L22)], axis=-1)
@@ -74,7 +77,7 @@ def times_lower(A: Array, L: Array) -> Array:
 def lower_times(L: Array, C: Array) -> Array:
     """L C, for lower L [M, M] and C [M, N]."""
     if L.shape[-1] <= 2 * _block(L):
-        return backend_of(L).triangular_times(L, C)
+        return backend_of(L).triangular_product(L, C, left="lower")
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
     return backend_of(C).xp.concat([lower_times(L11, C1), L21 @ C1 + lower_times(L22, C2)], axis=-2)
@@ -83,7 +86,7 @@ def lower_times(L: Array, C: Array) -> Array:
 def lower_transposed_times(L: Array, C: Array) -> Array:
     """L^T C, for lower L [M, M] and C [M, N]."""
     if L.shape[-1] <= 2 * _block(L):
-        return backend_of(L).triangular_times(L, C, transpose=True)
+        return backend_of(L).triangular_product(L.mT, C, left="upper")
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
     top = lower_transposed_times(L11, C1) + L21.mT @ C2
@@ -93,26 +96,45 @@ def lower_transposed_times(L: Array, C: Array) -> Array:
 def lower_product(A: Array, L: Array) -> Array:
     """The lower triangle of A L, for A [M, M] and lower L [M, M]."""
     if L.shape[-1] <= _block(L):
-        return backend_of(A).xp.tril(backend_of(L).triangular_times(L, A, right=True))
+        return backend_of(A).triangular_product(A, L, right="lower", lower=True)
     (A1, A2), (L11, L21, L22) = _rows(A), _blocks(L)
     (A11, A12), (A21, A22) = _columns(A1), _columns(A2)
     top = lower_product(A11, L11) + lower_of(A12, L21)
     return _join_lower(top, times_lower(A21, L11) + A22 @ L21, lower_product(A22, L22))
 
 
+def product_lower(L: Array, X: Array) -> Array:
+    """The lower triangle of L X, for lower L and X [M, M]."""
+    if L.shape[-1] <= _block(L):
+        return backend_of(L).triangular_product(L, X, left="lower", lower=True)
+    (X1, X2), (L11, L21, L22) = _rows(X), _blocks(L)
+    (X11, X12), (X21, X22) = _columns(X1), _columns(X2)
+    low = product_lower(L22, X22) + lower_of(L21, X12)
+    return _join_lower(product_lower(L11, X11), L21 @ X11 + lower_times(L22, X21), low)
+
+
 def lower_transposed_product(L: Array, C: Array) -> Array:
     """The lower triangle of L^T C, for lower L and lower C [M, M]."""
     if L.shape[-1] <= _block(L):
-        return backend_of(L).xp.tril(backend_of(L).triangular_times(L, C, transpose=True))
+        return backend_of(L).triangular_product(L.mT, C, left="upper", right="lower", lower=True)
     (L11, L21, L22), (C11, C21, C22) = _blocks(L), _blocks(C)
     top = lower_transposed_product(L11, C11) + lower_of(L21.mT, C21)
     return _join_lower(top, lower_transposed_times(L22, C21), lower_transposed_product(L22, C22))
 
 
+def product_lower_transposed(C: Array, L: Array) -> Array:
+    """The lower triangle of C L^T, for lower C and lower L [M, M]."""
+    if L.shape[-1] <= _block(L):
+        return backend_of(L).triangular_product(C, L.mT, left="lower", right="upper", lower=True)
+    (C11, C21, C22), (L11, L21, L22) = _blocks(C), _blocks(L)
+    low = product_lower_transposed(C22, L22) + lower_of(C21, L21.mT)
+    return _join_lower(product_lower_transposed(C11, L11), lower_times(L11, C21.mT).mT, low)
+
+
 def lower_times_lower(L: Array, Y: Array) -> Array:
     """L Y, for lower L and lower Y [M, M]."""
     if L.shape[-1] <= _block(L):
-        return backend_of(L).triangular_times(L, Y)
+        return backend_of(L).triangular_product(L, Y, left="lower", right="lower")
     (L11, L21, L22), (Y11, Y21, Y22) = _blocks(L), _blocks(Y)
     left = times_lower(L21, Y11) + lower_times(L22, Y21)
     return _join_lower(lower_times_lower(L11, Y11), left, lower_times_lower(L22, Y22))
@@ -130,11 +152,11 @@ def times_own_transpose(A: Array) -> Array:
 
 
 def congruence(L: Array, X: Array) -> Array:
-    """L X L^T, for lower L [M, M] and symmetric X [M, M]."""
-    return symmetric_from_lower(lower_of(lower_times(L, X), L.mT))
+    """L X L^T, for lower L [M, M] and symmetric X [M, M]: a third plus a sixth of a dense product."""
+    # low(C L^T) needs only low(C), since L^T is upper
+    return symmetric_from_lower(product_lower_transposed(product_lower(L, X), L))
 
 
 def symmetric_from_lower(A: Array) -> Array:
     """The symmetric matrix with the lower triangle of A [..., M, M]."""
-    xp = backend_of(A).xp
-    return xp.tril(A) + xp.tril(A, k=-1).mT
+    return backend_of(A).symmetric_from_lower(A)

@@ -11,6 +11,8 @@ from agp.backend import Array, Backend
 
 BLOCK = 64
 """Rows that a triangular solve eliminates at once."""
+PANEL = 128
+"""Rows or columns of a triangular matrix that are multiplied at once."""
 LARGEST = 2**25 - 2**16
 """Bytes of an array that is just below the largest that glibc's allocator learns from."""
 
@@ -25,6 +27,7 @@ class NumpyBackend(Backend):
     array_types = (np.ndarray, np.generic)
     refused_types = (np.ma.MaskedArray, np.matrix)
     special_module = "scipy.special"
+    triangular_block = float("inf")
     special_functions: ClassVar = {"polygamma": _polygamma}  # SciPy's gives float64 whatever it takes
 
     def __init__(self) -> None:
@@ -73,3 +76,49 @@ class NumpyBackend(Backend):
                 rows = gemm(-1.0, X[done].T, panel.T, beta=1.0, c=rows, trans_b=int(transpose))
             X[i] = trsm(1.0, L[i, i].T, rows, side=1, lower=0, trans_a=int(transpose)).T
         return X
+
+    def triangular_product(
+        self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
+    ) -> Array:
+        # Panels of the rows of a triangular X, and of the columns of a triangular Y, each with the rows or columns of
+        # the other that meet no zeros; the products are written where they belong.
+        (M, K), N = X.shape[-2:], Y.shape[-1]
+        lower = lower or (left, right) == ("lower", "lower")
+        if min(M, N) <= 2 * PANEL:
+            return super().triangular_product(X, Y, lower=lower)
+        by_rows = left == "upper" or (left == "lower" and right != "upper") or not right
+        by_columns = right == "upper" or (right == "lower" and left != "upper")
+        out = np.empty((*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N), dtype=X.dtype)
+        for r0, r1 in _panels(M) if by_rows else [(0, M)]:
+            for c0, c1 in _panels(N) if by_columns else [(0, N)]:
+                first = max(r0 if left == "upper" else 0, c0 if right == "lower" else 0)
+                last = min(r1 if left == "lower" else K, c1 if right == "upper" else K)
+                rows = slice(max(r0, c0) if lower else r0, r1)
+                columns = slice(c0, min(c1, r1) if lower else c1)
+                if rows.start < rows.stop and columns.start < columns.stop:
+                    parts = X[..., rows, first:last], Y[..., first:last, columns]
+                    np.matmul(*parts, out=out[..., rows, columns])
+        return _cleared(out) if lower else out
+
+    def symmetric_from_lower(self, A: Array, /) -> Array:
+        if A.shape[-1] <= PANEL:
+            return super().symmetric_from_lower(A)
+        out = A.copy()
+        for start, stop in _panels(A.shape[-1]):
+            block = out[..., start:stop, start:stop]
+            block[...] = super().symmetric_from_lower(block)
+            out[..., start:stop, stop:] = A[..., stop:, start:stop].mT
+        return out
+
+
+def _panels(size: int) -> list[tuple[int, int]]:
+    """The ends of consecutive panels of so many rows or columns."""
+    return [(start, min(start + PANEL, size)) for start in range(0, size, PANEL)]
+
+
+def _cleared(A: Array) -> Array:
+    """A [..., M, M], whose entries above the diagonal become zero."""
+    for start, stop in _panels(A.shape[-1]):
+        A[..., start:stop, start:stop] = np.tril(A[..., start:stop, start:stop])
+        A[..., start:stop, stop:] = 0.0
+    return A

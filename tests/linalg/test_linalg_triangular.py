@@ -35,6 +35,14 @@ PRODUCTS = {
         lambda n, b: (_random((*b, n, n), True), _random((*b, n, n), True, seed=1)),
         lambda L, Y: L @ Y,
     ),
+    "product_lower": (
+        lambda n, b: (_random((*b, n, n), True), _random((*b, n, n), seed=1)),
+        lambda L, X: np.tril(L @ X),
+    ),
+    "product_lower_transposed": (
+        lambda n, b: (_random((*b, n, n), True), _random((*b, n, n), True, seed=1)),
+        lambda C, L: np.tril(C @ L.swapaxes(-1, -2)),
+    ),
     "gram": (
         lambda n, b: (_random((*b, n, n), symmetric=True), _random((*b, n, n), True, seed=1)),
         lambda A, L: np.tril(L.swapaxes(-1, -2) @ A @ L),
@@ -56,6 +64,24 @@ def test_product_is_dense(name, size, batch, backend, block):
     assert_close(backend.numpy(found), dense(*host), 1e-13)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("size", [257, 384, 500])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_panels_are_dense(name, size, batch):
+    operands, dense = PRODUCTS[name]
+    host = operands(size, batch)
+    assert_close(getattr(_triangular, name)(*host), dense(*host), 1e-12)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("size", [3, 128, 300])
+def test_symmetric_from_lower_reads_one_triangle(size, batch):
+    A = _random((*batch, size, size))
+    found = linalg.symmetric_from_lower(A)
+    np.testing.assert_array_equal(np.tril(found), np.tril(A))
+    np.testing.assert_array_equal(found, found.swapaxes(-1, -2))
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_float32_stays(name, backend, block):
     operands, dense = PRODUCTS[name]
@@ -65,19 +91,11 @@ def test_float32_stays(name, backend, block):
 
 
 @pytest.mark.parametrize("size", [130, 257])
-def test_default_block_recurses(size):
+def test_default_block_recurses(size, torch_place):
     assert size > Backend.triangular_block
     A, L = _random((size, size), symmetric=True), _random((size, size), True, seed=1)
-    assert_close(linalg.gram(A, L), np.tril(L.T @ A @ L), 1e-12)
-
-
-def test_upper_halves_are_not_read(block):
-    # what lies above the diagonal of A L never matters to gram, nor does anything above that of L
-    A, L = _random((7, 7), symmetric=True), _random((7, 7), True, seed=1)
-    C = np.tril(A @ L) + np.triu(np.full((7, 7), np.nan), 4) if block == 3 else np.tril(A @ L)
-    if block == 3:
-        assert_close(linalg.lower_transposed_product(L, C), np.tril(L.T @ A @ L), 1e-12)
-    assert_close(linalg.lower_transposed_product(L, np.tril(A @ L)), np.tril(L.T @ A @ L), 1e-12)
+    found = linalg.gram(torch_place.array(A), torch_place.array(L))
+    assert_close(torch_place.numpy(found), np.tril(L.T @ A @ L), 1e-12)
 
 
 def test_phi_halves_the_diagonal(backend):
@@ -95,7 +113,7 @@ def test_a_plug_in_with_routines_of_its_own_is_asked_for_whole_matrices(monkeypa
             asked.append((name, args[0].shape, options)) or usual(self, *args, **options)
         )
 
-    for name in ("triangular_times", "times_own_transpose", "inverse_from_cholesky"):
+    for name in ("triangular_product", "times_own_transpose", "inverse_from_cholesky"):
         monkeypatch.setattr(kind, name, record(name), raising=False)
     monkeypatch.setattr(kind, "triangular_block", 10_000, raising=False)
     L, C = _random((300, 300), True) + 30.0 * np.eye(300), _random((300, 4))
@@ -105,9 +123,9 @@ def test_a_plug_in_with_routines_of_its_own_is_asked_for_whole_matrices(monkeypa
     assert_close(linalg.times_own_transpose(C), C @ C.T, 1e-13)
     assert_close(linalg.inverse_from_cholesky(L), np.linalg.inv(L @ L.T), 1e-10)
     assert asked == [
-        ("triangular_times", L.shape, {}),
-        ("triangular_times", L.shape, {"transpose": True}),
-        ("triangular_times", L.shape, {"right": True}),
+        ("triangular_product", L.shape, {"left": "lower"}),
+        ("triangular_product", L.shape, {"left": "upper"}),
+        ("triangular_product", C.T.shape, {"right": "lower"}),
         ("times_own_transpose", C.shape, {}),
         ("inverse_from_cholesky", L.shape, {}),
     ]
