@@ -1,6 +1,7 @@
 """What regressor and classifier share: inputs of every kind, a method by its name, training until it is done."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
@@ -51,45 +52,28 @@ def takes_parts(estimator: Any) -> bool:
     return estimator.method == "auto" or estimator.method in PART_METHODS
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPEstimator(ABC, BaseEstimator):
-    """The parameters and the training of `GPRegressor` and `GPClassifier`."""
+    """The parameters and the training of `GPRegressor` and `GPClassifier`.
 
-    model_: Any
+    Each field is a parameter, once: scikit-learn reads the signature that is made of them.
+    """
 
-    def __init__(
-        self,
-        *,
-        method: str = "auto",
-        kernel: Any = "rbf",
-        num_inducing: int | None = None,
-        layers: int | None = None,
-        missing: str = "refuse",
-        backend: str | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
-        tolerance: float = 1e-3,
-        max_steps: int | None = None,
-        max_seconds: float | None = None,
-        batch_size: int | None = None,
-        total_rows: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.kernel = kernel
-        self.num_inducing = num_inducing
-        self.layers = layers
-        self.missing = missing
-        self.backend = backend
-        self.device = device
-        self.dtype = dtype
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.max_seconds = max_seconds
-        self.batch_size = batch_size
-        self.total_rows = total_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    method: str = "auto"
+    kernel: Any = "rbf"
+    num_inducing: int | None = None
+    layers: int | None = None
+    missing: str = "refuse"
+    backend: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    tolerance: float = 1e-3
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | None = None
+    total_rows: int | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,6 +1,7 @@
 """Regression with the conventions of scikit-learn."""
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import RegressorMixin
@@ -29,6 +30,7 @@ UNLIKE = 10.0
 """By what factor the sizes of targets may differ where a method has one noise for all."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian-process regression: means with error bars.
 
@@ -88,49 +90,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         As in every estimator of scikit-learn.
     """
 
-    _single: bool
-    """Whether targets were [N], and means are, too."""
-
-    def __init__(
-        self,
-        *,
-        method: str = "auto",
-        kernel: Any = "rbf",
-        num_inducing: int | None = None,
-        layers: int | None = None,
-        outputs: str = "shared",
-        num_latents: int | None = None,
-        missing: str = "refuse",
-        backend: str | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
-        tolerance: float = 1e-3,
-        max_steps: int | None = None,
-        max_seconds: float | None = None,
-        batch_size: int | None = None,
-        total_rows: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            method=method,
-            kernel=kernel,
-            num_inducing=num_inducing,
-            layers=layers,
-            missing=missing,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-            tolerance=tolerance,
-            max_steps=max_steps,
-            max_seconds=max_seconds,
-            batch_size=batch_size,
-            total_rows=total_rows,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.outputs = outputs
-        self.num_latents = num_latents
+    outputs: str = "shared"
+    num_latents: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -237,7 +198,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         A = self._placed(self._inputs(X, reset=reset))
         targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
         if reset:
-            self._single = targets.ndim == 1
+            self._single = targets.ndim == 1  # means are [N], too
         return A, as_columns(targets)
 
     def _foreign_targets(self, y: Array, X: Array) -> Array:
