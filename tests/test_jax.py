@@ -7,8 +7,8 @@ from helpers import POSTERIORS, problem
 from agp import tree, value_and_gradient
 from agp.backend import get_backend
 from agp.bounds import elbo
-from agp.linalg import cholesky, inverse_factor
 from agp.kernels import Matern12, Matern32, Matern52
+from agp.linalg import cholesky, inverse_factor
 from agp.models import SVGP
 from agp.posteriors import InverseFree, Relaxed
 from agp.training import recipe, train
