@@ -16,6 +16,7 @@ __all__ = [
     "check_like",
     "check_model",
     "check_parameters",
+    "check_positive",
     "check_results",
     "check_targets",
     "check_whole",
@@ -29,6 +30,16 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
         raise ValueError(msg)
     return int(number)
+
+
+def check_positive(name: str, value: Any) -> float:
+    """The value as a float. ValueError unless it is a finite number above zero."""
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else float("nan")
+    if 0.0 < number < float("inf"):
+        return number
+    shown = f"{value:g}" if isinstance(value, float) else repr(value)
+    msg = f"{name} is {shown}, but must be a finite number above zero."
+    raise ValueError(msg)
 
 
 def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import re
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -520,6 +521,19 @@ def toy_data(rows: int = 30, outputs: int = 1, seed: int = 3) -> tuple[np.ndarra
     phase = np.arange(outputs)
     y = np.sin(1.5 * X[:, :1] + phase) + 0.5 * X[:, 1:] + 0.1 * rng.normal(size=(rows, outputs))
     return X, y
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def peak(f: Callable[[], Any]) -> float:
+    """The largest number of MiB of host arrays that a call holds at once, its result included."""
+    tracemalloc.start()
+    try:
+        f()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
 
 
 # -- judges of gradients ----------------------------------------------------------------------------------------------

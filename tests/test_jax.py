@@ -7,6 +7,7 @@ from helpers import POSTERIORS, problem
 from agp import tree, value_and_gradient
 from agp.backend import get_backend
 from agp.bounds import elbo
+from agp.kernels import Matern12, Matern32, Matern52
 from agp.linalg import cholesky, inverse_factor
 from agp.models import SVGP
 from agp.posteriors import InverseFree, Relaxed
@@ -49,6 +50,19 @@ def test_a_step_is_compiled_once(caplog):
         train(SVGP.from_data(X, y, num_inducing=3), X, y, steps=3)
     steps = [r for r in caplog.records if "XLA compilation" in r.getMessage() and "_apply_updates" in r.getMessage()]
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize("kernel", [Matern12, Matern32, Matern52])
+def test_compiled_covariances_have_the_variance_on_their_diagonal(kernel):
+    # a compiled step may form the distance of a row from itself twice, rounded in two ways
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(60, 1))
+    host = SVGP.from_data(X, y, posterior=Relaxed, kernel=kernel(), num_inducing=5)
+    model, Xj, yj = _here(host, X, y)
+    expected, found = (train(m, A, b, steps=3, batch_size=60).trace for m, A, b in ((host, X, y), (model, Xj, yj)))
+    np.testing.assert_allclose(found["bound"], expected["bound"], rtol=1e-8)
+    np.testing.assert_array_equal(found["inverse_steps"], expected["inverse_steps"])
 
 
 @pytest.mark.parametrize("kind", [Relaxed, InverseFree])

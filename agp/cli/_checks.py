@@ -91,6 +91,9 @@ def chosen_layers(layers: int | None, methods: list[str]) -> int | None:
 
 def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
     """ValueError where the methods cannot take the data or the likelihood."""
+    if not data.classes and (data.y == data.y[0]).all():
+        msg = f"all {len(data.y)} training targets of {data.name} are the same; there is nothing to learn from them."
+        raise ValueError(msg)
     exact = [name for name in GAUSSIAN_METHODS if name in methods]
     if exact and settings.likelihood != "gaussian":
         others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)

@@ -110,6 +110,9 @@ def _run(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """The folder, made if need be, for this process alone; ValueError if there are results or another writes there."""
+    if folder.exists() and not folder.is_dir():
+        msg = f"--out is {folder}, which is a file; name a folder."
+        raise ValueError(msg)
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -142,7 +145,8 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
 
 
 def _check_numbers(a: argparse.Namespace) -> None:
-    for name, least in {"num_inducing": 1, "batch_size": 1, "iterations": 1, "threads": 1, "seed": 0}.items():
+    counts = dict.fromkeys(("num_inducing", "batch_size", "iterations", "threads"), 1)
+    for name, least in (counts | {"seed": 0, "split": 0}).items():
         if getattr(a, name) < least:
             msg = f"--{name.replace('_', '-')} is {getattr(a, name)}, but must be at least {least}."
             raise ValueError(msg)

@@ -1,7 +1,6 @@
 """`agp fit`: a model of a table, in a file."""
 
 import argparse
-import math
 import sys
 import time
 from pathlib import Path
@@ -9,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from agp.checks import check_whole
+from agp.checks import check_positive, check_whole
 from agp.cli._answers import answers, scored
+from agp.cli._checks import chosen_layers
 from agp.cli._columns import inputs_of
 from agp.cli._notes import Notes
 from agp.cli._parser import add_command
 from agp.cli._targets import TASKS, check_target, labels_of, numbers_of, task_of
 from agp.data import TABLES, read_table
 from agp.io import save_described
-from agp.methods import kernel_named
+from agp.methods import METHODS, kernel_named
 
 __all__ = ["add_parser"]
 
@@ -120,15 +120,18 @@ def _check(a: argparse.Namespace) -> None:
     if not 0.0 <= a.test_share < 1.0:
         msg = f"--test-share is {a.test_share:g}, but must be at least 0 and less than 1."
         raise ValueError(msg)
-    for name in ("num_inducing", "layers", "max_steps", "seed"):
+    if a.method not in ("auto", *METHODS):
+        msg = f"unknown method {a.method!r}; known are auto, {', '.join(METHODS)}."
+        raise ValueError(msg)
+    chosen_layers(a.layers, [a.method])
+    for name in ("num_inducing", "max_steps", "seed"):
         value = vars(a)[name]
         if value is not None:
             check_whole(f"--{name.replace('_', '-')}", value, least=0 if name == "seed" else 1)
     for name in ("tolerance", "max_seconds"):
         value = vars(a)[name]
-        if value is not None and not 0.0 < value < math.inf:
-            msg = f"--{name.replace('_', '-')} is {value:g}, but must be a finite number above zero."
-            raise ValueError(msg)
+        if value is not None:
+            check_positive(f"--{name.replace('_', '-')}", value)
     if a.out.suffix.lower() in TABLES:
         msg = f"--out is {a.out}, which is the name of a table; name a file such as {a.out.stem}.safetensors."
         raise ValueError(msg)
@@ -148,7 +151,8 @@ def _held_out(count: int, share: float, seed: int) -> Any:
     test = np.zeros(count, dtype=bool)
     test[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
     if count - test.sum() < 2:
-        msg = f"--test-share is {share:g}, which leaves {count - test.sum()} rows to train on; two or more are needed."
+        left = f"{count - test.sum()} of {count} rows"
+        msg = f"--test-share is {share:g}, which leaves {left} to train on; two or more are needed."
         raise ValueError(msg)
     return test
 

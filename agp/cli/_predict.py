@@ -31,6 +31,7 @@ If the table has the target, too, the predictions are scored.
 example: agp predict m.safetensors new.csv --out predictions.csv
 """
 ENDINGS = (".csv", ".parquet")
+REMEDY = "leave the column out of the table, or rename it"
 
 
 def add_parser(commands: Any) -> None:
@@ -62,7 +63,7 @@ def _run(a: argparse.Namespace) -> int:
 
 def _check(a: argparse.Namespace) -> None:
     if not 0.0 < a.level < 1.0:
-        msg = f"--level is {a.level:g}, but must be between 0 and 1."
+        msg = f"--level is {a.level:g}, but must be between 0 and 1, such as 0.95."
         raise ValueError(msg)
     if a.out is None:
         return
@@ -78,7 +79,7 @@ def _check(a: argparse.Namespace) -> None:
 
 
 def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, level: float) -> list[str]:
-    """A line on how good the predictions are, where the table has targets."""
+    """Lines on how good the predictions are, where the table has targets."""
     if notes.target is None or notes.target not in table.frame.columns:
         return []
     rows = table.frame[notes.target].notna().to_numpy()
@@ -87,15 +88,24 @@ def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, le
     y = (_labels if notes.task == "classification" else _numbers)(table, notes.target, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     shown = ", ".join(f"{name} {value:.4g}" for name, value in scored(estimator, found, y, level).items())
-    return [f"{int(rows.sum()):,} rows with {notes.target!r}: {shown}"]
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {notes.target!r}: {shown}"]
 
 
 def _numbers(table: TableFile, target: str, rows: Any) -> Any:
-    return numbers_of(table, target, rows, constant=True)
+    return numbers_of(table, target, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
 
 
 def _labels(table: TableFile, target: str, rows: Any) -> Any:
-    return labels_of(table, target, rows, least=1)
+    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels: {REMEDY}")
+
+
+def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
+    """A line on labels that no prediction can meet."""
+    new = sorted({*map(str, np.unique(y))} - {*map(str, estimator.classes_)}) if "classes_" in vars(estimator) else []
+    if not new:
+        return []
+    shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
+    return [f"column {notes.target!r} has {shown}, unseen in training: never predicted, and an error here"]
 
 
 def _write(out: Path | None, predictions: Any) -> None:

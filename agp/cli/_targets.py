@@ -34,7 +34,9 @@ def task_of(table: TableFile, target: str, rows: Any) -> str:
     return "classification" if whole and len(found) > 1 and counts.min() > 1 else "regression"
 
 
-def numbers_of(table: TableFile, target: str, rows: Any, *, constant: bool = False) -> Any:
+def numbers_of(
+    table: TableFile, target: str, rows: Any, *, constant: bool = False, remedy: str = "use --task classification"
+) -> Any:
     """The targets [N] of the given rows to regress on. ValueError unless they are numbers, not all `constant`."""
     column = table.frame[target]
     if column.dtype.kind not in "iufb":
@@ -43,7 +45,7 @@ def numbers_of(table: TableFile, target: str, rows: Any, *, constant: bool = Fal
             msg = f"{table.path}: {table.place(row, target)}: {column.iloc[row]!r} is not a number; correct it."
         else:
             shown = f"{column.dropna().iloc[0]!r:.40}"
-            msg = f"{table.path}: the target {target!r} is text, such as {shown}; use --task classification."
+            msg = f"{table.path}: the target {target!r} is text, such as {shown}; {remedy}."
         raise ValueError(msg)
     y = column[rows].to_numpy(dtype=float)
     infinite = np.isinf(column.to_numpy(dtype=float))
@@ -56,16 +58,16 @@ def numbers_of(table: TableFile, target: str, rows: Any, *, constant: bool = Fal
     return y
 
 
-def labels_of(table: TableFile, target: str, rows: Any, *, least: int = 2) -> Any:
+def labels_of(
+    table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
+) -> Any:
     """The labels [N] of the given rows: texts, truth values or whole numbers. ValueError for fewer than `least`."""
     column = table.frame[target][rows]
     if column.dtype.kind == "f":
         numbers = column.to_numpy(dtype=float)
         if (broken := numbers != np.floor(numbers)).any():
-            msg = (
-                f"{table.path}: labels must be texts or whole numbers, but {target!r} has {numbers[broken][0]:g}; use "
-                "--task regression."
-            )
+            found = f"{target!r} has {numbers[broken][0]:g}"
+            msg = f"{table.path}: labels must be texts or whole numbers, but {found}; {remedy}."
             raise ValueError(msg)
         labels = numbers.astype(np.int64)
     elif column.dtype.kind in "iub":
@@ -77,6 +79,7 @@ def labels_of(table: TableFile, target: str, rows: Any, *, least: int = 2) -> An
         msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."
         raise ValueError(msg)
     if count > MOST_CLASSES:
-        msg = f"{table.path}: the target {target!r} has {count:,} different labels, of at most {MOST_CLASSES}."
+        found = f"the target {target!r} has {count:,} different labels"
+        msg = f"{table.path}: {found}, of at most {MOST_CLASSES}; merge some of them."
         raise ValueError(msg)
     return labels

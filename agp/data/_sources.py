@@ -122,7 +122,8 @@ def _check_numbers(table: TableFile, name: str) -> None:
         raise ValueError(msg)
     if column.dtype.kind not in "fiub":
         row = bad_number(column) or 0
-        msg = f"{table.path}: {table.place(row, name)}: {column[row]!r} is not a number; encode or drop such columns."
+        cell = f"{table.place(row, name)}: {column[row]!r} is not a number"
+        msg = f"{table.path}: {cell}; write such columns as numbers (classes as 0, 1, ...), or leave them out."
         raise ValueError(msg)
 
 

@@ -1,6 +1,7 @@
 """What regressor and classifier share: inputs of every kind, a method by its name, training until it is done."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
@@ -29,7 +30,16 @@ from agp.repairs import counted
 from agp.training import FALL, RATE, Batches, begun, fit
 from agp.tree import leaves, to_backend
 
-__all__ = ["GPEstimator", "answered", "floating", "is_foreign", "refuse_words", "takes_parts", "usual_inducing"]
+__all__ = [
+    "GPEstimator",
+    "answered",
+    "floating",
+    "is_foreign",
+    "refuse_cells",
+    "refuse_words",
+    "takes_parts",
+    "usual_inducing",
+]
 
 PART_STEPS = 1000
 """The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
@@ -51,45 +61,28 @@ def takes_parts(estimator: Any) -> bool:
     return estimator.method == "auto" or estimator.method in PART_METHODS
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPEstimator(ABC, BaseEstimator):
-    """The parameters and the training of `GPRegressor` and `GPClassifier`."""
+    """The parameters and the training of `GPRegressor` and `GPClassifier`.
 
-    model_: Any
+    Each field is a parameter, once: scikit-learn reads the signature that is made of them.
+    """
 
-    def __init__(
-        self,
-        *,
-        method: str = "auto",
-        kernel: Any = "rbf",
-        num_inducing: int | None = None,
-        layers: int | None = None,
-        missing: str = "refuse",
-        backend: str | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
-        tolerance: float = 1e-3,
-        max_steps: int | None = None,
-        max_seconds: float | None = None,
-        batch_size: int | None = None,
-        total_rows: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.kernel = kernel
-        self.num_inducing = num_inducing
-        self.layers = layers
-        self.missing = missing
-        self.backend = backend
-        self.device = device
-        self.dtype = dtype
-        self.tolerance = tolerance
-        self.max_steps = max_steps
-        self.max_seconds = max_seconds
-        self.batch_size = batch_size
-        self.total_rows = total_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    method: str = "auto"
+    kernel: Any = "rbf"
+    num_inducing: int | None = None
+    layers: int | None = None
+    missing: str = "refuse"
+    backend: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    tolerance: float = 1e-3
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    batch_size: int | None = None
+    total_rows: int | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -111,9 +104,9 @@ class GPEstimator(ABC, BaseEstimator):
             return self._table_inputs(X, frame, reset=reset)
         X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset)
         refuse_words("X", X)
-        finite: Any = "allow-nan" if self.missing == "impute" else True
         kinds: Any = [np.float64, np.float32]
-        X = check_array(X, dtype=kinds, ensure_all_finite=finite, estimator=self, input_name="X")
+        X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=self, input_name="X")
+        refuse_cells("X", X, None if self.missing == "impute" else "fill it in, or ask for missing='impute'")
         columns: Any = vars(self).get("columns_")
         if isinstance(columns, Columns):
             return columns.transform_array(X)
@@ -169,7 +162,7 @@ class GPEstimator(ABC, BaseEstimator):
             msg = f"unknown method {self.method!r}; known are auto, {', '.join(known)}."
             raise ValueError(msg)
         if self.method not in known:
-            msg = f"the method {self.method} is not for {type(self).__name__}; use one of {', '.join(known)}."
+            msg = f"the method {self.method} is for regression alone; use auto, or one of {', '.join(known)}."
             raise ValueError(msg)
         return self.method
 
@@ -196,7 +189,8 @@ class GPEstimator(ABC, BaseEstimator):
             return {}
         if self.method_ not in DEEP_METHODS:
             some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
-            msg = f"layers is {self.layers!r}, but the method {self.method_} has none; leave it out, or use {some}."
+            method = f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
+            msg = f"layers is {self.layers!r}, but {method} has none; leave it out, or use {some}."
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
@@ -320,6 +314,16 @@ def floating(x: Array, /) -> Array:
     """An array of another library whose whole numbers and Booleans are floats, the widest of its device."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
+
+
+def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
+    """ValueError if a NumPy array has infinite cells or, unless there is no remedy, missing ones (NaN)."""
+    for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):
+        if then is not None and found.any():
+            row, *column = np.argwhere(found)[0].tolist()
+            where = ", ".join([f"row {row}", *(f"column {i}" for i in column)])
+            msg = f"{name} has {what} in {where}; {then}."
+            raise ValueError(msg)
 
 
 def refuse_words(name: str, x: Any, /) -> None:

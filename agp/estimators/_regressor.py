@@ -1,6 +1,7 @@
 """Regression with the conventions of scikit-learn."""
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import RegressorMixin
@@ -9,8 +10,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, placed, to_numpy
-from agp.checks import as_columns
-from agp.estimators._base import GPEstimator, answered, floating, is_foreign, refuse_words, takes_parts
+from agp.checks import as_columns, check_whole
+from agp.estimators._base import GPEstimator, answered, floating, is_foreign, refuse_cells, refuse_words, takes_parts
 from agp.estimators._columns import as_frame
 from agp.likelihoods import Gaussian
 from agp.means import ConstantMean
@@ -29,6 +30,7 @@ UNLIKE = 10.0
 """By what factor the sizes of targets may differ where a method has one noise for all."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, GPEstimator):
     """Gaussian-process regression: means with error bars.
 
@@ -88,49 +90,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
         As in every estimator of scikit-learn.
     """
 
-    _single: bool
-    """Whether targets were [N], and means are, too."""
-
-    def __init__(
-        self,
-        *,
-        method: str = "auto",
-        kernel: Any = "rbf",
-        num_inducing: int | None = None,
-        layers: int | None = None,
-        outputs: str = "shared",
-        num_latents: int | None = None,
-        missing: str = "refuse",
-        backend: str | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
-        tolerance: float = 1e-3,
-        max_steps: int | None = None,
-        max_seconds: float | None = None,
-        batch_size: int | None = None,
-        total_rows: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            method=method,
-            kernel=kernel,
-            num_inducing=num_inducing,
-            layers=layers,
-            missing=missing,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-            tolerance=tolerance,
-            max_steps=max_steps,
-            max_seconds=max_seconds,
-            batch_size=batch_size,
-            total_rows=total_rows,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.outputs = outputs
-        self.num_latents = num_latents
+    outputs: str = "shared"
+    num_latents: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -203,7 +164,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
-        method, outputs = self._method(X.shape[0], parts=parts), self._outputs()
+        method, outputs = self._method(X.shape[0], parts=parts), self._outputs(y.shape[1])
         if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)
             if outputs is not None:
@@ -218,17 +179,29 @@ class GPRegressor(RegressorMixin, GPEstimator):
                 warnings.warn(text, UserWarning, stacklevel=3)
         return self._built(X, y, Gaussian(), parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
-    def _outputs(self) -> Any:
-        """What several outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
+    def _outputs(self, count: int) -> Any:
+        """What so many outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
         if self.outputs not in KINDS:
             msg = f"unknown outputs {self.outputs!r}; known are {', '.join(KINDS)}."
             raise ValueError(msg)
+        if self.outputs != "shared" and count == 1:
+            msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
+            raise ValueError(msg)
         if self.outputs in ("coregionalised", "intrinsic"):
-            return Coregionalised(self.num_latents, intrinsic=self.outputs == "intrinsic")
+            return Coregionalised(self._latents(count), intrinsic=self.outputs == "intrinsic")
         if self.num_latents is not None:
             msg = f"num_latents is {self.num_latents!r}, but outputs={self.outputs!r} has none to count; leave it out."
             raise ValueError(msg)
         return None if self.outputs == "shared" else self.outputs
+
+    def _latents(self, outputs: int) -> int | None:
+        """The number of latent functions, as it was asked for. ValueError unless there is an output for each."""
+        if self.num_latents is None:
+            return None
+        if check_whole("num_latents", self.num_latents) > outputs:
+            msg = f"num_latents is {self.num_latents}, but y has {outputs} columns; take no more latent functions."
+            raise ValueError(msg)
+        return int(self.num_latents)
 
     def _data(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         if y is None:
@@ -237,7 +210,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         A = self._placed(self._inputs(X, reset=reset))
         targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
         if reset:
-            self._single = targets.ndim == 1
+            self._single = targets.ndim == 1  # means are [N], too
         return A, as_columns(targets)
 
     def _foreign_targets(self, y: Array, X: Array) -> Array:
@@ -247,11 +220,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _host_targets(self, given: Any, y: Any, X: Array) -> Array:
         frame = as_frame(y)
-        settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
-        anything = {"dtype": None, "ensure_all_finite": False}
-        y = check_array(y if frame is None else frame.to_numpy(), **settings, **anything)
+        settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": self}
+        anything: Any = None
+        y = check_array(y if frame is None else frame.to_numpy(), **settings, dtype=anything)
         refuse_words("y", y)
-        y = check_array(y, dtype="float64", **settings)
+        y = check_array(y, **settings, dtype="float64")
+        refuse_cells("y", y, "leave such rows out")
         check_consistent_length(given, y)
         return placed(y, X)
 

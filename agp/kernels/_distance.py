@@ -3,7 +3,7 @@
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = ["inner_products", "pull_squared_distances", "safe_sqrt", "squared_distances"]
+__all__ = ["inner_products", "least_root", "pull_squared_distances", "safe_sqrt", "squared_distances"]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -125,8 +125,15 @@ def inner_products(X: Array, Z: Array | None) -> Array:
     return 0.5 * (products + products.mT)
 
 
+def least_root(x: Array) -> float:
+    """What `safe_sqrt` gives at zero: nothing beside the roundings of 1, and its square and its inverse are numbers."""
+    return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
+
+
 def safe_sqrt(x: Array) -> Array:
-    """sqrt(x) whose derivative under automatic differentiation is 0, not NaN, at x = 0."""
+    """sqrt(x), and `least_root` at x = 0, where its derivative under automatic differentiation is 0, not NaN.
+
+    Nothing is selected by x > 0: a compiler that forms x twice, rounded in two ways, would select in two ways.
+    """
     xp = backend_of(x).xp
-    positive = x > 0.0
-    return xp.where(positive, xp.sqrt(xp.where(positive, x, xp.ones((), **like(x)))), xp.zeros((), **like(x)))
+    return xp.sqrt(xp.maximum(x, xp.full((), least_root(x) ** 2, **like(x))))

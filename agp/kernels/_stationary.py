@@ -12,7 +12,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
-from agp.kernels._distance import pull_squared_distances, safe_sqrt, squared_distances
+from agp.kernels._distance import least_root, pull_squared_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
@@ -159,7 +159,7 @@ class Matern12(Matern):
         decay = xp.exp(-r)
 
         def slope() -> Array:
-            positive = r > 0.0
+            positive = r > 2.0 * least_root(r)
             inverse = 1.0 / xp.where(positive, r, xp.ones((), **like(r)))
             return xp.where(positive, -0.5 * decay * inverse, xp.zeros((), **like(r)))
 

@@ -1,19 +1,20 @@
 """Convolutional layers, image to image: one process, applied to every patch of an image."""
 
-from typing import Any, Self
+from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.draws import Draws, below, under
+from agp.draws import Draws, under
 from agp.inducing import PatchGrid
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._paths import EachPatchPaths, Paths
+from agp.processes._transformed import Transformed
 
 __all__ = ["EachPatch"]
 
 
 @tree.model
-class EachPatch(Process):
+class EachPatch(Transformed):
     """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
 
     From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
@@ -59,10 +60,6 @@ class EachPatch(Process):
         return self.grid.width
 
     @property
-    def reference(self) -> tuple[str, Array]:
-        return self.process.reference
-
-    @property
     def floats_per_row(self) -> int:
         # each patch is a row of the process; the patches are there twice, and so are the moments
         return self.grid.number * (self.process.floats_per_row + 2 * self.grid.columns + 4 * self.process.outputs)
@@ -87,10 +84,6 @@ class EachPatch(Process):
     def _by_patch(self, x: Array) -> Array:
         return backend_of(x).xp.reshape(x, (-1, self.process.outputs))
 
-    def factorise(self) -> tuple[Any, Pullback]:
-        factor, pull = self.process.factorise()
-        return factor, lambda factor_bar: tree.cotangent(self, process=pull(factor_bar))
-
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         rows, pull_rows = self.grid.rows(X)
         (mu, var), pull = self.process.project(factor, rows)
@@ -101,15 +94,6 @@ class EachPatch(Process):
             return tree.cotangent(self, process=process_bar), factor_bar, pull_rows(rows_bar)
 
         return (self._by_image(mu), self._by_image(var)), pullback
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        kl, pull = self.process.kl_divergence(factor)
-
-        def pullback(bar):
-            process_bar, factor_bar = pull(bar)
-            return tree.cotangent(self, process=process_bar), factor_bar
-
-        return kl, pullback
 
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -148,17 +132,6 @@ class EachPatch(Process):
 
         return (self._by_image(mu), self._by_image(var)), to_sites
 
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return tuple(f"process.{path}" for path in self.process.site_paths)
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {f"process.{path}": x for path, x in self.process.site_factors(factor).items()}
-
-    def refreshed(self) -> Self:
-        process = self.process.refreshed()
-        return self if process is self.process else type(self)(process, self.grid)
-
     def check(self) -> None:
         self.grid.check()
         if self.process.width != self.grid.columns:
@@ -171,6 +144,3 @@ class EachPatch(Process):
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
         return under("process", self.process.draws(rng, rows * self.grid.number))
-
-    def drawn(self, draws: Draws, /) -> "EachPatch":
-        return EachPatch(self.process.drawn(below("process", draws)), self.grid)

@@ -1,20 +1,21 @@
 """Coregionalisation: outputs that are mixtures of latent processes."""
 
-from typing import Any, Self
+from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
-from agp.draws import Draws, below, under
+from agp.draws import Draws, under
 from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._paths import MixedPaths, Paths
+from agp.processes._transformed import Transformed
 from agp.processes._weights import mixed, unmixed, weights_bar
 
 __all__ = ["Mixed"]
 
 
 @tree.model
-class Mixed(Process):
+class Mixed(Transformed):
     """f = h + W g: P outputs as linear combinations of the L outputs of a process g, independent of each other.
 
     The linear model of coregionalisation: with a `Stack` of processes, each latent function has a kernel of its own;
@@ -49,10 +50,6 @@ class Mixed(Process):
         return self.process.width
 
     @property
-    def reference(self) -> tuple[str, Array]:
-        return self.process.reference
-
-    @property
     def floats_per_row(self) -> int:
         return self.process.floats_per_row + 4 * self.outputs
 
@@ -75,10 +72,6 @@ class Mixed(Process):
             return W[:, None] * (backend_of(W).xp.eye(W.shape[0], **like(W)) if inner is None else inner)
         return W if inner is None else W @ inner
 
-    def factorise(self) -> tuple[Any, Pullback]:
-        factor, pull = self.process.factorise()
-        return factor, lambda factor_bar: tree.cotangent(self, process=pull(factor_bar))
-
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         (mu, var), pull = self.process.project(factor, X)
         h, pull_mean = self.mean_function(X)
@@ -93,15 +86,6 @@ class Mixed(Process):
             return bar, factor_bar, tree.add(X_bar, X_mean_bar)
 
         return (h + mixed(mu, W), mixed(var, squares)), pullback
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        kl, pull = self.process.kl_divergence(factor)
-
-        def pullback(bar):
-            process_bar, factor_bar = pull(bar)
-            return tree.cotangent(self, process=process_bar), factor_bar
-
-        return kl, pullback
 
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         latent, pull = self.process.sampled(factor, X, noise)
@@ -137,17 +121,6 @@ class Mixed(Process):
 
         return (self.mean_function(X)[0] + mixed(mu, W), mixed(var, W * W)), to_sites
 
-    @property
-    def site_paths(self) -> tuple[str, ...]:
-        return tuple(f"process.{path}" for path in self.process.site_paths)
-
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        return {f"process.{path}": x for path, x in self.process.site_factors(factor).items()}
-
-    def refreshed(self) -> Self:
-        process = self.process.refreshed()
-        return self if process is self.process else tree.replaced(self, {"process": process})
-
     def check(self) -> None:
         check_array_type("weights", self.weights)
         if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
@@ -167,9 +140,6 @@ class Mixed(Process):
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
         return under("process", self.process.draws(rng, rows))
-
-    def drawn(self, draws: Draws, /) -> "Mixed":
-        return tree.replaced(self, {"process": self.process.drawn(below("process", draws))})
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
         return under("process", self.process.row_draws(seed, start, rows))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.checks import check_whole
+from agp.checks import check_positive, check_whole
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.host import generator
@@ -123,8 +123,8 @@ def fit(
     agp.errors.ConvergenceWarning
         If a budget ended the training.
     """
-    tolerance = _positive("tolerance", tolerance)
-    budget = None if max_seconds is None else _positive("max_seconds", max_seconds)
+    tolerance = check_positive("tolerance", tolerance)
+    budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     clock = _Clock(budget)
@@ -194,13 +194,6 @@ def _by_lbfgs(
             found = replace(found, converged=True, message="the line search finds no further gain above rounding")
     ending = f"the limit of {limit} iterations was reached" if found.steps >= limit else found.message
     return _said(found, found.converged or gain.converged, clock, gain.message or ending)
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0.0 < value < float("inf"):
-        msg = f"{name} is {value!r}, but must be a finite number above zero."
-        raise ValueError(msg)
-    return float(value)
 
 
 def _refuse(checkpoint: Any, batch_size: Any) -> None:

@@ -1,7 +1,5 @@
 """The collapsed bound: closed form, automatic differentiation, slopes, blocks, backends, precisions, memory."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from helpers import (
@@ -14,6 +12,7 @@ from helpers import (
     bound_stage,
     inducing_inputs,
     named,
+    peak,
     problem,
     process,
     sgpr,
@@ -193,15 +192,6 @@ def large():
     X = rng.normal(size=(ROWS, 2))
     y = np.sin(X[:, :1])
     return SGPR.from_data(X, y, Z=X[:INDUCING]), X, y
-
-
-def peak(f):
-    tracemalloc.start()
-    try:
-        f()
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_closed_form_holds_one_block():

@@ -1,9 +1,8 @@
 """The blocked bound holds one block: its value and its gradient, in both gradient modes."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
+from helpers import peak
 
 from agp import SGPR, SVGP, InverseFree, Relaxed, Whitened, tree
 from agp.bounds import elbo
@@ -22,15 +21,6 @@ def problem():
 def value_and_bar(bound):
     value, pullback = bound
     return value, pullback(1.0)[0]
-
-
-def peak(f):
-    tracemalloc.start()
-    try:
-        f()
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import JAX, NUMPY, TORCH, assert_close, gpr, toy_data
+from helpers import JAX, NUMPY, TORCH, assert_close, gpr, peak, toy_data
 from test_conformance import Forbidden, no_solvers  # noqa: F401 - a fixture
 
 import agp
@@ -226,17 +226,6 @@ def test_tiles_in_single_precision(setting, known):
 ROWS, SUPPORT = 6_000, 500
 WHOLE = ROWS * SUPPORT * 8 / 2**20
 """The covariances of a capped support with the data, in MiB."""
-
-
-def peak(f):
-    import tracemalloc
-
-    tracemalloc.start()
-    try:
-        f()
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
 
 
 def test_the_bound_holds_one_tile():

@@ -1,11 +1,10 @@
 """CGGP: the exact GP where it is exact, an unbiased estimate of it elsewhere, in a bounded memory."""
 
 import dataclasses
-import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import EXACT, JAX, NUMPY, TORCH, assert_close, gpr, toy_data
+from helpers import EXACT, JAX, NUMPY, TORCH, assert_close, gpr, peak, toy_data
 
 import agp
 from agp import CGGP, GPR, Matern32, RepairWarning, tree
@@ -339,15 +338,6 @@ def test_float32_stays_float32(backend):
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
-
-
-def peak(f):
-    tracemalloc.start()
-    try:
-        f()
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
 
 
 def test_no_matrix_of_all_rows_is_held(monkeypatch):

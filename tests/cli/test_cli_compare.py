@@ -32,15 +32,6 @@ def agp(*arguments, timeout=900):
 
 
 @pytest.fixture
-def regression(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 2))
-    path = tmp_path / "plane.npz"
-    np.savez(path, X=X, y=np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), test_mask=np.arange(60) % 5 == 0)
-    return path
-
-
-@pytest.fixture
 def table(tmp_path):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(50, 3))
@@ -221,6 +212,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--likelihood", "studentt", "--method", "sgpr", "rsvgp"], "sgpr can only have the gaussian likelihood"),
         (["--task", "ranking"], "unknown task 'ranking'; known are auto, regression, classification"),
         (["--seed", "-1"], "--seed is -1"),
+        (["--split", "-1"], "--split is -1, but must be at least 0"),
         (["--rate", "inf"], "--rate is inf"),
         (["--num-inducing", "0"], "--num-inducing is 0"),
         (["--num-inducing", "1000"], "--num-inducing is 1000, but plane has only 48 training rows"),
@@ -229,13 +221,21 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--device", "cuda:9", "--backend", "numpy"], "has a device 'cuda:9'"),
     ],
 )
-def test_bad_arguments_give_one_line(regression, tmp_path, capsys, arguments, message):
-    common = ["compare", "--data", str(regression), "--out", str(tmp_path / "out"), *QUICK[:2], "--iterations", "1"]
-    assert main([*common, *arguments]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert len(said.strip().splitlines()) == 1
-    assert not (tmp_path / "out").exists()
+def test_bad_arguments_give_one_line(regression, not_compared, arguments, message):
+    assert message in not_compared(regression, *QUICK[:2], "--iterations", "1", *arguments)
+
+
+def test_targets_that_are_all_the_same_are_refused(tmp_path, not_compared):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "flat.npz", X=rng.normal(size=(30, 2)), y=np.full(30, 0.5))
+    said = not_compared(tmp_path / "flat.npz", *QUICK)
+    assert "all 27 training targets of flat are the same; there is nothing to learn from them" in said
+
+
+def test_a_file_is_no_folder_for_results(regression, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    said = refusal(capsys, "--data", regression, "--out", tmp_path / "file", *QUICK)
+    assert "file, which is a file; name a folder" in said
 
 
 def refusal(capsys, *arguments):
@@ -264,7 +264,7 @@ def test_bad_files_are_refused(tmp_path, capsys):
     text = tmp_path / "bad.csv"
     text.write_text("a,b\n1,2\n3,x\n")
     said = refusal(capsys, "--data", text, "--target", "b")
-    assert "bad.csv: line 3, column 'b': 'x' is not a number; encode or drop such columns" in said
+    assert "bad.csv: line 3, column 'b': 'x' is not a number; write such columns as numbers" in said
     text.write_text("a,b\n1,2\n,3\n")
     assert "bad.csv: line 3, column 'a' is empty" in refusal(capsys, "--data", text, "--target", "b")
     text.write_text("a,b\n")

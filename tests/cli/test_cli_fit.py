@@ -210,7 +210,11 @@ BAD = {
         "the target 'sound' is text, such as 'square'; use --task",
     ),
     "numbers": (TABLE, ["--task", "classification"], "labels must be texts or whole numbers, but 'sound' has"),
-    "labels": (TABLE.assign(sound=range(N)), ["--task", "classification"], "has 60 different labels, of at most 50"),
+    "labels": (
+        TABLE.assign(sound=range(N)),
+        ["--task", "classification"],
+        "has 60 different labels, of at most 50; merge",
+    ),
     "bad cell": (
         TABLE.assign(chord=["x" if i == 17 else i for i in range(N)]),
         [],
@@ -230,15 +234,21 @@ BAD = {
     "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "no column is left to predict from"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
     "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; known are rbf"),
+    "method of regression": (
+        TABLE.assign(sound=KIND),
+        ["--method", "gpr"],
+        "the method gpr is for regression alone; use",
+    ),
     "method": (TABLE, ["--method", "svgpp"], "unknown method 'svgpp'; known are auto, gpr"),
-    "layers": (TABLE, ["--layers", "0"], "--layers is 0, but must be a whole number of at least 1"),
+    "layers": (TABLE, ["--layers", "0"], "--layers is 0, but must be at least 1"),
+    "layers of auto": (TABLE, ["--layers", "2"], "not auto; leave it out"),
     "no layers": (
         TABLE,
         ["--layers", "2", "--method", "wsvgp"],
-        "layers is 2, but the method wsvgp has none; leave it out, or use deep-",
+        "--layers is for --method deep-msvgp, deep-wsvgp, deep-lsvgp, deep-rsvgp, deep-asvgp, deep-solve, not wsvgp",
     ),
     "share": (TABLE, ["--test-share", "1.5"], "--test-share is 1.5, but must be at least 0 and less than 1"),
-    "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 rows to train on"),
+    "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 of 60 rows to train on"),
     "steps": (TABLE, ["--max-steps", "0"], "--max-steps is 0, but must be a whole number of at least 1"),
     "tolerance": (TABLE, ["--tolerance", "nan"], "--tolerance is nan, but must be a finite number above zero"),
     "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; known are"),
@@ -291,6 +301,24 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     new.assign(chord=[None if i == 3 else 1.5 for i in range(N)]).to_csv("n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "n.csv: line 5, column 'chord' is empty" in said
+
+
+def test_targets_that_the_model_does_not_predict_are_said(fit, shell, refused, tmp_path):
+    fit(TABLE)
+    TABLE.assign(sound=KIND).to_csv(tmp_path / "n.csv", index=False)
+    said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
+    assert "the target 'sound' is text, such as" in said
+    assert "the model predicts numbers: leave the column out of the table, or rename it" in said
+    fit(TABLE.assign(sound=np.where(SOUND > 0.5, "loud", "soft")))
+    said = refused("predict", "m.safetensors", "t.csv", "--level", "95", "--out", "p.csv", out="p.csv")
+    assert "--level is 95, but must be between 0 and 1, such as 0.95" in said
+    TABLE.to_csv(tmp_path / "n.csv", index=False)
+    said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
+    assert "the model predicts labels: leave the column out of the table, or rename it" in said
+    TABLE.assign(sound=np.where(SOUND > 0.5, "loud", "faint")).to_csv(tmp_path / "n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert "column 'sound' has 'faint', unseen in training: never predicted, and an error here" in out
 
 
 def test_predictions_do_not_overwrite_their_table(fit, refused):

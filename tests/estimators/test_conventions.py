@@ -48,6 +48,15 @@ def test_tags_say_what_the_arguments_allow():
     assert not get_tags(GPClassifier()).target_tags.multi_output
 
 
+def test_every_parameter_is_documented_once():
+    def documented(kind):
+        section = inspect.cleandoc(kind.__doc__).partition("Parameters\n----------\n")[2].partition("\n\nAttributes")[0]
+        return [name for line in section.splitlines() if line[:1].isalpha() for name in line.split(", ")]
+
+    for kind in (GPRegressor, GPClassifier):
+        assert sorted(documented(kind)) == sorted(inspect.signature(kind).parameters) == sorted(kind().get_params())
+
+
 @pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
 def test_there_are_no_weights_of_rows(kind):
     assert "sample_weight" not in inspect.signature(kind.fit).parameters
@@ -142,12 +151,30 @@ def test_targets_that_are_all_the_same_are_said(level):
         (pd.Series(["1.0"] * 60), "y holds text"),
         (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; make numbers of them"),
         (pd.Series(pd.to_timedelta(range(60), unit="s")), "y holds dates"),
-        (np.where(np.arange(60) == 3, np.nan, Y), "Input y contains NaN"),
+        (np.where(np.arange(60) == 3, np.nan, Y), "y has NaN in row 3; leave such rows out"),
     ],
 )
 def test_targets_that_are_no_numbers_are_refused(targets, words):
     with pytest.raises(ValueError, match=words):
         GPRegressor().fit(X, targets)
+
+
+@pytest.mark.parametrize("cell", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
+def test_cells_that_are_no_numbers_are_named(kind, cell):
+    holed = np.where(np.arange(120).reshape(60, 2) == 7, cell, X)
+    remedy = "ask for missing='impute'" if np.isnan(cell) else "correct it"
+    with pytest.raises(ValueError, match=f"X has (NaN|inf) in row 3, column 1; .*{remedy}"):
+        kind().fit(holed, LABELS if kind is GPClassifier else Y)
+    model = kind(**QUICK).fit(X, LABELS if kind is GPClassifier else Y)
+    with pytest.raises(ValueError, match="X has (NaN|inf) in row 3, column 1"):
+        model.predict(holed)
+
+
+@pytest.mark.parametrize("outputs", ["separate", "coregionalised", "intrinsic"])
+def test_one_target_shares_nothing(outputs):
+    with pytest.raises(ValueError, match=f"outputs is '{outputs}', but y has one column; leave it out, or give y as"):
+        GPRegressor(outputs=outputs).fit(X, Y)
 
 
 def test_inputs_that_are_no_numbers_are_refused():
@@ -277,7 +304,10 @@ def test_deep_models_have_as_many_layers_as_asked():
         ({"layers": 0}, "layers is 0, but must be a whole number of at least 1"),
         ({"layers": 2.5}, "layers is 2.5, but must be a whole number of at least 1"),
         ({"layers": 2, "method": "wsvgp"}, "layers is 2, but the method wsvgp has none; leave it out, or use deep-"),
-        ({"layers": 2, "method": "auto"}, "layers is 2, but the method gpr has none; leave it out, or use deep-"),
+        (
+            {"layers": 2, "method": "auto"},
+            "layers is 2, but the method gpr, which auto stands for, has none; leave it out",
+        ),
     ],
 )
 def test_layers_that_cannot_be_are_refused(settings, message):

@@ -95,7 +95,7 @@ def test_kernels_are_named_or_given():
 def test_methods_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="unknown method 'nothing'; known are auto, gpr"):
         GPRegressor(method="nothing").fit(X, Y)
-    with pytest.raises(ValueError, match="the method gpr is not for GPClassifier; use one of"):
+    with pytest.raises(ValueError, match="the method gpr is for regression alone; use auto, or one of"):
         GPClassifier(method="gpr").fit(X, LABELS)
 
 

@@ -59,7 +59,8 @@ def test_fewer_latent_functions_than_targets():
         ({"outputs": "seperate"}, "unknown outputs 'seperate'; known are shared, separate, coregionalised, intrinsic"),
         ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', which the method gpr does not take"),
         ({"num_latents": 2}, "num_latents is 2, but outputs='shared' has none to count"),
-        ({"outputs": "intrinsic", "num_latents": 3}, "latents is 3, but there are 2 outputs"),
+        ({"outputs": "intrinsic", "num_latents": 3}, "num_latents is 3, but y has 2 columns"),
+        ({"outputs": "intrinsic", "num_latents": 0}, "num_latents is 0, but must be a whole number"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, message):
@@ -69,7 +70,7 @@ def test_what_does_not_fit_is_refused(options, message):
 
 def test_one_column_has_no_several_outputs():
     X, y = data()
-    with pytest.raises(ValueError, match="y has one column, for one output"):
+    with pytest.raises(ValueError, match="y has one column; leave it out"):
         GPRegressor(outputs="separate").fit(X, y[:, 0])
 
 

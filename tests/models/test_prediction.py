@@ -1,12 +1,11 @@
 """Prediction: in chunks of bounded memory, on every library, and what scores it."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.stats
-from helpers import process
+from helpers import peak, process
 
 from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, Relaxed, Whitened, to_backend, to_numpy, train, tree
 from agp.rows import TILE
@@ -211,26 +210,17 @@ def test_training_data_may_be_memory_mapped(tmp_path):
     assert found == expected
 
 
-def peak(call):
-    tracemalloc.start()
-    try:
-        held = call()
-        return tracemalloc.get_traced_memory()[1] / 2**20, held
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_the_memory_of_a_prediction_is_bounded(posterior):
     X, y = data()
     model = SVGP.from_data(X, y, posterior=posterior, num_inducing=20)
     many = np.random.default_rng(3).normal(size=(200_000, 2))
     outputs = 2 * many.shape[0] * 8 / 2**20
-    bounded, _ = peak(lambda: model.predict(many, memory=16))
+    bounded = peak(lambda: model.predict(many, memory=16))
     assert bounded < 16 + 3 * outputs
-    tiled, _ = peak(lambda: model.predict(many, memory=1e6))  # on a CPU more than a tile is of no use
+    tiled = peak(lambda: model.predict(many, memory=1e6))  # on a CPU more than a tile is of no use
     assert tiled < TILE + 3 * outputs
-    whole, _ = peak(lambda: model.conditioned().moments(many))
+    whole = peak(lambda: model.conditioned().moments(many))
     assert whole > 4 * bounded
 
 
@@ -238,6 +228,6 @@ def test_memory_does_not_grow_with_the_number_of_rows():
     X, y = data()
     model = SVGP.from_data(X, y, num_inducing=20)
     many = np.random.default_rng(3).normal(size=(100_000, 2))
-    few = peak(lambda: model.predict_mean(many[:50_000], memory=2))[0]
-    more = peak(lambda: model.predict_mean(many, memory=2))[0]
+    few = peak(lambda: model.predict_mean(many[:50_000], memory=2))
+    more = peak(lambda: model.predict_mean(many, memory=2))
     assert more - few < 3 * 50_000 * 8 / 2**20

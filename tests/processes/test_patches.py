@@ -1,10 +1,8 @@
 """Patches of images: how they are cut, what they cost, where they start, and what is refused."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
-from helpers import as_arrays, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope
+from helpers import as_arrays, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope, peak
 from process_cases import cut_by_loops, points, process_case, sparse
 
 import agp
@@ -89,15 +87,6 @@ def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place, mo
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _peak(f):
-    tracemalloc.start()
-    try:
-        f()
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Matern12(1.0, 1.0)], ids=["rbf", "matern12"])
 @pytest.mark.parametrize(("inducing", "images"), [(20, 60), (150, 40)])
 def test_peaks_follow_the_budget_and_not_the_data(inducing, images, kernel):
@@ -111,8 +100,8 @@ def test_peaks_follow_the_budget_and_not_the_data(inducing, images, kernel):
     for budget in (2.0, 16.0):
         limit = budget + 1.5 * CACHE + 3.0
         assert limit < 0.75 * whole  # so it means something
-        assert _peak(lambda b=budget: agp.value_and_gradient(model, X, y, memory=b)) < limit
-        assert _peak(lambda b=budget: model.predict(X, memory=b)) < limit
+        assert peak(lambda b=budget: agp.value_and_gradient(model, X, y, memory=b)) < limit
+        assert peak(lambda b=budget: model.predict(X, memory=b)) < limit
 
 
 def test_joint_predictions_hold_a_few_pairs_of_images():
@@ -120,7 +109,7 @@ def test_joint_predictions_hold_a_few_pairs_of_images():
     X, y = rng.normal(size=(40, 20 * 20)), rng.normal(size=(40, 1))
     model = agp.SVGP.from_data(X, y, inducing=Patches((20, 20), (3, 3)), num_inducing=10)
     Q = model.process.inducing.number
-    assert _peak(lambda: model.predict_covariance(X)) < 80.0 < 0.1 * 8 * (40 * Q) ** 2 / 2**20
+    assert peak(lambda: model.predict_covariance(X)) < 80.0 < 0.1 * 8 * (40 * Q) ** 2 / 2**20
 
 
 # -- starts -----------------------------------------------------------------------------------------------------------

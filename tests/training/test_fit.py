@@ -114,7 +114,10 @@ def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, checkpoint=path)
 
 
-@pytest.mark.parametrize(("name", "value"), [("tolerance", 0.0), ("tolerance", np.nan), ("max_seconds", -1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tolerance", 0.0), ("tolerance", np.nan), ("max_seconds", -1.0), ("tolerance", None), ("max_seconds", "x")],
+)
 def test_limits_that_mean_nothing_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} is .*, but must be a finite number above zero"):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, **{name: value})

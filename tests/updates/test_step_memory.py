@@ -1,9 +1,8 @@
 """`memory=` binds in steps of q(u) and in what predictions do before they see their inputs."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
+from helpers import peak
 
 import agp
 from agp.updates import NaturalGradient, SiteStep
@@ -19,16 +18,6 @@ def problem():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, (N, 2))
     return X, np.sin(2.0 * X[:, :1]) + 0.1 * rng.standard_normal((N, 1))
-
-
-def peak(f):
-    """The largest number of MiB that f holds at once beyond what was there."""
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    f()
-    largest = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return (largest - before) / 2**20
 
 
 MODELS = {

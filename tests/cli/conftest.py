@@ -1,0 +1,30 @@
+"""Fixtures: a small problem in a file, and how a comparison of wrong arguments ends."""
+
+import numpy as np
+import pytest
+
+from agp.cli import main
+
+
+@pytest.fixture
+def regression(tmp_path):
+    """A smooth function of one of two columns, with noise: 48 rows to train on, 12 to test."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    np.savez(tmp_path / "plane.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), test_mask=np.arange(60) < 12)
+    return tmp_path / "plane.npz"
+
+
+@pytest.fixture
+def not_compared(tmp_path, capsys):
+    """The one line with which `agp compare` refuses its arguments; nothing is written."""
+
+    def run(data, *arguments):
+        out = tmp_path / "out"
+        assert main(["compare", "--data", str(data), "--out", str(out), *arguments]) == 2
+        said = capsys.readouterr().err
+        assert len(said.strip().splitlines()) == 1
+        assert not out.exists()
+        return said
+
+    return run
