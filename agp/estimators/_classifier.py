@@ -15,6 +15,7 @@ from agp.estimators._base import GPEstimator, answered, check_choice, is_foreign
 from agp.estimators._columns import missing_rows, ordered_values
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
+from agp.models import level_probabilities
 
 __all__ = ["GPClassifier"]
 
@@ -215,15 +216,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
         A, host = self._fitted_inputs(X)
         if "order_" in vars(self):
-            return self._ordinal_probabilities(A), host
+            found = level_probabilities(self.model_, A)
+            return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host
         mean = self.model_.predict(A, observed=True).mean
         xp = backend_of(mean).xp
         return (xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean), host
-
-    def _ordinal_probabilities(self, X: Array) -> Array:
-        xp = backend_of(X).xp
-        levels = [xp.full((X.shape[0], 1), float(k), **like(X)) for k in np.argsort(self._order())]
-        return xp.exp(xp.stack([self.model_.log_density(X, level) for level in levels], axis=1))
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
