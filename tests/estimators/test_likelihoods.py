@@ -6,7 +6,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-import agp
 from agp.estimators import GPClassifier, GPRegressor
 from agp.methods import GAUSSIAN_METHODS, METHODS
 
@@ -247,27 +246,3 @@ def test_tensors_of_classes_in_an_order_come_back_as_tensors():
     np.testing.assert_allclose(
         found.predict_proba(X), GPClassifier(likelihood="ordinal", **QUICK).fit(X, LEVEL).predict_proba(X), rtol=1e-6
     )
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (GPRegressor(missing_targets="ignore", **QUICK), HOLED),
-        (GPRegressor(likelihood="latent-noise", **QUICK), NOISY),
-        (GPClassifier(likelihood="ordinal", **QUICK), IN_ORDER),
-        (GPClassifier(likelihood="ordinal", **QUICK), LEVEL > 0),
-    ],
-    ids=["missing", "latent-noise", "ordinal", "ordinal-two"],
-)
-def test_they_are_saved(estimator, y, tmp_path):
-    found = clone(estimator).fit(X, y)
-    agp.save(found, tmp_path / "model.safetensors")
-    again = agp.load(tmp_path / "model.safetensors")
-    assert again.get_params() == found.get_params()
-    np.testing.assert_array_equal(again.predict(X), found.predict(X))
-    if isinstance(found, GPClassifier):
-        np.testing.assert_array_equal(again.order_, found.order_)
-        np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
