@@ -1,6 +1,6 @@
 # make run    set up and run the comparison on every backend that the extras below install
 # make test   set up and run the whole test suite
-# make test-jax   the reference values on JAX, in an environment of its own (some minutes)
+# make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
 # make docs   build the documentation;  make lint   style and types;  make bench   one quick pass over the benchmarks
 
 VENV ?= .venv
@@ -20,7 +20,7 @@ test: $(BIN)/.test
 
 test-jax:
 	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
-	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/test_jax.py tests/test_reference_*.py
+	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/test_jax.py tests/test_reference_*.py tests/processes
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

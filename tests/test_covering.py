@@ -42,6 +42,7 @@ from agp.likelihoods import (
     Gamma,
     Gaussian,
     HeteroscedasticGaussian,
+    LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
     Poisson,
@@ -116,6 +117,7 @@ LIKELIHOODS = {
     "negative-binomial": (lambda: NegativeBinomial(0.6), _counts),
     "beta": (lambda: Beta(6.0), _shares),
     "ordinal": (lambda: Ordinal(4, (-0.6, 0.3, 1.4)), _categories),
+    "latent-noise": (lambda: LatentNoiseGaussian(unit=1.4), _values),
     "softmax": (lambda: Softmax(OUTPUTS, samples=7), _labels),
     "robustmax": (lambda: RobustMax(OUTPUTS), _labels),
 }
@@ -168,10 +170,10 @@ def problem_of(kernel: str, posterior: str, likelihood: str) -> Problem:
     rng = np.random.default_rng([len(kernel), len(posterior), len(likelihood)])
     X, Z = rng.normal(size=(ROWS, COLUMNS)), rng.normal(size=(INDUCING, COLUMNS))
     build, targets = LIKELIHOODS[likelihood]
-    prior = as_arrays(KERNELS[kernel]())
-    q = posterior_of(posterior, prior_covariance(prior, Z, 1e-2), OUTPUTS, rng)
-    model = svgp(prior, as_arrays(build()), q, Z, jitter=1e-2)
-    return Problem(model, Batch(X, targets(rng), 2.5, None, model.draws(rng, ROWS)))
+    prior, noise, y = as_arrays(KERNELS[kernel]()), as_arrays(build()), targets(rng)
+    q = posterior_of(posterior, prior_covariance(prior, Z, 1e-2), noise.latents(y.shape[1]), rng)
+    model = svgp(prior, noise, q, Z, jitter=1e-2)
+    return Problem(model, Batch(X, y, 2.5, None, model.draws(rng, ROWS)))
 
 
 def bound_and_gradient(problem: Problem, place: Place, mode: GradientMode = "closed-form") -> tuple[float, dict]:

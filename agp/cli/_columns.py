@@ -51,7 +51,7 @@ def inputs_of(
     return pd.DataFrame(columns), kinds, notes
 
 
-def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, target: str | None) -> tuple[Any, Any]:
+def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
     """The columns that a model was trained on, from another table, and words about others and about new texts."""
     import pandas as pd
 
@@ -61,7 +61,7 @@ def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, t
             msg = f"{said} The model needs {name!r}." if said.endswith("?") else f"{said}; the model needs it."
             raise ValueError(msg)
     notes = []
-    if more := [name for name in table.frame.columns if name not in kinds and name != target]:
+    if more := [name for name in table.frame.columns if name not in kinds and name not in targets]:
         notes.append(f"not needed, and left out: {', '.join(more)[:200]}")
     frame = pd.DataFrame({name: _converted(table, name, kind, missing) for name, kind in kinds.items()})
     for name, kind in kinds.items():

@@ -46,7 +46,8 @@ def _run(a: argparse.Namespace) -> int:
 
 def _table(notes: Notes) -> list[str]:
     lines = [f"table      {notes.table}: {notes.rows:,} rows for training"] if notes.table else []
-    lines += [f"target     {notes.target} ({notes.task})"] if notes.target else [f"task       {notes.task}"]
+    what = "target     " if len(notes.targets) == 1 else "targets    "
+    lines += [f"{what}{', '.join(notes.targets)} ({notes.task})"] if notes.targets else [f"task       {notes.task}"]
     for i, (name, kind) in enumerate(notes.columns.items()):
         values = ", ".join(kind.values[:SHOWN]) + (", ..." if len(kind.values) > SHOWN else "")
         lines.append(f"{'columns' if i == 0 else '':10} {name}: {kind.name}{f' ({values})' if values else ''}")
@@ -58,7 +59,10 @@ def _table(notes: Notes) -> list[str]:
 def _trained(estimator: Any) -> list[str]:
     here = vars(estimator)
     lines = [f"estimator  {type(estimator).__name__}, method {estimator.method_}, missing cells: {estimator.missing}"]
-    if "classes_" in here:
+    lines[0] += f", likelihood: {estimator.likelihood}"
+    if "order_" in here:
+        lines.append(f"labels     {' < '.join(str(estimator.classes_[k]) for k in estimator.order_)}")
+    elif "classes_" in here:
         lines.append(f"labels     {', '.join(map(str, estimator.classes_))}")
     if "bound_" in here:
         ending = "converged" if estimator.converged_ else "not converged"

@@ -14,8 +14,17 @@ from agp.cli._checks import chosen_layers
 from agp.cli._columns import inputs_of
 from agp.cli._notes import Notes
 from agp.cli._parser import add_command
-from agp.cli._targets import TASKS, check_target, labels_of, numbers_of, task_of
-from agp.data import TABLES, read_table
+from agp.cli._targets import (
+    TASKS,
+    check_columns,
+    check_ordered,
+    labels_of,
+    numbers_of,
+    quoted,
+    rows_with,
+    task_of,
+)
+from agp.data import TABLES, TableFile, read_table
 from agp.io import save_described
 from agp.methods import METHODS, kernel_named
 
@@ -24,34 +33,37 @@ __all__ = ["add_parser"]
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
 data:
-  --target COLUMN      what to predict; all other columns are inputs
+  --target COLUMN      what to predict, or again: several; others are inputs
   --drop COLUMN ...    leave columns out
   --task NAME          auto: by the target (default), regression, classification
-  --missing NAME       missing cells: refuse (default) or impute, by means
+  --missing NAME       missing input cells: refuse (default), or impute by means
   --dates NAME         dates: refuse (default), or numbers: days since 1970
   --test-share SHARE   hold out such a share of the rows, and score them
 model:
   --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
   --kernel TEXT        rbf (default), or sums and products: "matern32 + linear"
-  --num-inducing M, --layers L   inducing inputs (default: grows with the rows);
-                       layers of deep methods (default: 2)
+  --likelihood NAME    latent-noise: by the inputs; ordinal: classes in an order
+  --outputs NAME       what targets share: shared, separate, coregionalised, ...
+  --num-inducing M, --layers L   inducing inputs; layers of deep methods
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
 training:
   --tolerance T        end when an epoch gains less nats per row (default: 1e-3)
   --max-steps N, --max-seconds S   end at the latest after so many
   --seed N             of split, inducing inputs and minibatches (default: 0)
-output:
   --out MODEL          the file; an old one is replaced
   -q, --quiet, --debug, -h, --help   as agp --help says
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
+LIKELIHOODS = {"gaussian": "regression", "latent-noise": "regression", "ordinal": "classification"}
+"""The likelihoods that can be asked for, and their tasks."""
+OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
 
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser = add_command(commands, "fit", HELP, _run)
     parser.add_argument("table")
-    parser.add_argument("--target", required=True)
+    parser.add_argument("--target", action="append", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--drop", action="extend", nargs="+", default=[])
     parser.add_argument("--task", choices=TASKS, default="auto")
@@ -60,6 +72,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--test-share", type=float, default=0.0)
     parser.add_argument("--method", default="auto")
     parser.add_argument("--kernel", default="rbf")
+    parser.add_argument("--likelihood", choices=LIKELIHOODS)
+    parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=int)
     parser.add_argument("--layers", type=int)
     for name in ("backend", "device", "dtype"):
@@ -74,30 +88,28 @@ def _run(a: argparse.Namespace) -> int:
     estimators = _estimators()
     _check(a)
     table = read_table(a.table)
-    check_target(table, a.target)
+    check_columns(table, a.target)
     for name in a.drop:
-        if name != a.target:
-            check_target(table, name)
-    rows = table.frame[a.target].notna().to_numpy()
+        if name not in a.target:
+            check_columns(table, [name])
+    rows = rows_with(table, a.target)
     if rows.sum() < 2:
         msg = f"{table.path} has {int(rows.sum())} row with a target; training needs two or more."
         raise ValueError(msg)
-    task = task_of(table, a.target, rows) if a.task == "auto" else a.task
-    y = (labels_of if task == "classification" else numbers_of)(table, a.target, rows)
-    X, kinds, notes = inputs_of(table, without=[a.target, *a.drop], dates=a.dates, missing=a.missing)
+    task = _chosen_task(a, table, rows)
+    y = _labels(a, table, rows) if task == "classification" else numbers_of(table, a.target, rows)
+    X, kinds, notes = inputs_of(table, without=[*a.target, *a.drop], dates=a.dates, missing=a.missing)
     X = X[rows].reset_index(drop=True)
     test = _held_out(len(y), a.test_share, a.seed)
     words = [f"{len(y) - test.sum():,} rows, {len(kinds)} input column{'s' * (len(kinds) != 1)}; {_task(a, task, y)}"]
-    words += [*table.notes, *notes]
-    if not rows.all():
-        words.append(f"rows without a target are left out: {int((~rows).sum())}")
+    words += [*table.notes, *notes, *_gaps(table, a.target, rows)]
     _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
     estimator = _trained(a, estimators, task, X[~test], y[~test])
     about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds)
     if test.any():
-        found = answers(estimator, X[test], 0.95)
-        about.scores |= scored(estimator, found, y[test], 0.95) | {"rows held out": float(test.sum())}
-        spread = f" (their standard deviation: {y[test].std():.4g})" if task == "regression" else ""
+        found = answers(estimator, X[test], 0.95, a.target)
+        about.scores |= scored(estimator, found, y[test], 0.95, a.target) | {"rows held out": float(test.sum())}
+        spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
         shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items() if name != "rows held out")
         _say(a, f"{test.sum():,} rows held out{spread}: {shown}")
     save_described(a.out, estimator, about.json())
@@ -143,8 +155,49 @@ def _check(a: argparse.Namespace) -> None:
 
 def _task(a: argparse.Namespace, task: str, y: Any) -> str:
     labels = f" of {len(np.unique(y))} labels" if task == "classification" else ""
-    chosen = " (judged by the target; --task overrides)" if a.task == "auto" else ""
-    return f"{task}{labels} for {a.target!r}{chosen}"
+    judged = a.task == "auto" and a.likelihood is None and len(a.target) == 1
+    chosen = " (judged by the target; --task overrides)" if judged else ""
+    return f"{task}{labels} for {quoted(a.target)}{chosen}"
+
+
+def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
+    """Words on the targets that are missing."""
+    words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
+    missing = table.frame[targets][rows].isna().sum()
+    return words + [f"targets that were not observed: {count} of {name!r}" for name, count in missing.items() if count]
+
+
+def _spread(y: Any) -> str:
+    """The standard deviation of each target, of those observed."""
+    known = (column[~np.isnan(column)] for column in np.atleast_2d(y.T))
+    return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
+
+
+def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
+    """What was asked for, or what likelihood and targets suggest. ValueError where they contradict each other."""
+    if a.likelihood is not None:
+        task = LIKELIHOODS[a.likelihood]
+        if a.task not in ("auto", task):
+            msg = f"--likelihood {a.likelihood} is for {task}, but --task is {a.task}; leave one of them out."
+            raise ValueError(msg)
+    elif a.task != "auto":
+        task = a.task
+    else:
+        task = "regression" if len(a.target) > 1 else task_of(table, a.target[0], rows)
+    if task == "classification" and len(a.target) > 1:
+        msg = f"a classification has one --target, but there are {len(a.target)}; train a model for each."
+        raise ValueError(msg)
+    if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
+        msg = f"--outputs is {a.outputs}, which is for several targets that are numbers; leave it out."
+        raise ValueError(msg)
+    return task
+
+
+def _labels(a: argparse.Namespace, table: TableFile, rows: Any) -> Any:
+    labels = labels_of(table, a.target[0], rows)
+    if a.likelihood == "ordinal":
+        check_ordered(table, a.target[0], labels)
+    return labels
 
 
 def _held_out(count: int, share: float, seed: int) -> Any:
@@ -159,7 +212,13 @@ def _held_out(count: int, share: float, seed: int) -> Any:
 
 def _trained(a: argparse.Namespace, estimators: Any, task: str, X: Any, y: Any) -> Any:
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
+    own: dict[str, Any] = {}
+    if a.likelihood is not None:
+        own["likelihood"] = a.likelihood
+    if task == "regression":
+        own |= {"outputs": a.outputs or OUTPUTS[0], "missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     estimator = cls(
+        **own,
         method=a.method,
         kernel=a.kernel,
         num_inducing=a.num_inducing,

@@ -15,7 +15,7 @@ class Notes:
     """The table that a model was trained on."""
 
     table: str
-    target: str | None
+    targets: list[str]
     task: str
     rows: int
     columns: dict[str, Kind]
@@ -41,10 +41,14 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     try:
         notes = Notes(**found)
         notes.columns = {name: Kind(kind, tuple(values)) for name, (kind, values) in notes.columns.items()}
-        texts = [notes.table, notes.task, notes.target, *notes.columns]
+        texts = [notes.table, notes.task, *notes.targets, *notes.columns]
         texts += [value for kind in notes.columns.values() for value in (kind.name, *kind.values)]
         numbers = [notes.rows, *notes.scores.values()]
-        sound = all(isinstance(text, str) for text in texts) and all(type(x) in (int, float) for x in numbers)
+        sound = (
+            isinstance(notes.targets, list)
+            and all(isinstance(text, str) for text in texts)
+            and all(type(x) in (int, float) for x in numbers)
+        )
         names = list(vars(estimator).get("feature_names_in_", ()))
     except (AttributeError, TypeError, ValueError):
         sound, names, notes = False, [], None
@@ -62,4 +66,4 @@ def _from_estimator(path: str | Path, estimator: Any) -> Notes:
     known = here["columns_"].values
     texts = {name: Kind("text", tuple(filter(None, values))) for name, values in known.items()}
     columns = {name: texts.get(name, Kind("number")) for name in here["feature_names_in_"]}
-    return Notes("", None, "classification" if "classes_" in here else "regression", 0, columns)
+    return Notes("", [], "classification" if "classes_" in here else "regression", 0, columns)

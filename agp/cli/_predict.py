@@ -11,7 +11,7 @@ from agp.cli._answers import answers, scored
 from agp.cli._columns import known_inputs
 from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
-from agp.cli._targets import labels_of, numbers_of
+from agp.cli._targets import labels_of, numbers_of, quoted, rows_with
 from agp.data import TableFile, read_table
 from agp.io import load_described, write_atomically
 
@@ -26,8 +26,9 @@ options:
   -q, --quiet, --debug, -h, --help   as agp --help says
 columns of the output, row by row:
   mean, standard_deviation, lower, upper   of the target, noise included
+  mean_TARGET, ...                         of each, if there are several
   label, probability_LABEL, ...            the most probable label, and all
-If the table has the target, too, the predictions are scored.
+If the table has the targets, the predictions are scored.
 example: agp predict m.safetensors new.csv --out predictions.csv
 """
 ENDINGS = (".csv", ".parquet")
@@ -50,8 +51,8 @@ def _run(a: argparse.Namespace) -> int:
     estimator, found = load_described(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
     notes = notes_of(a.model, estimator, found)
     table = read_table(a.table)
-    X, words = known_inputs(table, notes.columns, missing=estimator.missing, target=notes.target)
-    predictions = answers(estimator, X, a.level)
+    X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
+    predictions = answers(estimator, X, a.level, notes.targets)
     words = [f"{Path(a.table).name}: {word}" for word in (*table.notes, *words)]
     words += _scores(table, notes, estimator, predictions, a.level)
     _write(a.out, predictions)
@@ -80,19 +81,21 @@ def _check(a: argparse.Namespace) -> None:
 
 def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, level: float) -> list[str]:
     """Lines on how good the predictions are, where the table has targets."""
-    if notes.target is None or notes.target not in table.frame.columns:
+    targets = [name for name in notes.targets if name in table.frame.columns]
+    if len(targets) < max(1, len(notes.targets)):
         return []
-    rows = table.frame[notes.target].notna().to_numpy()
+    rows = rows_with(table, targets)
     if not rows.any():
         return []
-    y = (_labels if notes.task == "classification" else _numbers)(table, notes.target, rows)
+    y = _labels(table, targets[0], rows) if notes.task == "classification" else _numbers(table, targets, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in scored(estimator, found, y, level).items())
-    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {notes.target!r}: {shown}"]
+    scores = scored(estimator, found, y, level, targets)
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {shown}"]
 
 
-def _numbers(table: TableFile, target: str, rows: Any) -> Any:
-    return numbers_of(table, target, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
+def _numbers(table: TableFile, targets: list[str], rows: Any) -> Any:
+    return numbers_of(table, targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
 
 
 def _labels(table: TableFile, target: str, rows: Any) -> Any:
@@ -105,7 +108,7 @@ def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
     if not new:
         return []
     shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
-    return [f"column {notes.target!r} has {shown}, unseen in training: never predicted, and an error here"]
+    return [f"column {notes.targets[0]!r} has {shown}, unseen in training: never predicted, and an error here"]
 
 
 def _write(out: Path | None, predictions: Any) -> None:

@@ -1,4 +1,4 @@
-"""The target of a table: numbers to predict, or labels."""
+"""The targets of a table: numbers to predict, or labels."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from agp.cli._columns import place_of_first
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["TASKS", "check_target", "labels_of", "numbers_of", "task_of"]
+__all__ = ["TASKS", "check_columns", "check_ordered", "labels_of", "numbers_of", "quoted", "rows_with", "task_of"]
 
 TASKS = ("auto", "regression", "classification")
 MOST_CLASSES = 50
@@ -15,13 +15,28 @@ FEW_CLASSES = 20
 """Whole numbers from 0 on are classes, unless the user says otherwise, if there are no more different ones."""
 
 
-def check_target(table: TableFile, target: str) -> None:
-    """ValueError unless there is such a column, and others beside it."""
-    if target not in table.frame.columns:
-        raise ValueError(unknown_column(table.path, target, table.frame.columns))
-    if len(table.frame.columns) < 2:
-        msg = f"{table.path} has the target column alone; at least one input column is needed. Another separator?"
+def check_columns(table: TableFile, names: list[str]) -> None:
+    """ValueError unless there are such columns, each named once, and others beside them."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        msg = f"--target names {twice[0]!r} twice; name each column once."
         raise ValueError(msg)
+    for name in names:
+        if name not in table.frame.columns:
+            raise ValueError(unknown_column(table.path, name, table.frame.columns))
+    if len(table.frame.columns) <= len(names):
+        what = "the target column alone" if len(names) == 1 else "target columns alone"
+        msg = f"{table.path} has {what}; at least one input column is needed. Another separator?"
+        raise ValueError(msg)
+
+
+def quoted(names: list[str]) -> str:
+    """Names in a sentence."""
+    return ", ".join(map(repr, names))
+
+
+def rows_with(table: TableFile, targets: list[str]) -> Any:
+    """The rows [N] in which any of the targets is known."""
+    return table.frame[targets].notna().any(axis=1).to_numpy()
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
@@ -35,27 +50,59 @@ def task_of(table: TableFile, target: str, rows: Any) -> str:
 
 
 def numbers_of(
-    table: TableFile, target: str, rows: Any, *, constant: bool = False, remedy: str = "use --task classification"
+    table: TableFile,
+    targets: list[str],
+    rows: Any,
+    *,
+    constant: bool = False,
+    remedy: str = "use --task classification",
 ) -> Any:
-    """The targets [N] of the given rows to regress on. ValueError unless they are numbers, not all `constant`."""
+    """The targets [N], or several [N, K], of the given rows to regress on, NaN where they are missing.
+
+    Raises
+    ------
+    ValueError
+        If a target has other values than numbers, or none, or (unless they may be `constant`) the same in all rows.
+    """
+    columns = [_numbers(table, target, rows, constant=constant, remedy=remedy) for target in targets]
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy: str) -> Any:
     column = table.frame[target]
     if column.dtype.kind not in "iufb":
         row = bad_number(column)
         if row is not None:
             msg = f"{table.path}: {table.place(row, target)}: {column.iloc[row]!r} is not a number; correct it."
+        elif column.isna().all():
+            msg = f"{table.path}: the target {target!r} has no value; leave it out."
         else:
             shown = f"{column.dropna().iloc[0]!r:.40}"
             msg = f"{table.path}: the target {target!r} is text, such as {shown}; {remedy}."
         raise ValueError(msg)
-    y = column[rows].to_numpy(dtype=float)
-    infinite = np.isinf(column.to_numpy(dtype=float))
+    numbers = column.to_numpy(dtype=float)
+    infinite = np.isinf(numbers)
     if infinite.any():
         msg = f"{place_of_first(table, target, infinite)} is infinite; correct it, or empty the cell."
         raise ValueError(msg)
-    if not constant and (y == y[0]).all():
-        msg = f"{table.path}: every target in {target!r} is {y[0]:g}; there is nothing to predict."
+    known = numbers[rows & ~np.isnan(numbers)]
+    if not constant and not len(known):
+        msg = f"{table.path}: the target {target!r} has no value; leave it out."
         raise ValueError(msg)
-    return y
+    if not constant and (known == known[0]).all():
+        msg = f"{table.path}: every target in {target!r} is {known[0]:g}; there is nothing to predict."
+        raise ValueError(msg)
+    return numbers[rows]
+
+
+def check_ordered(table: TableFile, target: str, labels: Any) -> None:
+    """ValueError unless labels tell by themselves in which order they are."""
+    if labels.dtype.kind not in "iub":
+        msg = (
+            f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order that --likelihood ordinal "
+            "could know; write numbers in their place."
+        )
+        raise ValueError(msg)
 
 
 def labels_of(

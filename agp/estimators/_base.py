@@ -33,6 +33,7 @@ from agp.tree import leaves, to_backend
 __all__ = [
     "GPEstimator",
     "answered",
+    "check_choice",
     "floating",
     "is_foreign",
     "refuse_cells",
@@ -201,7 +202,7 @@ class GPEstimator(ABC, BaseEstimator):
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 
     def _fit(self, model: Any, X: Array, y: Array) -> None:
-        X, y = valid_data(X, y)
+        X, y = valid_data(X, y, missing=model.likelihood.missing)
         result = fit(
             model,
             X,
@@ -254,7 +255,7 @@ class GPEstimator(ABC, BaseEstimator):
         if self.method_ not in PART_METHODS:
             msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
             raise ValueError(msg)
-        X, y = valid_data(X, y)
+        X, y = valid_data(X, y, missing=self.model_.likelihood.missing)
         self.model_.check(X, y)
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
@@ -303,6 +304,13 @@ class GPEstimator(ABC, BaseEstimator):
 def is_foreign(X: Any) -> bool:
     """Whether X is an array of a library other than NumPy, which stays where it is."""
     return array_api_compat.is_array_api_obj(X) and not array_api_compat.is_numpy_array(X)
+
+
+def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """ValueError unless a parameter has one of the known values."""
+    if value not in known:
+        msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}."
+        raise ValueError(msg)
 
 
 def answered(x: Array, *, host: bool) -> Any:

@@ -1,5 +1,7 @@
 """Classification with the conventions of scikit-learn."""
 
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,28 +12,35 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.estimators._base import GPEstimator, answered, is_foreign, takes_parts
-from agp.estimators._columns import missing_rows
-from agp.likelihoods import Bernoulli, Softmax
+from agp.estimators._base import GPEstimator, answered, check_choice, is_foreign, takes_parts
+from agp.estimators._columns import missing_rows, ordered_values
+from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
+from agp.models import level_probabilities
 
 __all__ = ["GPClassifier"]
 
+LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
 """Up to so many rows there are no inducing inputs by default."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, GPEstimator):
     """Gaussian-process classification of two or more classes: calibrated probabilities.
 
-    Two classes have a Bernoulli likelihood with the probit link, more a softmax with one latent function each.
+    Two classes have a Bernoulli likelihood with the probit link, more a softmax with one latent function each; classes
+    that have an order share one latent function, which is cut into bins (`agp.Ordinal`), if that is asked for.
 
     Parameters
     ----------
     method
         "auto", or the short name of a method of `agp compare` for any likelihood: "tvgp" (without inducing inputs),
-        "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. By default t-VGP for two classes and up to
-        128 rows, else W-SVGP.
+        "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. By default t-VGP for one latent function and
+        up to 128 rows, else W-SVGP.
+    likelihood
+        "auto", or "ordinal" for classes that have an order: that of numbers, or of an ordered categorical series (of
+        pandas or polars). Text by itself is refused.
     kernel, num_inducing, layers, missing, backend, device, dtype
         As `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
@@ -41,17 +50,19 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     ----------
     classes_
         The labels, sorted: NumPy's, or of the library whose labels training saw.
+    order_
+        Of ordinal classes, the positions [C] in `classes_` from the lowest class to the highest.
     model_, method_, bound_, history_, n_iter_, converged_, n_rows_seen_, n_features_in_, feature_names_in_
         As `GPRegressor`.
     """
 
-    classes_: Any
+    likelihood: str = "auto"
 
     def fit(self, X: Any, y: Any) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans."""
         A = self._placed(self._inputs(X, reset=True))
         labels = self._labels(X, y)
-        self._learn_classes(labels)
+        self._learn_classes(labels, y)
         targets = self._targets(labels, A)
         self._fit(self._model(A, targets, parts=False), A, targets)
         return self
@@ -71,7 +82,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         A = self._placed(self._inputs(X, reset=first))
         labels = self._labels(X, y)
         if first:
-            self._learn_classes(labels if classes is None else _beside(classes, labels))
+            self._learn_classes(
+                labels if classes is None else _beside(classes, labels), y if classes is None else classes
+            )
         targets = self._targets(labels, A)
         if first:
             self._start_parts(self._model(A, targets, parts=True))
@@ -99,13 +112,19 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return [name for name in super()._methods() if name not in (*GAUSSIAN_METHODS, "solve-collapsed")]
 
     def _usual_method(self, rows: int) -> str:
-        return "tvgp" if rows <= FULL_ROWS and len(self.classes_) == 2 else "wsvgp"
+        return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
+        return self._built(X, y, self._likelihood(), parts=parts)
+
+    def _likelihood(self) -> Likelihood:
         count = self.classes_.shape[0]
-        return self._built(X, y, Bernoulli() if count == 2 else Softmax(count), parts=parts)
+        if "order_" in vars(self):
+            return Ordinal(count)
+        return Bernoulli() if count == 2 else Softmax(count)
 
     def _labels(self, X: Any, y: Any) -> Any:
+        check_choice("likelihood", self.likelihood, LIKELIHOODS)
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
@@ -119,8 +138,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         check_classification_targets(labels)
         return labels
 
-    def _learn_classes(self, labels: Any) -> None:
-        """The sorted labels: NumPy's, or an array of the library and on the device that the labels are on."""
+    def _learn_classes(self, labels: Any, given: Any) -> None:
+        """The sorted labels: NumPy's, or an array of the library and on the device that the labels are on.
+
+        What was given tells the order of those that have one.
+        """
         if is_foreign(labels):
             self._encoder: Any = None
             self.classes_ = backend_of(labels).xp.unique_values(labels)
@@ -130,27 +152,57 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         if self.classes_.shape[0] < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
+        vars(self).pop("order_", None)  # of a training before
+        if self.likelihood == "ordinal":
+            self.order_ = _order_of(to_numpy(self.classes_), ordered_values(given))
+
+    def _order(self) -> Any:
+        """The positions [C] in `classes_` of the classes 0 to C - 1 of the likelihood."""
+        return self.order_ if "order_" in vars(self) else np.arange(self.classes_.shape[0])
 
     def _targets(self, labels: Any, X: Array) -> Array:
         """The numbers [N, 1] of the labels."""
         if not is_foreign(labels):
             known = self._encoder or LabelEncoder().fit(to_numpy(self.classes_))
-            return placed(known.transform(labels).astype(np.float64)[:, None], X)
+            return placed(np.argsort(self._order())[known.transform(labels)].astype(np.float64)[:, None], X)
         xp = backend_of(labels).xp
         found = labels[:, None] == _beside(self.classes_, labels)[None, :]
         if not bool(xp.all(xp.any(found, axis=1))):
             row = int(xp.argmin(xp.astype(xp.any(found, axis=1), xp.int64)))
             msg = f"y has a label in row {row} that is not among the classes {self.classes_.tolist()}."
             raise ValueError(msg)
+        found = xp.stack([found[:, int(k)] for k in self._order()], axis=1)
         codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
         same = backend_of(labels) is backend_of(X)
         return self._placed(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
         A, host = self._fitted_inputs(X)
+        if "order_" in vars(self):
+            found = level_probabilities(self.model_, A)
+            return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host
         mean = self.model_.predict(A, observed=True).mean
         xp = backend_of(mean).xp
         return (xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean), host
+
+
+def _order_of(classes: Any, values: list[Any] | None) -> Any:
+    """The positions [C] of classes from the lowest to the highest, by values in ascending order, or as numbers.
+
+    Raises
+    ------
+    ValueError
+        If they are no numbers, and there are no such values.
+    """
+    if values is not None:
+        return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
+    if not all(isinstance(label, Real) for label in classes.tolist()):
+        msg = (
+            f"y has labels such as {classes.tolist()[0]!r}, whose order nobody can tell; give numbers, or a series of "
+            "an ordered categorical type."
+        )
+        raise ValueError(msg)
+    return np.arange(len(classes))
 
 
 def _checked(labels: Array) -> Array:

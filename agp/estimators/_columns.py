@@ -18,6 +18,7 @@ __all__ = [
     "missing_rows",
     "new_encoder",
     "new_imputer",
+    "ordered_values",
 ]
 
 Missing = Literal["refuse", "impute"]
@@ -45,6 +46,12 @@ def missing_rows(y: Any) -> list[int]:
         values = np.asarray(y)
         gone = [one is None or one != one for one in values.tolist()] if values.dtype.kind in "Of" else []
     return [i for i, is_gone in enumerate(gone) if is_gone]
+
+
+def ordered_values(y: Any) -> list[Any] | None:
+    """The values of a series of an ordered categorical type, in their order; None of anything else."""
+    series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
+    return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
 
 
 class Columns:

@@ -17,7 +17,7 @@ from agp.estimators._column_states import columns_of, state_of, widths
 from agp.estimators._columns import Columns
 from agp.estimators._regressor import GPRegressor
 from agp.io import Kind, Stored, fits, register_kind
-from agp.likelihoods import Bernoulli, Gaussian, Softmax
+from agp.likelihoods import Bernoulli, Gaussian, LatentNoiseGaussian, Likelihood, Ordinal, Softmax
 from agp.methods import METHODS
 
 __all__ = ["register", "restored", "stored"]
@@ -79,6 +79,8 @@ def stored(estimator: GPEstimator) -> Stored:
     arrays = {f"history.{name}": np.asarray(steps, float) for name, steps in estimator.history_.items()}
     if "classes_" in here:
         facts["classes"] = _labels(here["classes_"])
+    if "order_" in here:
+        facts["order"] = here["order_"].tolist()
     return Stored(estimator.model_, KIND, facts, parts, arrays)
 
 
@@ -145,6 +147,8 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         foreign = facts["classes"]["foreign"] and is_foreign(beside)
         estimator.classes_ = placed(classes, beside) if foreign else classes
         estimator._encoder = None if foreign else LabelEncoder().fit(classes)
+        if "order" in facts:
+            estimator.order_ = _order(facts["order"], len(classes))
     _check_fit(estimator)
     return estimator
 
@@ -198,6 +202,13 @@ def _classes(facts: Any) -> Any:
     return classes
 
 
+def _order(found: Any, count: int) -> Any:
+    if not isinstance(found, list) or any(type(k) is not int for k in found) or sorted(found) != [*range(count)]:
+        msg = f"it has {str(found)[:80]} where the order of {count} labels belongs"
+        raise ValueError(msg)
+    return np.asarray(found)
+
+
 def _check_fit(estimator: Any) -> None:
     """ValueError unless columns, model and labels fit each other."""
     model, columns = estimator.model_, vars(estimator).get("columns_")
@@ -209,10 +220,23 @@ def _check_fit(estimator: Any) -> None:
         msg = f"its columns make {width} inputs of {given}, its model takes {model.width} of {estimator.n_features_in_}"
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
-    likelihood, outputs = (Gaussian, None) if not count else (Bernoulli, 1) if count == 2 else (Softmax, count)
-    if not isinstance(model.likelihood, likelihood) or outputs not in (None, model.outputs):
-        msg = f"its model has another likelihood than {likelihood.__name__}, or does not fit its labels"
+    likelihoods, outputs = _fitting(estimator, count)
+    if not isinstance(model.likelihood, likelihoods) or outputs not in (None, model.outputs):
+        names = " or ".join(one.__name__ for one in likelihoods)
+        msg = f"its model has another likelihood than {names}, or does not fit its labels"
         raise ValueError(msg)
-    if not count and (estimator._single and model.outputs != 1):
+    if isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
+        msg = f"its model has {model.likelihood.classes} classes in an order, of {count} labels"
+        raise ValueError(msg)
+    if not count and estimator._single and model.outputs != model.likelihood.latents(1):
         msg = f"its model has {model.outputs} outputs, where one is needed"
         raise ValueError(msg)
+
+
+def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
+    """The likelihoods that suit so many labels, or none, and the number of latent functions, if labels tell it."""
+    if not count:
+        return (Gaussian, LatentNoiseGaussian), None
+    if "order_" in vars(estimator):
+        return (Ordinal,), 1
+    return ((Bernoulli,), 1) if count == 2 else ((Softmax,), count)

@@ -4,24 +4,39 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import as_columns, check_whole
-from agp.estimators._base import GPEstimator, answered, floating, is_foreign, refuse_cells, refuse_words, takes_parts
+from agp.estimators._base import (
+    GPEstimator,
+    answered,
+    check_choice,
+    floating,
+    is_foreign,
+    refuse_cells,
+    refuse_words,
+    takes_parts,
+)
 from agp.estimators._columns import as_frame
-from agp.likelihoods import Gaussian
+from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood
 from agp.means import ConstantMean
-from agp.methods import OUTPUT_METHODS
+from agp.methods import GAUSSIAN_METHODS, OUTPUT_METHODS
 from agp.models import Coregionalised
 from agp.units import column_spreads
 
 __all__ = ["GPRegressor"]
 
 KINDS = ("shared", "separate", "coregionalised", "intrinsic")
+LIKELIHOODS = ("gaussian", "latent-noise")
+MISSING_TARGETS = ("refuse", "ignore")
+LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
+NO_TARGET = "y has no target: every entry is NaN."
 EXACT_ROWS = 2000
 """Up to so many rows the exact GP is the default."""
 COLLAPSED_ROWS = 50_000
@@ -55,8 +70,14 @@ class GPRegressor(RegressorMixin, GPEstimator):
         first, of methods with sparse posteriors alone.
     num_latents
         The number of latent functions of coregionalised outputs; by default one for each output.
+    likelihood
+        "gaussian": noise of one size (for each target); or "latent-noise": noise whose size is a function of X, too,
+        which is learned beside the mean (`agp.LatentNoiseGaussian`), for variational methods such as W-SVGP.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
+    missing_targets
+        What NaN in y means: "refuse", or "ignore": such a target was not observed, and counts for nothing. Rows without
+        any target are left out; of several targets some may be missing in a row, which takes a variational method.
     backend, device, dtype
         Where, and how precisely, to compute: names as for `agp.to_backend`; by default as the inputs are.
     tolerance, max_steps, max_seconds
@@ -92,6 +113,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     outputs: str = "shared"
     num_latents: int | None = None
+    likelihood: str = "gaussian"
+    missing_targets: str = "refuse"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -135,9 +158,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         A, host = self._fitted_inputs(X)
         mean, variance = self.model_.predict(A, observed=True)
         if return_cov:
-            covariance = self.model_.predict_covariance(A)
+            K = mean.shape[1]  # others are of the noise
+            covariance = self.model_.predict_covariance(A)[:K, :, :]
             B = backend_of(covariance)
-            noise = (variance - self.model_.predict(A).variance).mT
+            noise = (variance - self.model_.predict(A).variance[:, :K]).mT
             covariance = covariance + noise[:, :, None] * B.xp.eye(covariance.shape[-1], dtype=covariance.dtype)
             stacked = B.xp.permute_dims(covariance, (1, 2, 0))
             return self._shaped(mean, host=host), self._shaped(stacked, host=host)
@@ -153,18 +177,36 @@ class GPRegressor(RegressorMixin, GPEstimator):
         A, host = self._fitted_inputs(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         samples = self.model_.sample(A, n_samples, seed=seed)
-        samples = backend_of(samples).xp.permute_dims(samples, (1, 2, 0))
+        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
+        samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         return answered(samples[:, 0, :] if self._single else samples, host=host)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
+        if self.missing_targets != "ignore":
+            return super().score(X, y, sample_weight)
+        known = as_columns(to_numpy(y) if is_foreign(y) else self._numbers(y))
+        found, seen = as_columns(to_numpy(self.predict(X))), ~np.isnan(known)
+        weight = np.ones(len(known)) if sample_weight is None else np.asarray(sample_weight)
+        parts = [
+            r2_score(known[rows, k], found[rows, k], sample_weight=weight[rows])
+            for k, rows in enumerate(seen.T)
+            if rows.any()
+        ]
+        if not parts:
+            raise ValueError(NO_TARGET)
+        return float(np.mean(parts))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _usual_method(self, rows: int) -> str:
-        if self.outputs != "shared" or not self._single:
+        if self.outputs != "shared" or not self._single or self.likelihood != "gaussian":
             return "wsvgp"
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
         method, outputs = self._method(X.shape[0], parts=parts), self._outputs(y.shape[1])
+        likelihood = self._likelihood(y, method)
         if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)
             if outputs is not None:
@@ -177,7 +219,21 @@ class GPRegressor(RegressorMixin, GPEstimator):
                     f"variance for all; bring them to one unit, or use auto, or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=3)
-        return self._built(X, y, Gaussian(), parts=parts, mean_function=ConstantMean(), outputs=outputs)
+        return self._built(X, y, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
+
+    def _likelihood(self, y: Array, method: str) -> Likelihood:
+        """That of the method for targets [N, K]. ValueError where they do not fit each other."""
+        exact = method in GAUSSIAN_METHODS
+        known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
+        if exact and self.likelihood != "gaussian":
+            msg = f"likelihood is {self.likelihood!r}, which the method {method} does not take; use auto, or {known}."
+            raise ValueError(msg)
+        if exact and _are_missing(y):
+            msg = f"y has rows with some targets, and the method {method} needs all or none; use auto, or {known}."
+            raise ValueError(msg)
+        if self.likelihood != "gaussian":
+            return LatentNoiseGaussian()
+        return Gaussian(missing=self.missing_targets == "ignore" and y.shape[1] > 1 and not exact)
 
     def _outputs(self, count: int) -> Any:
         """What so many outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
@@ -204,14 +260,34 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return int(self.num_latents)
 
     def _data(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
+        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_choice("missing_targets", self.missing_targets, MISSING_TARGETS)
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
         A = self._placed(self._inputs(X, reset=reset))
         targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
         if reset:
-            self._single = targets.ndim == 1  # means are [N], too
-        return A, as_columns(targets)
+            self._single = targets.ndim == 1
+        return self._with_targets(A, as_columns(targets))
+
+    def _with_targets(self, X: Array, y: Array) -> tuple[Array, Array]:
+        """The rows of X [N, D] and y [N, K] that have a target. ValueError for missing ones that are not ignored."""
+        if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not _are_missing(y):
+            return X, y  # what does not fit is refused with the model
+        xp = backend_of(y).xp
+        seen = ~xp.isnan(y)
+        if self.missing_targets == "refuse":
+            refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEFT_OUT)
+        rows = xp.any(seen, axis=1)
+        if not bool(xp.any(rows)):
+            raise ValueError(NO_TARGET)
+        X, y = X[rows], y[rows]
+        if self.likelihood != "gaussian" and _are_missing(y):
+            name = self.likelihood
+            msg = f"y has rows with some targets, and likelihood={name!r} needs all or none; use 'gaussian'."
+            raise ValueError(msg)
+        return X, y
 
     def _foreign_targets(self, y: Array, X: Array) -> Array:
         y = self._placed(floating(y))
@@ -219,15 +295,21 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return B.xp.astype(y, X.dtype) if B is backend_of(X) and B.xp.isdtype(y.dtype, "real floating") else y
 
     def _host_targets(self, given: Any, y: Any, X: Array) -> Array:
-        frame = as_frame(y)
-        settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": self}
-        anything: Any = None
-        y = check_array(y if frame is None else frame.to_numpy(), **settings, dtype=anything)
-        refuse_words("y", y)
-        y = check_array(y, **settings, dtype="float64")
-        refuse_cells("y", y, "leave such rows out")
+        y = self._numbers(y)
         check_consistent_length(given, y)
         return placed(y, X)
+
+    def _numbers(self, y: Any) -> Any:
+        """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
+        frame = as_frame(y)
+        settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
+        anything: Any = {"dtype": None, "ensure_all_finite": False}
+        numbers: Any = {"dtype": "float64", "ensure_all_finite": False}
+        y = check_array(y if frame is None else frame.to_numpy(), **settings, **anything)
+        refuse_words("y", y)
+        y = check_array(y, **settings, **numbers)
+        refuse_cells("y", y, None)
+        return y
 
     def _shaped(self, x: Array, *, host: bool) -> Any:
         """An answer [..., K], without its last axis where the targets were [N]."""
@@ -236,10 +318,18 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
 def _are_unlike(y: Array) -> bool:
     """Whether the deviations of the columns of y [N, K] differ much; constant ones do not count."""
-    spreads = to_numpy(column_spreads(y))
-    return y.shape[1] > 1 and bool(spreads.max() > UNLIKE * spreads.min())
+    observed = [column[~np.isnan(column), None] for column in to_numpy(y).T]
+    spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
+    return len(spreads) > 1 and max(spreads) > UNLIKE * min(spreads)
+
+
+def _are_missing(y: Array) -> bool:
+    xp = backend_of(y).xp
+    return bool(xp.any(xp.isnan(y)))
 
 
 def _is_constant(y: Array) -> bool:
+    """Whether all targets of each column of y [N, K] are the same, but for the missing ones."""
     xp = backend_of(y).xp
-    return bool(xp.all(y == y[:1, :]))
+    absent, far = xp.isnan(y), xp.full_like(y, float("inf"))
+    return bool(xp.all(xp.min(xp.where(absent, far, y), axis=0) >= xp.max(xp.where(absent, -far, y), axis=0)))

@@ -59,7 +59,8 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: in
     effect
         At 25 values between the first and the last percent of a column of numbers, or at all that it has if these are
         fewer; at the 12 most frequent categories. Means are over 500 rows at most. The band holds 95 % of the
-        posterior of the average *function* over 50 rows at most: of observations, in their units, or of probabilities.
+        posterior of the average *function* over 50 rows at most: of observations, in their units, or of probabilities,
+        or of the numbers 0, 1, ... of classes in an order.
 
     Raises
     ------
@@ -78,8 +79,9 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: in
     )
     mean = _averaged(_observed_mean(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), seed=seed)
-    if subject.classes:  # probabilities
-        lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, 1.0)
+    if subject.classes:  # probabilities, or numbers of classes in an order
+        top = max(1.0, len(subject.order) - 1.0)
+        lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, top)
     else:
         lower, upper = mean + lower - middle, mean + upper - middle
     return Effect(table.names[where], values, mean, lower, upper, table.is_number(where))

@@ -13,7 +13,7 @@ from agp.backend import Array, backend_of, placed, to_numpy
 from agp.errors import RepairWarning
 from agp.inspection._table import column_names, is_array
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
-from agp.models import Model
+from agp.models import Model, level_probabilities
 
 __all__ = ["Z95", "Host", "Predicted", "Subject", "host", "of_function", "subject_of"]
 
@@ -61,11 +61,13 @@ class Subject:
     """Of the columns of the model."""
     classes: tuple[Any, ...]
     """The labels; none where values are predicted."""
+    order: tuple[int, ...] = ()
+    """Of classes in an order, their positions among the labels, the lowest first."""
 
     @property
     def several_classes(self) -> bool:
         """Whether each prediction is the probabilities of classes that exclude each other."""
-        return isinstance(self.model.likelihood, (RobustMax, Softmax))
+        return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
 
     def predict(self, X: Array) -> Predicted:
         """Predictions of observations, and where the function lies, at the model's inputs [N, D].
@@ -74,6 +76,9 @@ class Subject:
         its ends are mapped as the likelihood maps functions. Several classes, which share the probability, have no such
         interval, and get NaN.
         """
+        if self.order:
+            found = host(level_probabilities(self.model, X))[:, np.argsort(self.order)]
+            return Predicted(found, found * (1.0 - found), np.full_like(found, np.nan), np.full_like(found, np.nan))
         latent, observed = self.model.predict(X), self.model.predict(X, observed=True)
         mean, variance = host(observed.mean), host(observed.variance)
         if self.several_classes:
@@ -130,7 +135,8 @@ def subject_of(x: Any) -> Subject:
     fitted = vars(x)
     names = tuple(map(str, fitted["feature_names_in_"])) if "feature_names_in_" in fitted else None
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
-    return Subject(fitted["model_"], x.model_inputs, names, columns, classes)
+    order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
+    return Subject(fitted["model_"], x.model_inputs, names, columns, classes, order)
 
 
 def of_function(likelihood: Any, f: Array) -> Array:

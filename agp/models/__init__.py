@@ -6,6 +6,7 @@ from agp.models._computation_aware import CaGP, Uncertainty
 from agp.models._deep_gp import DeepGP
 from agp.models._functions import FunctionSamples
 from agp.models._gpr import GPR
+from agp.models._levels import level_probabilities
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
 from agp.models._sites import SiteModel
@@ -36,6 +37,7 @@ __all__ = [
     "SiteModel",
     "Uncertainty",
     "Variational",
+    "level_probabilities",
     "summary",
     "valid_data",
 ]

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.inspection import Effect, as_table, partial_dependence, subject_of
+from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, band, legend, panels
 
 __all__ = ["plot_effects"]
@@ -55,7 +55,8 @@ def plot_effects(
     rows = 1 if subject.classes else outputs
     shape = {"columns": min(len(effects), 4)} if rows == 1 else {"columns": len(effects)}
     figure, axes = panels(ax, rows * len(effects), size=(3.3, 2.9), sharey=True if rows == 1 else "row", **shape)
-    labels = [str(c) for c in subject.classes] if subject.several_classes else [None] * outputs
+    several = subject.several_classes and not subject.order
+    labels = [str(c) for c in subject.classes] if several else [None] * outputs
     for i, one in enumerate(axes):
         effect = effects[i % len(effects)]
         for p in range(outputs) if rows == 1 else [i // len(effects)]:
@@ -63,8 +64,8 @@ def plot_effects(
         one.set_xlabel(effect.name)
         one.grid(alpha=0.25)
         if i % shape["columns"] == 0:
-            one.set_ylabel(_what(subject.classes, subject.several_classes, i // len(effects), rows))
-    if subject.several_classes:
+            one.set_ylabel(_what(subject, i // len(effects), rows))
+    if several:
         legend(axes[-1])
     return figure
 
@@ -84,9 +85,12 @@ def _draw(ax: Axes, effect: Effect, p: int, colour: str, label: str | None) -> N
     ax.set_xlim(-0.5, len(names) - 0.5)
 
 
-def _what(classes: tuple[Any, ...], several: bool, output: int, rows: int) -> str:
-    if several:
+def _what(subject: Subject, output: int, rows: int) -> str:
+    if subject.order:
+        lowest, highest = (subject.classes[subject.order[end]] for end in (0, -1))
+        return f"average class, from 0 ({lowest}) to {len(subject.order) - 1} ({highest})"
+    if subject.several_classes:
         return "average probability"
-    if classes:
-        return f"average probability of {classes[1]}"
+    if subject.classes:
+        return f"average probability of {subject.classes[1]}"
     return "average prediction" if rows == 1 else f"average of output {output + 1}"

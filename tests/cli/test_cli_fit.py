@@ -134,6 +134,55 @@ def test_classes_get_labels_and_probabilities(fit, shell):
     assert "labels     down, level, up" in out
 
 
+def test_several_targets_with_gaps_are_predicted_and_scored(fit, shell):
+    heat = np.where(np.arange(N) % 3 == 0, np.nan, 100.0 + 50.0 * SOUND)
+    frame = TABLE.assign(heat=heat, sound=np.where(np.arange(N) % 6 == 0, np.nan, SOUND))
+    out = fit(frame, "--target", "heat", "--outputs", "coregionalised", "--max-steps", "60", "--test-share", "0.2")
+    assert "regression for 'sound', 'heat'\n" in out
+    assert "rows without a target are left out: 10" in out
+    assert "targets that were not observed: 10 of 'heat'" in out
+    assert "of 'sound'" not in out
+    assert "RMSE of sound " in out
+    assert "NLPD of heat " in out
+    status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")
+    assert status == 0
+    assert "50 rows with 'sound', 'heat': RMSE of sound " in out
+    assert "left out:" not in out
+    found = pd.read_csv("p.csv")
+    parts = ("mean", "standard_deviation", "lower", "upper")
+    assert list(found) == [f"{part}_{name}" for name in ("sound", "heat") for part in parts]
+    estimator = agp.load("m.safetensors")
+    mean, deviation = estimator.predict(TABLE.drop(columns="sound"), return_std=True)
+    np.testing.assert_allclose(found[["mean_sound", "mean_heat"]], mean, rtol=1e-9)
+    np.testing.assert_allclose(found[["standard_deviation_sound", "standard_deviation_heat"]], deviation, rtol=1e-9)
+    error = np.sqrt(np.nanmean((found["mean_heat"] - heat) ** 2))
+    assert f"RMSE of heat {error:.4g}" in out
+    status, out, _ = shell("describe", "m.safetensors")
+    assert "targets    sound, heat (regression)" in out
+    TABLE.drop(columns="sound").to_csv("new.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "new.csv", "--out", "p.csv")
+    assert out == "written: p.csv, 60 rows\n"
+
+
+def test_error_bars_may_depend_on_the_inputs(fit, shell):
+    noisy = np.sin(2.0 * SIZE) + np.exp(SIZE - 1.5) * np.random.default_rng(0).normal(size=N)
+    fit(TABLE[["size"]].assign(sound=noisy), "--likelihood", "latent-noise", "--max-steps", "300")
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")[0] == 0
+    deviation = pd.read_csv("p.csv")["standard_deviation"]
+    assert deviation[np.argmax(SIZE)] > 3.0 * deviation[np.argmin(SIZE)]
+    assert "missing cells: refuse, likelihood: latent-noise\n" in shell("describe", "m.safetensors")[1]
+
+
+def test_classes_may_have_an_order(fit, shell):
+    out = fit(TABLE[["size"]].assign(sound=np.digitize(SIZE, [-1.0, 0.0, 1.0]) + 1), "--likelihood", "ordinal")
+    assert "classification of 4 labels for 'sound'\n" in out
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")[0] == 0
+    found = pd.read_csv("p.csv")
+    assert list(found) == ["label", *(f"probability_{k}" for k in range(1, 5))]
+    assert (found["label"] == np.digitize(SIZE, [-1.0, 0.0, 1.0]) + 1).mean() > 0.8
+    assert "labels     1 < 2 < 3 < 4\n" in shell("describe", "m.safetensors")[1]
+
+
 def test_dates_become_days_where_that_is_asked_for(fit, refused, shell):
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N), unit="D")
     expected = np.arange(N) + 18262.0
@@ -253,6 +302,33 @@ BAD = {
     "tolerance": (TABLE, ["--tolerance", "nan"], "--tolerance is nan, but must be a finite number above zero"),
     "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; known are"),
     "alone": (TABLE[["sound"]], [], "has the target column alone"),
+    "all alone": (TABLE[["sound", "size"]], ["--target", "size"], "has target columns alone"),
+    "twice": (TABLE, ["--target", "sound"], "--target names 'sound' twice; name each column once"),
+    "one of two": (TABLE, ["--target", "kind"], "the target 'kind' is text, such as"),
+    "two labels": (TABLE, ["--target", "size", "--task", "classification"], "a classification has one --target, but"),
+    "empty target": (TABLE.assign(size=np.nan), ["--target", "size"], "the target 'size' has no value; leave it out"),
+    "outputs": (TABLE, ["--outputs", "separate"], "--outputs is separate, which is for several targets that are"),
+    "mixed noise": (
+        TABLE,
+        ["--target", "size", "--outputs", "coregionalised", "--likelihood", "latent-noise"],
+        "LatentNoiseGaussian",
+    ),
+    "gaps": (
+        TABLE.assign(size=np.where(SIZE > 1.0, np.nan, SIZE)),
+        ["--target", "size", "--method", "gpr"],
+        "y has rows with some targets, and the method gpr needs all or none; use auto, or",
+    ),
+    "no classes": (TABLE, ["--likelihood", "ordinal"], "labels must be texts or whole numbers, but 'sound' has"),
+    "no order": (
+        TABLE.assign(sound=KIND),
+        ["--likelihood", "ordinal"],
+        "in 'sound' have no order that --likelihood ordinal could know; write numbers in their place",
+    ),
+    "no noise": (
+        TABLE,
+        ["--likelihood", "latent-noise", "--task", "classification"],
+        "--likelihood latent-noise is for regression, but --task is classification; leave one of them out",
+    ),
 }
 
 
@@ -350,7 +426,15 @@ def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
 def test_edited_notes_are_refused_in_one_sentence(fit, refused):
     fit(TABLE)
     estimator, notes = agp.io.load_described("m.safetensors")
-    for change in ({"columns": {"a": ["number", []]}}, {"columns": 3}, {"task": 3}, {"rows": "x"}, {"more": 1}):
+    for change in (
+        {"columns": {"a": ["number", []]}},
+        {"columns": 3},
+        {"task": 3},
+        {"targets": "y"},
+        {"targets": [3]},
+        {"rows": "x"},
+        {"more": 1},
+    ):
         agp.io.save_described("m.safetensors", estimator, notes | change)
         for command in (["predict", "m.safetensors", "t.csv"], ["describe", "m.safetensors"]):
             assert "has notes about its table that do not fit its model" in refused(*command, out="none")

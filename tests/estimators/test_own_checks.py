@@ -12,6 +12,8 @@ ESTIMATORS = [
     (GPRegressor, "gpr", {}),
     (GPRegressor, "sgpr", {}),
     (GPRegressor, "wsvgp", {}),
+    (GPRegressor, "wsvgp", {"likelihood": "latent-noise", "max_steps": 150, "num_inducing": 20}),
+    (GPRegressor, "gpr", {"missing_targets": "ignore"}),
     (GPRegressor, "rsvgp", SHORT),
     (GPRegressor, "deep-wsvgp", SHORT | {"max_steps": 100}),
     (GPClassifier, "tvgp", {"max_steps": 50}),

@@ -47,6 +47,10 @@ def trained(estimator, X, y):
         return estimator.fit(X, y)
 
 
+def in_order(words):
+    return pd.Series(words).astype(pd.CategoricalDtype(["down", "level", "up"][::-1], ordered=True))
+
+
 CASES = {
     "exact": lambda: (trained(GPRegressor(**QUICK), X, Y), X),
     "sparse": lambda: (trained(GPRegressor(method="rsvgp", kernel="matern32 + linear", **QUICK), X, Y), X),
@@ -61,6 +65,9 @@ CASES = {
     "truth": lambda: (trained(GPClassifier(**QUICK), X, X[:, 0] > 0), X),
     "whole": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 7, -3)), X),
     "floats": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 2.0, 1.0)), X),
+    "grades": lambda: (trained(GPClassifier(likelihood="ordinal", **QUICK), X, in_order(WORDS)), X),
+    "noise": lambda: (trained(GPRegressor(likelihood="latent-noise", **QUICK), X, Y), X),
+    "gaps": lambda: (trained(GPRegressor(missing_targets="ignore", **QUICK), X, np.stack([Y, HOLES[:, 0]], axis=1)), X),
     "deep": lambda: (trained(GPRegressor(method="deep-rsvgp", layers=3, **QUICK), X, Y), X),
     "by parts": lambda: (GPRegressor(method="wsvgp", **QUICK).partial_fit(X, Y), X),
 }  # fmt: skip
@@ -279,6 +286,22 @@ def test_wrong_facts_are_refused(kind, path, whole):
     change, why = CHANGES[kind]
     rewritten(path, lambda s, a: change(s["facts"]))
     refused(path, match=rf"is not a model of agp \(.*{why}.*\); name another file\.$")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda f: f.update(order=[2, 1, 1]), "where the order of 3 labels belongs"),
+        (lambda f: f.update(order=["a", 1, 0]), "where the order of 3 labels belongs"),
+        (lambda f: f.update(order=3), "where the order of 3 labels belongs"),
+        (lambda f: f.pop("order"), "another likelihood than Softmax"),
+        (lambda f: (f["classes"].update(values=["a", "b"]), f.update(order=[1, 0])), "has 3 classes in an order, of 2"),
+    ],
+)
+def test_a_wrong_order_is_refused(change, why, path):
+    agp.save(CASES["grades"]()[0], path)
+    rewritten(path, lambda s, a: change(s["facts"]))
+    refused(path, match=why)
 
 
 @given(draw=st.data())

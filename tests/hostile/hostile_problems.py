@@ -18,6 +18,7 @@ from agp.likelihoods import (
     Gamma,
     Gaussian,
     HeteroscedasticGaussian,
+    LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
     Poisson,
@@ -234,6 +235,13 @@ def heteroscedastic(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, d
     return HeteroscedasticGaussian(common), np.concatenate([y, known], axis=1), about
 
 
+def latent_noise(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    unit, offset = scales(rng)
+    y, kind = real_targets(rng, X, P, unit, offset)
+    size = choice(rng, [None, None, unit * power_of_ten(rng, -3, 3)])
+    return LatentNoiseGaussian(unit=size), y, {"targets": kind, "unit": unit, "offset": offset, "size": size}
+
+
 def bernoulli(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
     labels = choice(rng, [1.0 * (smooth(rng, X, P) > 0.0), np.zeros((len(X), P)), np.ones((len(X), P))])
     squash, link = choice(rng, [0.0, 1e-3, 1e-12]), choice(rng, ["probit", "logit"])
@@ -284,6 +292,7 @@ LIKELIHOODS: dict[str, Callable[..., Any]] = {
     "gaussian": gaussian,
     "student-t": student_t,
     "heteroscedastic": heteroscedastic,
+    "latent-noise": latent_noise,
     "bernoulli": bernoulli,
     "poisson": poisson,
     "negative-binomial": negative_binomial,
@@ -294,6 +303,8 @@ LIKELIHOODS: dict[str, Callable[..., Any]] = {
     "softmax": partial(classes, Softmax),
     "robust-max": partial(classes, RobustMax),
 }
+COUPLING = ("latent-noise", "softmax", "robust-max")
+"""Those that couple the outputs."""
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -557,7 +568,7 @@ def likelihoods_of(model: str) -> list[str]:
     """Those that the model takes; `Mixed` refuses those that couple its outputs."""
     if model in GAUSSIAN_ONLY:
         return ["gaussian"]
-    return ["gaussian", *(name for name in LIKELIHOODS if model != "mixed" or name not in ("softmax", "robust-max"))]
+    return ["gaussian", *(name for name in LIKELIHOODS if model != "mixed" or name not in COUPLING)]
 
 
 def stochastic(name: str) -> bool:

@@ -157,6 +157,36 @@ def test_more_classes_are_a_line_each(tmp_path):
     np.testing.assert_allclose(total, 1.0, atol=1e-6)
 
 
+def test_classes_in_an_order_are_drawn(tmp_path):
+    words = pd.Series(np.asarray(["low", "mid", "high"])[np.digitize(X[:, 0], [2.0, 4.0])])
+    words = words.astype(pd.CategoricalDtype(["low", "mid", "high"], ordered=True))
+    found = GPClassifier(likelihood="ordinal", max_steps=5, random_state=0).fit(X, words)
+    figure = plot_fit(found, X, words)
+    figure.savefig(tmp_path / "x.png")
+    drawn = lines(figure.axes[0])
+    for c, name in enumerate(["high", "low", "mid"]):  # as `classes_` and the columns of predict_proba
+        at = drawn[name]
+        np.testing.assert_allclose(at[:, 1], found.predict_proba(at[:, :1])[:, c], rtol=1e-9)
+    judged = lines(plot_calibration(found, X, words).axes[0])
+    expected = reliability(found.predict_proba(X), found.classes_.searchsorted(words.to_numpy())[:, None], 10)
+    assert f"average gap {expected.error:.3f}" in judged
+    (panel,) = plot_effects(found, X).axes
+    assert panel.get_ylabel() == "average class, from 0 (low) to 2 (high)"
+    average = points(panel.lines[0])[:, 1]
+    assert average[0] < 0.5 < 1.5 < average[-1]
+
+
+def test_noise_that_depends_on_the_inputs_is_drawn_and_the_noise_function_is_not():
+    y = Y[:, 0]
+    found = GPRegressor(likelihood="latent-noise", num_inducing=10, max_steps=5, random_state=0).fit(X, y)
+    (panel,) = plot_fit(found, X, y).axes
+    at = lines(panel)["mean"]
+    np.testing.assert_allclose(at[:, 1], found.predict(at[:, :1]), rtol=1e-9)
+    (panel,) = plot_effects(found, X).axes
+    assert len(panel.lines) == len(panel.collections) == 1
+    assert len(plot_calibration(found, X, y).axes[0].lines) == 2
+
+
 def test_a_data_frame_gives_the_axis_its_name(tmp_path):
     table = pd.DataFrame({"depth [m]": X[:, 0]})
     estimator = GPRegressor(max_steps=10).fit(table, pd.Series(Y[:, 0], name="heat"))

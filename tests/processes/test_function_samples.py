@@ -297,7 +297,7 @@ def test_gradients_are_those_of_torch(case):
 
 
 def test_gradients_are_those_of_jax():
-    jax = pytest.importorskip("jax")
+    jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
     functions, X = functions_of("deep-conv")
     moved = tree.to_backend(functions, "jax")
     bar = np.random.default_rng(9).normal(size=functions(X).shape)
