@@ -240,7 +240,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if self.outputs not in KINDS:
             msg = f"unknown outputs {self.outputs!r}; known are {', '.join(KINDS)}."
             raise ValueError(msg)
-        if self.outputs != "shared" and count == 1:
+        if self.outputs != "shared" and count == 1 and self.likelihood == "gaussian":  # the noise is a function as well
             msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
             raise ValueError(msg)
         if self.outputs in ("coregionalised", "intrinsic"):

@@ -31,9 +31,9 @@ class NumpyBackend(Backend):
     special_functions: ClassVar = {"polygamma": _polygamma}  # SciPy's gives float64 whatever it takes
 
     def __init__(self) -> None:
-        # glibc gives memory back to the system, and asks for it anew page by page, as soon as it has more than twice the
-        # largest block that the program was seen to free: a tenth to a quarter of the time of a step. Seeing one block,
-        # whose pages are never touched, it keeps up to 64 MiB. Other allocators take no notice.
+        # glibc gives memory back to the system, to ask for it anew page by page, as soon as it has more than twice the
+        # largest block that the program was seen to free: a tenth to a quarter of the time of a step. Once it has seen
+        # this one, whose pages are never touched, it keeps up to 64 MiB. Other allocators take no notice.
         np.empty(LARGEST, dtype=np.uint8)
 
     def device_name(self, x: Array, /) -> str:
