@@ -1,5 +1,6 @@
 """`agp compare` as a user calls it: small files, every backend, bad input, interruption."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 from agp.cli import main
+from agp.cli._report import Report
+from agp.cli._tables import console
+from agp.data import load
 from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
 from agp.methods import kernel_named
 
@@ -370,3 +374,14 @@ def test_backends_are_listed():
     for name in ("numpy", "torch", "array_api_strict"):
         assert name in done.stdout
     assert "closed-form" in done.stdout
+
+
+@pytest.mark.parametrize(("end", "status"), [(-120.0, 0), (-124.9, 0), (-126.0, 1), (float("nan"), 1)])
+def test_a_training_that_ends_elsewhere_fails(end, status, tmp_path, capsys):
+    data = load("diabetes")
+    report = Report(tmp_path, dataclasses.replace(data, X=data.X[:50], y=data.y[:50]), None)
+    same = {"method": "wsvgp", "gradient": "closed-form", "dtype": "float64", "max_rel_diff_bound": 0.0}
+    same |= {"max_rel_diff_grad": 0.0, "condition": 1.0}
+    report.rows = [same | {"backend": "numpy", "bound": -120.0}, same | {"backend": "jax", "bound": end}]
+    assert report._status(console()) == status
+    assert ("FAILED wsvgp jax" in capsys.readouterr().out) == bool(status)
