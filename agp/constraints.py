@@ -55,10 +55,10 @@ class _Positive(Constraint):
 class _Lower(Constraint):
     # The strict upper triangle [..., M, M] is zero and stays so.
     def constrain(self, raw: Array) -> Array:
-        return backend_of(raw).xp.tril(raw)
+        return backend_of(raw).tril(raw)
 
     def pull(self, value: Array, bar: Array) -> Array:
-        return backend_of(value).xp.tril(bar)
+        return backend_of(value).tril(bar)
 
 
 class _Ordered(Constraint):

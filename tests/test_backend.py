@@ -327,6 +327,30 @@ def test_a_plug_in_that_lacks_a_method_is_one_clear_error(monkeypatch):
         _restore()
 
 
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (40_000,), (300, 300), (2, 401, 401), (17_000, 2)])
+def test_elementwise_work_in_pieces_is_that_on_the_whole(shape, lower, backend):
+    if lower and (len(shape) < 2 or shape[-1] != shape[-2]):
+        pytest.skip("no matrix")
+    rng = np.random.default_rng(0)
+    host = [np.tril(x) if lower else x for x in rng.normal(size=(2, *shape))]
+
+    def f(x, y):
+        return x * x + y, 2.0 * x
+
+    expected = f(*host)
+    B = get_backend(backend.name)
+    for found, x in zip(B.elementwise(f, *map(backend.array, host), lower=lower), expected, strict=True):
+        np.testing.assert_array_equal(backend.numpy(found), x)
+        assert tuple(found.shape) == shape
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 130, 130), (300, 300)])
+def test_lower_triangles(shape, backend):
+    A = np.random.default_rng(0).normal(size=shape)
+    np.testing.assert_array_equal(backend.numpy(get_backend(backend.name).tril(backend.array(A))), np.tril(A))
+
+
 FAULTS = """
 import resource
 import numpy as np

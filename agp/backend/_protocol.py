@@ -140,6 +140,22 @@ class Backend(ABC):
         product = X @ Y
         return self.xp.tril(product) if lower else product
 
+    def elementwise(self, f: Callable[..., tuple], /, *arrays: Array, lower: bool = False) -> tuple[Array, ...]:
+        """f(*arrays) of arrays of one shape, each entry by itself, which may be evaluated in pieces.
+
+        `lower` says that the arrays [..., M, M] are lower triangular, and that zeros give zeros.
+        """
+        return f(*arrays)
+
+    def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
+        """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or one number for all entries."""
+        d = d if isinstance(d, (int, float)) or d.ndim == 0 else d[..., None]
+        return A + d * self.xp.eye(A.shape[-1], **self.like(A))
+
+    def tril(self, A: Array, /) -> Array:
+        """The lower triangle of A [..., M, M]."""
+        return self.xp.tril(A)
+
     def symmetric_from_lower(self, A: Array, /) -> Array:
         """The symmetric matrix with the lower triangle of A [..., M, M]."""
         return self.xp.tril(A) + self.xp.tril(A, k=-1).mT

@@ -8,12 +8,12 @@ from agp.backend import Array, Pullback, backend_of
 from agp.linalg import (
     block_diagonal,
     cholesky,
-    cholesky_pullback,
     diagonal,
     groups_of,
     identity,
     lower_of,
     nonnegative,
+    relative_cholesky_pullback,
     times_own_transpose,
 )
 
@@ -93,7 +93,7 @@ def collapsed_bound(
     def pullback(bar=1.0):
         totals_bar, noise_bar = pull_value(bar)
         model_bar, change_bar, X_bar = pull_totals(totals_bar)
-        through_factor = pull_Kuu(cholesky_pullback(Lu, change_bar))
+        through_factor = pull_Kuu(relative_cholesky_pullback(Lu, change_bar))
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         return tree.add(tree.add(model_bar, through_factor), tree.cotangent(model, likelihood=likelihood_bar)), X_bar
 

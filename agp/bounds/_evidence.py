@@ -5,7 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import cholesky, identity
+from agp.linalg import add_diagonal, cholesky, diagonal, inverse_from_cholesky
 
 __all__ = ["log_evidence"]
 
@@ -30,19 +30,17 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     xp = B.xp
     N, P = y.shape
     K, pull_kernel = model.kernel(X)
-    eye = identity(K)
-    L = cholesky(K + model.likelihood.noise_variance * eye)
+    L = cholesky(add_diagonal(K, model.likelihood.noise_variance))
     h, pull_mean = model.mean_function(X)
     white = B.solve_triangular(L, y - h)
-    log_det = 2.0 * xp.sum(xp.log(xp.sum(L * eye, axis=-1)))
+    log_det = 2.0 * xp.sum(xp.log(diagonal(L)))
 
     def pullback(bar=1.0):
         # K_bar = 1/2 (al al^T - P Ky^-1) with al = Ky^-1 y
         al = B.solve_triangular(L, white, transpose=True)
-        inverse = B.solve_triangular(L, eye)
-        K_bar = 0.5 * bar * (al @ al.mT - P * (inverse.mT @ inverse))
+        K_bar = 0.5 * bar * (al @ al.mT - P * inverse_from_cholesky(L))
         kernel_bar, X_bar = pull_kernel(K_bar)
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.sum(K_bar * eye))
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.sum(diagonal(K_bar)))
         mean_bar, X_mean_bar = pull_mean(bar * al)
         model_bar = tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar, mean_function=mean_bar)
         return model_bar, tree.add(X_bar, X_mean_bar)

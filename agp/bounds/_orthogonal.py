@@ -6,7 +6,15 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_of, totals_of
-from agp.linalg import cholesky, cholesky_pullback, diagonal, groups_of, identity, lower_of, times_own_transpose
+from agp.linalg import (
+    cholesky,
+    diagonal,
+    groups_of,
+    identity,
+    lower_of,
+    relative_cholesky_pullback,
+    times_own_transpose,
+)
 
 __all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
 
@@ -58,7 +66,7 @@ def free_collapsed_bound(
             S_bar = S_bar + _placed(S_second, sizes)
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         own = tree.cotangent(model, likelihood=likelihood_bar, second=second_bar)
-        return tree.add(tree.add(model_bar, own), pull_Kuu(cholesky_pullback(L, S_bar))), X_bar
+        return tree.add(tree.add(model_bar, own), pull_Kuu(relative_cholesky_pullback(L, S_bar))), X_bar
 
     return value - kl, pullback
 
@@ -170,7 +178,7 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
             inducing=inducing_bar,
             likelihood=tree.cotangent(model.likelihood, noise_variance=noise_bar),
         )
-        through_factor = pull_Kuu(cholesky_pullback(L, -lower_of(A_bar, A.mT)))
+        through_factor = pull_Kuu(relative_cholesky_pullback(L, -lower_of(A_bar, A.mT)))
         return tree.add(tree.add(model_bar, own), through_factor), tree.add(X_bar, X_full_bar)
 
     return value, pullback

@@ -2,7 +2,14 @@
 
 from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
-from agp.linalg._cholesky import cholesky, cholesky_pullback, inverse_from_cholesky, phi, positive_definite
+from agp.linalg._cholesky import (
+    cholesky,
+    cholesky_pullback,
+    inverse_from_cholesky,
+    phi,
+    positive_definite,
+    relative_cholesky_pullback,
+)
 from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import (
     Gap,
@@ -14,7 +21,7 @@ from agp.linalg._inverse import (
     report_restarts,
     starting_vector,
 )
-from agp.linalg._jitter import add_jitter, checked_jitter, default_jitter, diagonal, identity
+from agp.linalg._jitter import add_diagonal, add_jitter, checked_jitter, default_jitter, diagonal, identity
 from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
@@ -40,6 +47,7 @@ __all__ = [
     "Preconditioner",
     "Solution",
     "StepRule",
+    "add_diagonal",
     "add_jitter",
     "block_diagonal",
     "checked_jitter",
@@ -80,6 +88,7 @@ __all__ = [
     "preconditioner",
     "product_lower",
     "product_lower_transposed",
+    "relative_cholesky_pullback",
     "report_restarts",
     "safe_step",
     "starting_vector",

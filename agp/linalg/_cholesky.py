@@ -2,10 +2,18 @@
 
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
-from agp.linalg._jitter import default_jitter, diagonal, identity
+from agp.linalg._jitter import add_diagonal, default_jitter, diagonal, identity
+from agp.linalg._triangular import lower_of
 from agp.repairs import report
 
-__all__ = ["cholesky", "cholesky_pullback", "inverse_from_cholesky", "phi", "positive_definite"]
+__all__ = [
+    "cholesky",
+    "cholesky_pullback",
+    "inverse_from_cholesky",
+    "phi",
+    "positive_definite",
+    "relative_cholesky_pullback",
+]
 
 REPAIRS = 3
 """How often a failed factorisation is tried again, each time with ten times more jitter."""
@@ -108,7 +116,7 @@ def positive_definite(A: Array) -> Array:
 def phi(A: Array) -> Array:
     """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
     xp = backend_of(A).xp
-    return xp.tril(A) - 0.5 * A * identity(A)
+    return add_diagonal(xp.tril(A), -0.5 * diagonal(A))
 
 
 def inverse_from_cholesky(L: Array) -> Array:
@@ -116,27 +124,56 @@ def inverse_from_cholesky(L: Array) -> Array:
     return backend_of(L).inverse_from_cholesky(L)
 
 
-def cholesky_pullback(L: Array, S_bar: Array) -> Array:
+def cholesky_pullback(L: Array, L_bar: Array) -> Array:
+    """The cotangent of A = L L^T [M, M], symmetric, from that of L, of which only the lower triangle is read.
+
+    Where the cotangent of the relative change L^-1 dL is at hand, see `relative_cholesky_pullback`.
+
+    Source: the recursion by halves of Murray, "Differentiation of the Cholesky decomposition", arXiv:1602.07527.
+    """
+    if L.shape[-1] <= BLOCK:
+        return _dense_pullback(L, L.mT @ backend_of(L).tril(L_bar))
+    # L22 is the factor of A22 - L21 L21^T, and L21 = A21 L11^-T; two thirds of M^3 operations
+    L11, L21, L22 = _quarters(L)
+    bar11, bar21, bar22 = _quarters(L_bar)
+    W22 = cholesky_pullback(L22, bar22)
+    W12 = _solve_transposed(L11, (0.5 * bar21 - W22 @ L21).mT)
+    W11 = cholesky_pullback(L11, bar11 - lower_of(2.0 * W12, L21))
+    return _joined(W11, W12, W22)
+
+
+def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     """The cotangent of A = L L^T [M, M], symmetric, from the cotangent of the relative change of L.
 
     With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1; of S_bar only the lower triangle is
-    read. A cotangent L_bar of L itself is S_bar = L^T L_bar; most callers have S_bar at hand without that product.
+    read. A cotangent L_bar of L itself is S_bar = L^T L_bar; some callers have S_bar at hand without that product.
     """
     if L.shape[-1] <= BLOCK:
         return _dense_pullback(L, S_bar)
     # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, most of them
     # in products, where two triangular solves need twice as many
-    xp = backend_of(L).xp
-    h = L.shape[-1] // 2
-    L11, L21, L22 = L[:h, :h], L[h:, :h], L[h:, h:]
-    W22 = cholesky_pullback(L22, S_bar[h:, h:])
+    L11, L21, L22 = _quarters(L)
+    S11, S21, S22 = _quarters(S_bar)
+    W22 = relative_cholesky_pullback(L22, S22)
     # L22^T (W21 L11 + W22 L21) = S21
     known = W22 @ L21
-    rest = _solve_transposed(L22, 0.5 * S_bar[h:, :h]) - known
+    rest = _solve_transposed(L22, 0.5 * S21) - known
     W12 = _solve_transposed(L11, rest.mT)
     # L11^T W11 L11 = S11 - Q - Q^T, Q = L21^T (W21 L11 + W22 L21 / 2); doubled, since Phi will halve it
     Q = L21.mT @ (2.0 * rest + known)
-    W11 = cholesky_pullback(L11, S_bar[:h, :h] - Q - Q.mT)
+    W11 = relative_cholesky_pullback(L11, S11 - Q - Q.mT)
+    return _joined(W11, W12, W22)
+
+
+def _quarters(A: Array) -> tuple[Array, Array, Array]:
+    """The blocks 11, 21 and 22 of A [M, M]."""
+    h = A.shape[-1] // 2
+    return A[:h, :h], A[h:, :h], A[h:, h:]
+
+
+def _joined(W11: Array, W12: Array, W22: Array) -> Array:
+    """The symmetric matrix of these blocks."""
+    xp = backend_of(W11).xp
     return xp.concat([xp.concat([W11, W12], axis=-1), xp.concat([W12.mT, W22], axis=-1)], axis=-2)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
-from agp.linalg._jitter import identity
+from agp.linalg._jitter import add_diagonal, diagonal, identity
 from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram, lower_times_lower
 from agp.repairs import report
@@ -64,8 +64,7 @@ def starting_factor(A: Array) -> Array:
 
 def natural_step(L: Array, B: Array, gamma: Array | float) -> Array:
     """L (I - gamma Phi(B - I)), for lower L and the lower triangle of B = L^T A L, both [M, M]."""
-    eye = identity(B)
-    Y = B - 0.5 * (B * eye + eye)
+    Y = add_diagonal(B, -0.5 * (diagonal(B) + 1.0))
     return L - gamma * lower_times_lower(L, Y)
 
 
@@ -89,19 +88,17 @@ def inverse_residual(A: Array, L: Array) -> Array:
 def _residual(B: Array) -> Array:
     # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
     xp = backend_of(B).xp
-    eye = identity(B)
-    G = B - eye
-    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(G * G * eye)) / B.shape[-1])
+    G = add_diagonal(B, -1.0)
+    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(diagonal(G) ** 2)) / B.shape[-1])
 
 
 def _merit(L: Array, B: Array) -> Array:
     # l(L) up to a constant; infinite where diag L is not positive
     xp = backend_of(B).xp
-    eye = identity(B)
-    diagonal = xp.sum(L * eye, axis=-1)
-    positive = diagonal > 0.0
-    logs = xp.log(xp.where(positive, diagonal, xp.ones_like(diagonal)))
-    merit = 0.5 * xp.sum(B * eye) - xp.sum(logs)
+    entries = diagonal(L)
+    positive = entries > 0.0
+    logs = xp.log(xp.where(positive, entries, xp.ones_like(entries)))
+    merit = 0.5 * xp.sum(diagonal(B)) - xp.sum(logs)
     return xp.where(xp.all(positive), merit, xp.full_like(merit, float("inf")))
 
 
@@ -218,7 +215,7 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     if start is None:
         return cold, gram(A, cold), zero
     B = gram(A, start)
-    positive = backend.xp.all(backend.xp.sum(start * identity(A), axis=-1) > 0.0)
+    positive = backend.xp.all(diagonal(start) > 0.0)
     usable = (largest_eigenvalue(B, vector)[0] <= COLD_START) & positive  # False for NaN
     return backend.cond(usable, lambda: (start, B, zero), lambda: (cold, gram(A, cold), zero + 1.0))
 

@@ -2,7 +2,7 @@
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["add_jitter", "checked_jitter", "default_jitter", "diagonal", "identity"]
+__all__ = ["add_diagonal", "add_jitter", "checked_jitter", "default_jitter", "diagonal", "identity"]
 
 
 def identity(A: Array) -> Array:
@@ -16,6 +16,11 @@ def diagonal(A: Array) -> Array:
     return backend_of(A).xp.reshape(A, (*A.shape[:-2], M * M))[..., :: M + 1]
 
 
+def add_diagonal(A: Array, d: Array | float) -> Array:
+    """A + diag(d), for A [..., M, M] and d [M], [..., M], or one number for all entries."""
+    return backend_of(A).add_diagonal(A, d)
+
+
 def default_jitter(A: Array) -> Array:
     """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of each A [..., M, M], constants [...]."""
     B = backend_of(A)
@@ -25,7 +30,10 @@ def default_jitter(A: Array) -> Array:
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:
     """A + jitter I, for A [..., M, M]; an explicit jitter is absolute, the default is relative (`default_jitter`)."""
-    return A + (default_jitter(A)[..., None, None] if jitter is None else jitter) * identity(A)
+    if jitter is None:
+        jitter = default_jitter(A)
+        jitter = jitter if A.ndim == 2 else jitter[..., None]
+    return add_diagonal(A, jitter)
 
 
 def checked_jitter(jitter: float | None) -> float | None:

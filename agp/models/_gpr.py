@@ -11,7 +11,7 @@ from agp.bounds import log_evidence
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import identity
+from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, exact_paths, exact_posterior, gaussian_only
@@ -76,7 +76,7 @@ class GPR(Regression):
     def inverted_matrices(self) -> tuple[Array, ...]:
         """K + sigma^2 I."""
         K = self.kernel(self.X)[0]
-        return (K + self.likelihood.noise_variance * identity(K),)
+        return (add_diagonal(K, self.likelihood.noise_variance),)
 
     def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         evidence = self.bound(X, y)[0]

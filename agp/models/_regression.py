@@ -12,7 +12,7 @@ from agp.host import underflow_is_zero
 from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import cholesky, identity, nonnegative
+from agp.linalg import add_diagonal, cholesky, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
 from agp.processes import Paths, SparsePrior, conditioned_paths
@@ -119,7 +119,7 @@ def exact_posterior(model: Regression) -> Conditioned:
     B = backend_of(model.X)
     xp = B.xp
     K = model.kernel(model.X)[0]
-    L = cholesky(K + model.likelihood.noise_variance * identity(K))
+    L = cholesky(add_diagonal(K, model.likelihood.noise_variance))
     residual = model.y - model.mean_function(model.X)[0]
     weights = B.solve_triangular(L, B.solve_triangular(L, residual), transpose=True)
     N, P = model.y.shape
@@ -160,7 +160,7 @@ def exact_paths(model: Regression, rng: Any, /, *, count: int, features: int) ->
     """`data_paths` by the Cholesky factor of K + sigma^2 I."""
     B = backend_of(model.X)
     K = model.kernel(model.X)[0]
-    L = cholesky(K + model.likelihood.noise_variance * identity(K))
+    L = cholesky(add_diagonal(K, model.likelihood.noise_variance))
 
     def solve(R: Array) -> Array:
         return B.solve_triangular(L, B.solve_triangular(L, R), transpose=True)

@@ -11,7 +11,7 @@ from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Likelihood
-from agp.linalg import cholesky, cholesky_pullback, identity, positive_definite
+from agp.linalg import add_diagonal, cholesky, positive_definite, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
@@ -104,7 +104,7 @@ class TSVGP(SiteModel, SparsePrior):
 
         def pullback(sums_bar):
             model_bar, change_bar = pull(sums_bar)
-            return tree.add(model_bar, pull_Kuu(cholesky_pullback(Lu, change_bar)))
+            return tree.add(model_bar, pull_Kuu(relative_cholesky_pullback(Lu, change_bar)))
 
         return sums, pullback
 
@@ -136,7 +136,7 @@ class TSVGP(SiteModel, SparsePrior):
 
     def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
         posterior, _ = self._posterior(memory)
-        precision = posterior.precision + identity(posterior.precision)
+        precision = add_diagonal(posterior.precision, 1.0)
         process = Sparse.of(self, posterior)
         factor = process.factorise()[0]
         rows = tile_rows(memory, self._floats_per_row, batch.X)

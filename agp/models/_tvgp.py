@@ -11,7 +11,7 @@ from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Likelihood
-from agp.linalg import identity, nonnegative
+from agp.linalg import add_diagonal, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
@@ -106,7 +106,7 @@ class TVGP(SiteModel):
         """I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
         K = self.kernel(self.X)[0]
         root = backend_of(K).xp.sqrt(self.site_precision.mT)[:, :, None]
-        return (K * root * root.mT + identity(K),)
+        return (add_diagonal(K * root * root.mT, 1.0),)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
-from agp.posteriors._factored import WhitePosterior, WhiteState
+from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
 
 __all__ = ["DiagonalMarginal", "DiagonalWhitened"]
 
@@ -30,7 +30,7 @@ class DiagonalForm(WhitePosterior):
 
 
 @tree.model
-class DiagonalWhitened(DiagonalForm, WhiteState):
+class DiagonalWhitened(WhiteItself, DiagonalForm):
     """`Whitened` with a diagonal factor: O(M P) numbers and O(M N P) operations in place of O(M^2 P) and O(M^2 N P).
 
     Parameters
@@ -43,9 +43,6 @@ class DiagonalWhitened(DiagonalForm, WhiteState):
 
     mean: Array = tree.param()
     deviation: Array = tree.param(POSITIVE)
-
-    def whitened(self, Lu: Array, /) -> tuple["DiagonalWhitened", Pullback]:
-        return self, lambda state_bar: (state_bar, None)
 
     @property
     def white_mean(self) -> Array:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import (
+    add_diagonal,
     cholesky,
     each_cholesky,
     each_inverse,
@@ -75,7 +76,7 @@ class Dual(WhitePosterior, SiteHolder):
 
     def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         t, site = self.white_sites(Lu)
-        state, pull_state = natural_state(t, site + identity(site))
+        state, pull_state = natural_state(t, add_diagonal(site, 1.0))
 
         def pullback(state_bar):
             t_bar, W_bar = pull_state(state_bar)
@@ -178,7 +179,7 @@ class Dual(WhitePosterior, SiteHolder):
 
 def positive_definite_sites(site: Array) -> Array:
     """Whether I + each of the sites [P, M, M] is positive definite to working precision, Boolean [P]."""
-    return positive_definite(site + identity(site))
+    return positive_definite(add_diagonal(site, 1.0))
 
 
 def check_tied(tied: str) -> None:

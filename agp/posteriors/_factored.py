@@ -6,7 +6,7 @@ here, once; a state knows nothing but the whitened features A = Lu^-1 Kuf [M, N]
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -18,10 +18,11 @@ from agp.linalg import (
     identity,
     lower_of,
     nonnegative,
+    relative_cholesky_pullback,
 )
 from agp.posteriors._base import Posterior
 
-__all__ = ["WhiteFactor", "WhitePosterior", "WhiteState"]
+__all__ = ["WhiteFactor", "WhiteItself", "WhitePosterior", "WhiteState"]
 
 
 class WhiteState(ABC):
@@ -69,7 +70,7 @@ class WhiteState(ABC):
 
 
 class WhiteFactor(NamedTuple):
-    """Lu [M, M], whose cotangent is that of the relative change Lu^-1 dLu, and q(v)."""
+    """Lu [M, M], whose cotangent is that of Lu, or of its relative change (`WhitePosterior.is_white`), and q(v)."""
 
     Lu: Array
     state: Any
@@ -77,6 +78,10 @@ class WhiteFactor(NamedTuple):
 
 class WhitePosterior(Posterior):
     """A q(u) that is a `WhiteState` once Kuu is factorised."""
+
+    is_white: ClassVar[bool] = False
+    """Whether q(v) does not depend on Lu. Then the cotangent of Lu is passed on, and else that of the relative change
+    Lu^-1 dLu: whichever is at hand without a product more."""
 
     @abstractmethod
     def whitened(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
@@ -91,7 +96,8 @@ class WhitePosterior(Posterior):
             if factor_bar.state is not None:
                 posterior_bar, S_bar = pull_state(factor_bar.state)
             S_bar = tree.add(S_bar, factor_bar.Lu)
-            return posterior_bar, None if S_bar is None else cholesky_pullback(Lu, S_bar)
+            pull = cholesky_pullback if self.is_white else relative_cholesky_pullback
+            return posterior_bar, None if S_bar is None else pull(Lu, S_bar)
 
         return WhiteFactor(Lu, state), pullback
 
@@ -103,8 +109,9 @@ class WhitePosterior(Posterior):
         def pullback(mu_bar, var_bar):
             state_bar, A_bar, kff_bar = pull(mu_bar, var_bar)
             # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-            factor_bar = WhiteFactor(-lower_of(A_bar, A.mT), state_bar)
-            return None, factor_bar, B.solve_triangular(factor.Lu, A_bar, transpose=True), kff_bar
+            Kuf_bar = B.solve_triangular(factor.Lu, A_bar, transpose=True)
+            Lu_bar = -lower_of(Kuf_bar if self.is_white else A_bar, A.mT)
+            return None, WhiteFactor(Lu_bar, state_bar), Kuf_bar, kff_bar
 
         return marginals, pullback
 
@@ -138,6 +145,15 @@ class WhitePosterior(Posterior):
     def project_covariance(self, factor: WhiteFactor, Kuf: Array, Kff: Array, /) -> Array:
         A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)
         return Kff - A.mT @ A + factor.state.white_covariance(A)
+
+
+class WhiteItself(WhitePosterior, WhiteState):
+    """A q(u) that is its own `WhiteState`."""
+
+    is_white: ClassVar[bool] = True
+
+    def whitened(self, Lu: Array, /) -> tuple[Self, Pullback]:
+        return self, lambda state_bar: (state_bar, None)
 
 
 def _white_marginals(state: WhiteState, A: Array, kff: Array) -> tuple[tuple[Array, Array], Pullback]:

@@ -16,7 +16,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import (
+    add_diagonal,
     congruence,
+    diagonal,
     gram,
     identity,
     inverse_factor,
@@ -111,20 +113,19 @@ class InverseFree(InverseFactored, RootSteps):
         xp = backend_of(factor.A).xp
         m, C, A = self.mean, self.scale, factor.A
         M, P = m.shape
-        eye = xp.eye(M, **like(A))
-        F = A - eye
+        F = add_diagonal(A, -1.0)
         c = self._slack()
         Am = A @ m
         AC = A @ C
-        diagonal = xp.sum(C * eye, axis=-1)
-        logs = 2.0 * xp.sum(xp.log(xp.abs(diagonal)))
-        shared = (1.0 + c) * xp.sum(F * F) - xp.sum(F * eye) - M
+        entries = diagonal(C)
+        logs = 2.0 * xp.sum(xp.log(xp.abs(entries)))
+        shared = (1.0 + c) * xp.sum(F * F) - xp.sum(diagonal(F)) - M
         kl = 0.5 * (xp.sum(m * Am) + xp.sum(C * AC) - logs + P * shared)
 
         def pullback(bar):
             S = xp.sum(C @ C.mT, axis=0)
-            A_bar = 0.5 * bar * (m @ m.mT + S + P * (2.0 * (1.0 + c) * F - eye))
-            scale_bar = bar * (xp.tril(AC) - eye / diagonal[..., None])
+            A_bar = 0.5 * bar * add_diagonal(m @ m.mT + S + (2.0 * P * (1.0 + c)) * F, -float(P))
+            scale_bar = bar * add_diagonal(xp.tril(AC), -1.0 / entries)
             return tree.cotangent(self, mean=bar * Am, scale=scale_bar), InverseFreeFactor(None, A_bar)
 
         return kl, pullback

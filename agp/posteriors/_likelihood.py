@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import LOWER, POSITIVE
-from agp.linalg import cholesky, cholesky_pullback, diagonal, each_solved, identity, lower_of, nonnegative
+from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of, nonnegative, relative_cholesky_pullback
 from agp.posteriors._site_form import SiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
@@ -31,7 +31,7 @@ class CholeskySiteForm(SiteForm):
         Lt = cholesky(noise.added_to(Kuu))
 
         def pullback(factor_bar):
-            Kt_bar = cholesky_pullback(Lt, factor_bar.Lt)
+            Kt_bar = relative_cholesky_pullback(Lt, factor_bar.Lt)
             return self._bars(noise=noise.pulled(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
 
         return LikelihoodFactor(Kuu, Lt), pullback

@@ -18,7 +18,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import block_diagonal, cholesky, diagonal, groups_of, identity
 from agp.posteriors._base import GroupPosterior
 from agp.posteriors._dual import Dual
-from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
+from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._sites import SiteGradients, SiteHolder
 from agp.posteriors._whitened import Whitened
 
@@ -26,7 +26,7 @@ __all__ = ["Orthogonal", "PriorSpread"]
 
 
 @tree.model
-class PriorSpread(WhitePosterior, WhiteState):
+class PriorSpread(WhiteItself):
     """A group whose covariance stays that of the prior: only the mean is free, in whitened coordinates.
 
     As the second group of `Orthogonal` it makes the orthogonally decoupled GP (ODVGP).
@@ -46,9 +46,6 @@ class PriorSpread(WhitePosterior, WhiteState):
     @property
     def count(self) -> int:
         return self.mean.shape[0]
-
-    def whitened(self, Lu: Array, /) -> tuple["PriorSpread", Pullback]:
-        return self, lambda state_bar: (state_bar, None)
 
     @property
     def white_mean(self) -> Array:

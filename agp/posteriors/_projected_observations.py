@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.linalg import (
+    add_diagonal,
     cholesky,
     congruence,
     diagonal,
@@ -78,7 +79,7 @@ class ProjectedInverseFree(FollowsInverse, Projected):
         # P = L (2 I - L^T G L) L^T = L (I - E) L^T, E = L^T G L - I
         xp = backend_of(G).xp
         L = xp.astype(self.inverse_factor, G.dtype)
-        E = symmetric_from_lower(gram(G, L)) - identity(G)
+        E = add_diagonal(symmetric_from_lower(gram(G, L)), -1.0)
         T, change = congruence(L, identity(G)), congruence(L, E)
         log_det = xp.sum(diagonal(E)) - 2.0 * xp.sum(xp.log(diagonal(L)))
         return ProjectedInverse(T, T - change, log_det)

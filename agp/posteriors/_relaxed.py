@@ -21,10 +21,10 @@ from agp.checks import check_whole
 from agp.constraints import LOWER, POSITIVE
 from agp.linalg import (
     Gap,
+    add_diagonal,
     congruence,
     diagonal,
     gram,
-    identity,
     lower_times,
     lower_transposed_times,
     nonnegative,
@@ -55,8 +55,8 @@ class ExactRelaxed(RelaxedForm):
     """The relaxed parameterisation for either S, its traces exact."""
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
-        L, eye = self.inverse_factor, identity(Kuu)
-        G = symmetric_from_lower(gram(self.inverse_target(Kuu), L)) - eye
+        L = self.inverse_factor
+        G = add_diagonal(symmetric_from_lower(gram(self.inverse_target(Kuu), L)), -1.0)
 
         def pullback(factor_bar):
             Kt_bar = congruence(L, factor_bar.G)
@@ -108,7 +108,7 @@ class ExactRelaxed(RelaxedForm):
 
         def pullback(bar):
             mean_bar, mean_G_bar = pull_weights(bar * Kuu_mh)
-            G_bar = tree.add(0.5 * P * bar * (identity(G) + 2.0 * G - seen()), mean_G_bar)
+            G_bar = tree.add(0.5 * P * bar * add_diagonal(2.0 * G - seen(), 1.0), mean_G_bar)
             bars = self._bars(mean=mean_bar, noise=0.5 * P * bar * (trace_bar - log_bar))
             return bars, RelaxedFactor(0.5 * bar * mh @ mh.mT, G_bar)
 

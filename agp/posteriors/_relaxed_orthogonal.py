@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.linalg import block_diagonal, identity, lower_times, symmetric_from_lower, times_lower
+from agp.linalg import add_diagonal, block_diagonal, lower_times, symmetric_from_lower, times_lower
 from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import SiteForm
@@ -297,7 +297,7 @@ class RelaxedUnion(RelaxedGroups):
 
 
 def _with_diagonal(K: Array, s: Array) -> Array:
-    return K + s * identity(K)
+    return add_diagonal(K, s)
 
 
 def _joined(first: Array, cross: Array, second: Array) -> Array:

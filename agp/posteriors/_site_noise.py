@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from agp.backend import Array, backend_of, like
 from agp.linalg import (
+    add_diagonal,
     diagonal,
     identity,
     lower_of,
@@ -107,7 +108,7 @@ class DiagonalNoise(SiteNoise):
         return self.leaf
 
     def added_to(self, K: Array, /) -> Array:
-        return K + self.leaf * identity(K)
+        return add_diagonal(K, self.leaf)
 
     def pulled(self, S_bar: Array, /) -> Array:
         return diagonal(S_bar)

@@ -4,7 +4,7 @@ from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import identity
+from agp.linalg import add_diagonal
 from agp.posteriors._factored import WhitePosterior
 from agp.posteriors._natural_state import NaturalState, natural_state
 
@@ -37,7 +37,7 @@ class WhiteSites(WhitePosterior):
         return self.shift.shape[0]
 
     def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
-        state, pull = natural_state(self.shift, self.precision + identity(self.precision))
+        state, pull = natural_state(self.shift, add_diagonal(self.precision, 1.0))
 
         def pullback(state_bar):
             shift_bar, precision_bar = pull(state_bar)

@@ -5,8 +5,8 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
-from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
+from agp.linalg import add_diagonal, diagonal, identity, lower_of, lower_times, lower_transposed_times
+from agp.posteriors._factored import WhiteFactor, WhiteItself
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 
@@ -14,7 +14,7 @@ __all__ = ["Whitened"]
 
 
 @tree.model
-class Whitened(WhitePosterior, WhiteState, NaturalSteps, RootSteps):
+class Whitened(WhiteItself, NaturalSteps, RootSteps):
     """The whitened parameterisation of sparse variational GPs (Hensman, Matthews & Ghahramani, 2015).
 
     Parameters
@@ -35,9 +35,6 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps, RootSteps):
     @property
     def count(self) -> int:
         return self.mean.shape[0]
-
-    def whitened(self, Lu: Array, /) -> tuple["Whitened", Pullback]:
-        return self, lambda state_bar: (state_bar, None)
 
     @property
     def white_mean(self) -> Array:
@@ -76,13 +73,12 @@ class Whitened(WhitePosterior, WhiteState, NaturalSteps, RootSteps):
         # sum_p 1/2 (|m_p|^2 + |C_p|^2 - M - 2 sum log|diag C_p|)
         xp = backend_of(self.mean).xp
         m, C = self.mean, self.scale
-        eye = xp.eye(m.shape[0], **like(m))
-        diagonal = xp.vecdot(C, xp.broadcast_to(eye, C.shape))
-        logs = xp.sum(xp.log(xp.abs(diagonal)))
+        entries = diagonal(C)
+        logs = xp.sum(xp.log(xp.abs(entries)))
         kl = 0.5 * (xp.sum(m * m) + xp.sum(xp.vecdot(C, C)) - m.shape[0] * m.shape[1]) - logs
 
         def pullback(bar):
-            return tree.cotangent(self, mean=bar * m, scale=bar * C - eye * (bar / diagonal)[..., None])
+            return tree.cotangent(self, mean=bar * m, scale=add_diagonal(bar * C, -bar / entries))
 
         return kl, pullback
 

@@ -200,13 +200,17 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
 
 
 class _Point(NamedTuple):
-    """The loss -bound / N and its gradient [n] at a vector [n], the model, and the 0-d bound where it was computed."""
+    """The loss -bound / N and its gradient [n] at a vector [n], the model, and the 0-d bound where it was computed.
+
+    What was repaired there counts once the point is an iterate: trial points may be wild, and leave nothing behind.
+    """
 
     vector: npt.NDArray[np.float64]
     model: Any
     loss: float
     slope: npt.NDArray[np.float64]
     bound: Array
+    repairs: Tally
 
 
 class _Objective:
@@ -284,7 +288,6 @@ class _Objective:
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)
-            self.repairs.merge(tally)
             if tally.failures:
                 return self._rejected("a factorisation failed")
             rows = self.batch.X.shape[0]
@@ -293,7 +296,7 @@ class _Objective:
             return self._rejected("the bound was not finite")
         if not np.isfinite(slope).all():
             return self._rejected("the gradient was not finite")
-        return _Point(vector, model, loss, slope, bound)
+        return _Point(vector, model, loss, slope, bound, tally)
 
     def _rejected(self, reason: str) -> None:
         self.rejections[reason] += 1
@@ -375,6 +378,7 @@ class _Search:
             self.runs.append(None)
             return
         run = _Start(first)
+        self.objective.repairs.merge(first.repairs)
         self.runs.append(run)
         if self.limits.iterations:
             self._minimise(run)
@@ -396,6 +400,7 @@ class _Search:
             if np.array_equal(intermediate_result.x, run.latest.vector):
                 run.iterate = run.latest
                 self.objective.settled = run.latest.model
+                self.objective.repairs.merge(run.latest.repairs)
             self._finish_iteration(run)
 
         options = {

@@ -1,12 +1,13 @@
 """Adam on the raw leaves of a model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
+from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of
 from agp.priors import check_priors
 from agp.rows import MEMORY
@@ -172,6 +173,7 @@ class Adam:
         """
         bound, gradient = gradient_of(model, batch, self.gradient, memory=self.memory)
         raw, count = tree.unconstrain(model), state["count"]
+        triangular = {leaf.name for leaf in tree.describe(model) if leaf.constraint is LOWER}
         groups = self._all_groups()
         scheduled = {name: rate_at(group.rate, count) for name, group in groups.items()}
         waiting = _with_plateau(groups, state)
@@ -181,10 +183,11 @@ class Adam:
             pattern = self._pattern(name)
             assert pattern is not None
             group = groups[pattern]
-            slope = _squarable(gradient[name])
-            first[name] = _mean(state["first"][name], slope, group.beta1)
-            second[name] = _mean(state["second"][name], slope * slope, group.beta2)
-            moved[name] = raw[name] + self._step(first[name], second[name], rates[pattern], group, count)
+            arrays = raw[name], gradient[name], state["first"][name], state["second"][name]
+            found = backend_of(bound).elementwise(
+                self._moved_by(rates[pattern], group, count), *arrays, lower=name in triangular
+            )
+            moved[name], first[name], second[name] = found
         if self.natural is not None:
             moved |= root_steps(model, gradient, rate_at(self.natural, count), tree.patterns(self.frozen))
         new = {"count": count + 1.0, "first": first, "second": second}
@@ -196,12 +199,20 @@ class Adam:
         info = {"bound": bound} | {f"rate of {name}": rates[name] for name, _, _ in waiting}
         return tree.constrain(model, moved), new, info
 
-    def _step(self, first: Array, second: Array, rate: Array | float, group: Group, count: Array) -> Array:
+    def _moved_by(self, rate: Array | float, group: Group, count: Array) -> Callable[..., tuple[Array, Array, Array]]:
+        """(raw leaf, slope, first and second moment) -> (raw leaf, moments) after a step, each entry by itself."""
         # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
-        xp = backend_of(first).xp
+        xp = backend_of(count).xp
         root = xp.sqrt(1.0 - group.beta2 ** (count + 1.0))
         size = rate * root / (1.0 - group.beta1 ** (count + 1.0))
-        return size * first / (xp.sqrt(second) + self.epsilon * root)
+
+        def step(raw: Array, slope: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+            slope = _squarable(slope)
+            first = _mean(first, slope, group.beta1)
+            second = _mean(second, slope * slope, group.beta2)
+            return raw + size * first / (xp.sqrt(second) + self.epsilon * root), first, second
+
+        return step
 
 
 def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Plateau, dict[str, Array]]]:

@@ -1,5 +1,6 @@
 """NumPy: closed-form gradients, LAPACK and special functions from SciPy."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import array_api_compat.numpy as xp
@@ -13,6 +14,8 @@ BLOCK = 64
 """Rows that a triangular solve eliminates at once."""
 PANEL = 128
 """Rows or columns of a triangular matrix that are multiplied at once."""
+TILE = 2**14
+"""Entries of an array that are worked on at once where each stands by itself: a few such pieces fit into the caches."""
 LARGEST = 2**25 - 2**16
 """Bytes of an array that is just below the largest that glibc's allocator learns from."""
 
@@ -84,7 +87,7 @@ class NumpyBackend(Backend):
         # the other that meet no zeros; the products are written where they belong.
         (M, K), N = X.shape[-2:], Y.shape[-1]
         lower = lower or (left, right) == ("lower", "lower")
-        if min(M, N) <= 2 * PANEL:
+        if max(M if left or lower else 0, N if right or lower else 0) <= PANEL:
             return super().triangular_product(X, Y, lower=lower)
         by_rows = left == "upper" or (left == "lower" and right != "upper") or not right
         by_columns = right == "upper" or (right == "lower" and left != "upper")
@@ -99,6 +102,45 @@ class NumpyBackend(Backend):
                     parts = X[..., rows, first:last], Y[..., first:last, columns]
                     np.matmul(*parts, out=out[..., rows, columns])
         return _cleared(out) if lower else out
+
+    def elementwise(self, f: Callable[..., tuple], /, *arrays: Array, lower: bool = False) -> tuple[Array, ...]:
+        shape = np.shape(arrays[0])
+        if np.size(arrays[0]) <= TILE:
+            return f(*arrays)
+        if not lower:
+            rows = [np.reshape(x, (-1,)) for x in arrays]
+            pieces = [(slice(start, start + TILE),) for start in range(0, rows[0].shape[0], TILE)]
+        else:
+            rows = [np.reshape(x, (-1, *shape[-2:])) for x in arrays]
+            high = max(1, TILE // shape[-1])
+            panels = [(start, min(start + high, shape[-1])) for start in range(0, shape[-1], high)]
+            pieces = [(p, slice(i, j), slice(0, j)) for p in range(rows[0].shape[0]) for i, j in panels]
+        found: list[Any] = []
+        for piece in pieces:
+            parts = f(*(x[piece] for x in rows))
+            found = found or [(np.zeros if lower else np.empty)(rows[0].shape, dtype=part.dtype) for part in parts]
+            for x, part in zip(found, parts, strict=True):
+                x[piece] = part
+        return tuple(np.reshape(x, shape) for x in found)
+
+    def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
+        out = np.array(A)
+        np.einsum("...ii->...i", out)[...] += d  # the diagonal as a view that can be written to
+        return out
+
+    def inverse_from_cholesky(self, L: Array, /) -> Array:
+        # L in C order is the upper factor of LAPACK's order: potri gives one triangle of the inverse
+        inverse, _ = scipy.linalg.get_lapack_funcs(("potri",), (L,))[0](L.T, lower=False)
+        return self.symmetric_from_lower(inverse.T)
+
+    def tril(self, A: Array, /) -> Array:
+        if A.shape[-1] <= PANEL:
+            return super().tril(A)
+        out = np.zeros_like(A)
+        for start, stop in _panels(A.shape[-1]):
+            out[..., start:stop, :stop] = A[..., start:stop, :stop]
+            out[..., start:stop, start:stop] = np.tril(A[..., start:stop, start:stop])
+        return out
 
     def symmetric_from_lower(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL:

@@ -6,7 +6,7 @@ import scipy.linalg
 from helpers import assert_close
 
 from agp.backend import get_backend
-from agp.linalg import cholesky_pullback
+from agp.linalg import cholesky_pullback, relative_cholesky_pullback
 
 M, N = 301, 7
 
@@ -44,8 +44,15 @@ def test_the_adjoint_by_blocks(backend):
     # sym(L^-T Phi(S) L^-1), Phi the lower triangle with its diagonal halved
     L, rng = factor()
     S = rng.standard_normal((M, M))
-    found = backend.numpy(cholesky_pullback(backend.array(L), backend.array(S)))
+    found = backend.numpy(relative_cholesky_pullback(backend.array(L), backend.array(S)))
     inverse = np.linalg.inv(L)
     one_sided = inverse.T @ (np.tril(S, k=-1) + np.diag(np.diag(S)) / 2) @ inverse
     assert_close(found, (one_sided + one_sided.T) / 2, 1e-9 if found.dtype == np.float64 else 1e-2)
     assert np.array_equal(found, found.T)
+    L_bar = np.tril(inverse.T @ np.tril(S))  # S is the lower triangle of L^T L_bar
+    S = np.tril(L.T @ L_bar)
+    upper = np.triu(rng.standard_normal((M, M)), k=1)
+    direct = backend.numpy(cholesky_pullback(backend.array(L), backend.array(L_bar + upper)))
+    one_sided = inverse.T @ (np.tril(S, k=-1) + np.diag(np.diag(S)) / 2) @ inverse
+    assert_close(direct, (one_sided + one_sided.T) / 2, 1e-9 if direct.dtype == np.float64 else 1e-2)
+    assert np.array_equal(direct, direct.T)
