@@ -2,6 +2,7 @@
 
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
+from agp.linalg import add_diagonal, diagonal, symmetric_from_lower
 
 __all__ = ["inner_products", "least_root", "pull_squared_distances", "safe_sqrt", "squared_distances"]
 
@@ -53,15 +54,14 @@ def _by_expansion(xs: Array, zs: Array | None) -> Array:
     # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; what rounding has left below zero is zero
     xp = backend_of(xs).xp
     zero = xp.zeros((), **like(xs))
-    x_squares = xp.sum(xs * xs, axis=-1)[:, None]
-    ones = xp.ones_like(x_squares)
-    if zs is None:
-        half = xp.concat([xs, x_squares, ones], axis=1) @ xp.concat([-xs, 0.5 * ones, 0.5 * x_squares], axis=1).mT
-        r2 = xp.maximum(half + half.mT, zero)  # exactly symmetric
-        return xp.where(xp.eye(xs.shape[0], **(like(xs) | {"dtype": xp.bool})), zero, r2)  # a tracer has no device
-    z_squares = xp.sum(zs * zs, axis=-1)[:, None]
-    left = xp.concat([-2.0 * xs, x_squares, ones], axis=1)
-    return xp.maximum(left @ xp.concat([zs, xp.ones_like(z_squares), z_squares], axis=1).mT, zero)
+    others = xs if zs is None else zs
+    x_squares, z_squares = (xp.sum(x * x, axis=-1)[:, None] for x in (xs, others))
+    left = xp.concat([-2.0 * xs, x_squares, xp.ones_like(x_squares)], axis=1)
+    r2 = xp.maximum(left @ xp.concat([others, xp.ones_like(z_squares), z_squares], axis=1).mT, zero)
+    if zs is not None:
+        return r2
+    r2 = symmetric_from_lower(r2)  # exactly
+    return add_diagonal(r2, -diagonal(r2))
 
 
 def pull_squared_distances(
@@ -72,9 +72,10 @@ def pull_squared_distances(
     Two matrix products; or, where `differences` is asked for, one pass over [N, M] for each column, which does not
     cancel for close pairs of rows whose cotangents are large.
     """
-    W = bar + bar.mT if Z is None else bar
-    pull = _pull_differences if differences else _pull_products
-    X_bar, Z_bar, by_column = pull(W, X, Z, lengthscale)
+    if differences:
+        X_bar, Z_bar, by_column = _pull_differences(bar + bar.mT if Z is None else bar, X, Z, lengthscale)
+    else:
+        X_bar, Z_bar, by_column = _pull_products(bar, X, Z, lengthscale)
     return X_bar, Z_bar, per_column(by_column, lengthscale)
 
 
@@ -87,12 +88,9 @@ def _pull_products(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> t
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)
-    X_bar = factor * _sums_less_products(W, Xc, Zc)
-    total = xp.sum(Xc * X_bar, axis=0)
-    if Z is None:
-        return X_bar, None, -total / lengthscale
-    Z_bar = factor * _sums_less_products(W.mT, Zc, Xc)
-    return X_bar, Z_bar, -(total + xp.sum(Zc * Z_bar, axis=0)) / lengthscale
+    X_bar, Z_bar = factor * _sums_less_products(W, Xc, Zc), factor * _sums_less_products(W.mT, Zc, Xc)
+    lengthscale_bar = -xp.sum(Xc * X_bar, axis=0) / lengthscale - xp.sum(Zc * Z_bar, axis=0) / lengthscale
+    return (X_bar + Z_bar, None, lengthscale_bar) if Z is None else (X_bar, Z_bar, lengthscale_bar)
 
 
 def _sums_less_products(W: Array, Xc: Array, Zc: Array) -> Array:
