@@ -1,6 +1,7 @@
 """Inducing patches: values of the response to small images, for convolutional processes on large ones."""
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,6 +11,7 @@ from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
 from agp.host import generator
 from agp.inducing._base import AtInputs, FeatureMap
+from agp.inducing._equal_patches import merged
 from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
 from agp.inducing._quadratic_forms import quadratic_form
@@ -219,32 +221,33 @@ class Patches(AtInputs):
 def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
     """1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
     (place, kernel), xp = params, backend_of(patches).xp
-    (N, Q, columns), M = patches.shape, place.count
-    K, pull = kernel(place.Z, xp.reshape(patches, (N * Q, columns)))
-    w = place.patch_weights(patches) / Q
+    M, Q = place.count, place.number
+    rows, w, pull_rows = merged(patches, place.patch_weights(patches) / Q)
+    N, count = w.shape
+    K, pull = kernel(place.Z, xp.reshape(rows, (N * count, -1)))
+    by_image = xp.permute_dims(xp.reshape(K, (M, N, count)), (1, 0, 2))
 
     def pullback(bar):
-        kernel_bar, Z_bar, rows_bar = pull(xp.reshape(bar.mT[:, :, None] * w, (M, N * Q)))
-        own = {} if place.weights is None else {"weights": _sums(bar.mT, K, Q) / Q}
-        return (tree.cotangent(place, Z=Z_bar, **own), kernel_bar), xp.reshape(rows_bar, patches.shape)
+        kernel_bar, Z_bar, rows_bar = pull(xp.reshape(bar.mT[:, :, None] * w, (M, N * count)))
+        patches_bar, w_bar = pull_rows(xp.reshape(rows_bar, rows.shape), (bar[:, None, :] @ by_image)[:, 0, :])
+        return (tree.cotangent(place, Z=Z_bar, **place._weights_bar(w_bar / Q)), kernel_bar), patches_bar
 
-    return (xp.reshape(K, (M, N, Q)) @ w).mT, pullback
+    return (by_image @ w[:, :, None])[:, :, 0], pullback
 
 
 def _variances(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
     """1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
     (place, kernel), xp = params, backend_of(patches).xp
     Q = place.number
-    w = place.patch_weights(patches) / Q
-    found = [quadratic_form(kernel, patches[n, ...], w) for n in range(patches.shape[0])]
+    rows, w, pull_rows = merged(patches, place.patch_weights(patches) / Q, kernel)
+    found = [quadratic_form(kernel, rows[n, ...], w[n, :]) for n in range(w.shape[0])]
 
     def pullback(bar):
-        kernel_bar, w_bar, patches_bar = None, xp.zeros_like(w), []
-        for n, (_, pull) in enumerate(found):
-            one_bar, image_bar, weights_bar = pull(bar[n])
-            kernel_bar, w_bar = tree.add(kernel_bar, one_bar), w_bar + weights_bar
-            patches_bar.append(image_bar)
-        return (tree.cotangent(place, **place._weights_bar(w_bar / Q)), kernel_bar), xp.stack(patches_bar)
+        pulled = [pull(bar[n]) for n, (_, pull) in enumerate(found)]
+        kernel_bar = functools.reduce(tree.add, (one_bar for one_bar, _, _ in pulled))
+        rows_bar, weights_bar = (xp.stack([bars[i] for bars in pulled]) for i in (1, 2))
+        patches_bar, w_bar = pull_rows(rows_bar, weights_bar)
+        return (tree.cotangent(place, **place._weights_bar(w_bar / Q)), kernel_bar), patches_bar
 
     return xp.stack([value for value, _ in found]), pullback
 
@@ -274,9 +277,3 @@ def some_rows(X: Array, most: int, seed: int) -> Array:
     """At most so many rows of X [N, D], drawn at random on the host."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).xp.take(X, placed(order, X), axis=0)
-
-
-def _sums(bar: Array, K: Array, Q: int) -> Array:
-    """sum_mn bar_mn K_mnq [Q], for K [M, N Q]: one product."""
-    xp = backend_of(K).xp
-    return xp.reshape(xp.reshape(bar, (1, -1)) @ xp.reshape(K, (-1, Q)), (Q,))

@@ -7,10 +7,8 @@ from agp.rows import row_ranges
 
 __all__ = ["quadratic_form"]
 
-STRIPS = 3
-"""Of many inputs, so many strips of the triangle below the diagonal: two thirds of the square."""
-FEW = 192
-"""Up to so many inputs one call for the square is faster."""
+HEIGHT = 192
+"""Inputs in a strip of the triangle below the diagonal: up to so many, one call for the square is faster."""
 
 
 def quadratic_form(kernel: Kernel, X: Array, w: Array) -> tuple[Array, Pullback]:
@@ -20,8 +18,7 @@ def quadratic_form(kernel: Kernel, X: Array, w: Array) -> tuple[Array, Pullback]
     """
     xp = backend_of(X).xp
     Q = X.shape[0]
-    strips = row_ranges(Q, Q if Q <= FEW else -(-Q // STRIPS))
-    found = [_strip(kernel, X, w, i, j) for i, j in strips]
+    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(Q, HEIGHT)]
     product = None  # k(X, X) w
     for Kw, _ in found:
         product = tree.add(product, Kw)

@@ -31,7 +31,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
 
     if differences or X.shape[1] <= FEW_COLUMNS:
         return by_differences()
-    centre = B.stop_gradient(xp.mean(other, axis=0))
+    centre = B.stop_gradient(xp.sum(other, axis=0) / other.shape[0])
     xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     largest = xp.max(xp.sum(xs * xs, axis=-1))
@@ -84,7 +84,8 @@ def _pull_products(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> t
     # columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
     xp = backend_of(X).xp
-    centre = xp.mean(X if Z is None else Z, axis=0)
+    other = X if Z is None else Z
+    centre = xp.sum(other, axis=0) / other.shape[0]
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)

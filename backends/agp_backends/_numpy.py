@@ -1,5 +1,6 @@
 """NumPy: closed-form gradients, LAPACK and special functions from SciPy."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -134,23 +135,29 @@ class NumpyBackend(Backend):
         return self.symmetric_from_lower(inverse.T)
 
     def tril(self, A: Array, /) -> Array:
-        if A.shape[-1] <= PANEL:
-            return super().tril(A)
+        if A.shape[-1] <= PANEL and A.shape[-2] == A.shape[-1]:
+            return np.where(_lower(A.shape[-1]), A, A.dtype.type(0))
         out = np.zeros_like(A)
         for start, stop in _panels(A.shape[-1]):
             out[..., start:stop, :stop] = A[..., start:stop, :stop]
-            out[..., start:stop, start:stop] = np.tril(A[..., start:stop, start:stop])
+            out[..., start:stop, start:stop] = self.tril(A[..., start:stop, start:stop])
         return out
 
     def symmetric_from_lower(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL:
-            return super().symmetric_from_lower(A)
+            return np.where(_lower(A.shape[-1]), A, A.mT)
         out = A.copy()
         for start, stop in _panels(A.shape[-1]):
             block = out[..., start:stop, start:stop]
-            block[...] = super().symmetric_from_lower(block)
+            block[...] = self.symmetric_from_lower(block)
             out[..., start:stop, stop:] = A[..., stop:, start:stop].mT
         return out
+
+
+@functools.cache
+def _lower(size: int) -> Array:
+    """Which entries of a small square matrix are on or below its diagonal."""
+    return np.tri(size, dtype=bool)
 
 
 def _panels(size: int) -> list[tuple[int, int]]:
@@ -161,6 +168,6 @@ def _panels(size: int) -> list[tuple[int, int]]:
 def _cleared(A: Array) -> Array:
     """A [..., M, M], whose entries above the diagonal become zero."""
     for start, stop in _panels(A.shape[-1]):
-        A[..., start:stop, start:stop] = np.tril(A[..., start:stop, start:stop])
+        A[..., start:stop, start:stop] = np.where(_lower(stop - start), A[..., start:stop, start:stop], 0.0)
         A[..., start:stop, stop:] = 0.0
     return A

@@ -8,6 +8,7 @@ from process_cases import cut_by_loops, points, process_case, sparse
 import agp
 from agp.backend import backend_of
 from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
+from agp.inducing import _equal_patches as equal_patches
 from agp.inducing import _quadratic_forms as forms
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
@@ -58,7 +59,7 @@ def test_cuts_are_the_same_everywhere(grid, backend):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 12])
 def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place, monkeypatch):
-    monkeypatch.setattr(forms, "FEW", 1)
+    monkeypatch.setattr(forms, "HEIGHT", max(1, size // 3))
     rng = np.random.default_rng(size)
     X, w = rng.normal(size=(size, 3)), rng.normal(size=size)
     kernel = as_arrays(RBF(1.3, (1.0, 0.8, 1.2)) + White(0.3))
@@ -78,10 +79,69 @@ def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place, mo
     assert_closed_form_is_autograd(stage, {"X": X, "w": w})
     assert_closed_form_is_slope(stage, {"X": X, "w": w})
     square = forms.quadratic_form(kernel, X, w)[1](1.7)[0]
-    monkeypatch.setattr(forms, "FEW", size)
+    monkeypatch.setattr(forms, "HEIGHT", size)
     whole = forms.quadratic_form(kernel, X, w)[1](1.7)[0]
     for name, x in agp.tree.leaves(whole).items():
         assert_close(agp.tree.leaves(square)[name], x, 1e-12, name)
+
+
+# -- equal patches ----------------------------------------------------------------------------------------------------
+
+
+def _blank(N, rng):
+    """Images of 6 x 6 pixels with a few that are not zero, and one image without any blank patch."""
+    X = np.zeros((N, 6, 6))
+    X[:, 2:4, 2:4] = rng.normal(size=(N, 2, 2))
+    X[0, 2:5, 3] = 1.0
+    return np.reshape(X, (N, 36))
+
+
+MERGED = {
+    "trained weights": (RBF(1.2, 0.8), "trained"),
+    "no weights": (Matern32(0.7, 1.1), None),
+    "weights that cancel": (RBF(1.2, 0.8), "cancel"),
+    "white": (RBF(1.2, 0.8) + White(0.3), "trained"),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("name", MERGED)
+def test_equal_patches_count_once_and_nothing_changes(name, rows, torch_place, monkeypatch):
+    rng = np.random.default_rng(0)
+    kernel, kind = MERGED[name]
+    weights = {"trained": rng.normal(size=25) + 0.5, None: None, "cancel": np.where(np.arange(25) % 2, 1.0, -1.0)}[kind]
+    place = as_arrays(Patches((6, 6), (2, 2), rng.normal(size=(5, 4)), weights=weights))
+    kernel, X = as_arrays(kernel), _blank(4, rng)
+    monkeypatch.setattr("agp.inducing._patches.cached_rows", lambda *_: rows)
+    kept = []
+    usual = equal_patches._positions
+    monkeypatch.setattr(equal_patches, "_positions", lambda *a: kept.append(usual(*a)) or kept[-1])
+
+    def found(share):
+        monkeypatch.setattr(equal_patches, "WORTHWHILE", share)
+        (K, pull_cross), (d, pull_diag) = place.cross(kernel, X), place.diag(kernel, X)
+        return (K, d), (pull_cross(np.cos(K)), pull_diag(np.sin(d)))
+
+    (K, d), bars = found(0.9)
+    assert any(one is not None for one in kept) == (kind != "cancel")
+    (K0, d0), bars0 = found(0.0)
+    assert_close(K, K0, 1e-13)
+    assert_close(d, d0, 1e-13)
+    for some, plain in zip(bars, bars0, strict=True):
+        assert_close(some[2], plain[2], 1e-12, "X")
+        for model, expected in zip(some[:2], plain[:2], strict=True):
+            for leaf, x in agp.tree.leaves(expected).items():
+                assert_close(agp.tree.leaves(model)[leaf], x, 1e-12, leaf)
+    # programs that differentiate by the pixels see each patch by itself
+    stage = lambda leaves: _cross_and_diag(place, kernel, leaves["X"])  # noqa: E731
+    assert_closed_form_is_autograd(stage, {"X": X})
+
+
+def _cross_and_diag(place, kernel, X):
+    here = backend_of(X).name
+    place, kernel = (agp.tree.to_backend(x, here) for x in (place, kernel))
+    (K, pull_cross), (d, pull_diag) = place.cross(kernel, X), place.diag(kernel, X)
+    return (K, d), lambda K_bar, d_bar: {"X": pull_cross(K_bar)[2] + pull_diag(d_bar)[2]}
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
