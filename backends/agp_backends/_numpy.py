@@ -92,7 +92,7 @@ class NumpyBackend(Backend):
             return super().triangular_product(X, Y, lower=lower)
         by_rows = left == "upper" or (left == "lower" and right != "upper") or not right
         by_columns = right == "upper" or (right == "lower" and left != "upper")
-        out = np.empty((*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N), dtype=X.dtype)
+        out = np.empty_like(X, shape=(*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N))
         for r0, r1 in _panels(M) if by_rows else [(0, M)]:
             for c0, c1 in _panels(N) if by_columns else [(0, N)]:
                 first = max(r0 if left == "upper" else 0, c0 if right == "lower" else 0)
@@ -119,13 +119,13 @@ class NumpyBackend(Backend):
         found: list[Any] = []
         for piece in pieces:
             parts = f(*(x[piece] for x in rows))
-            found = found or [(np.zeros if lower else np.empty)(rows[0].shape, dtype=part.dtype) for part in parts]
+            found = found or [(np.zeros_like if lower else np.empty_like)(part, shape=rows[0].shape) for part in parts]
             for x, part in zip(found, parts, strict=True):
                 x[piece] = part
         return tuple(np.reshape(x, shape) for x in found)
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
-        out = np.array(A)
+        out = A.copy()
         np.einsum("...ii->...i", out)[...] += d  # the diagonal as a view that can be written to
         return out
 
@@ -136,7 +136,7 @@ class NumpyBackend(Backend):
 
     def tril(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL and A.shape[-2] == A.shape[-1]:
-            return np.where(_lower(A.shape[-1]), A, A.dtype.type(0))
+            return _cleared(A.copy())
         out = np.zeros_like(A)
         for start, stop in _panels(A.shape[-1]):
             out[..., start:stop, :stop] = A[..., start:stop, :stop]
@@ -145,7 +145,9 @@ class NumpyBackend(Backend):
 
     def symmetric_from_lower(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL:
-            return np.where(_lower(A.shape[-1]), A, A.mT)
+            out = A.copy()
+            np.copyto(out, A.mT, where=_upper(A.shape[-1]))
+            return out
         out = A.copy()
         for start, stop in _panels(A.shape[-1]):
             block = out[..., start:stop, start:stop]
@@ -155,9 +157,9 @@ class NumpyBackend(Backend):
 
 
 @functools.cache
-def _lower(size: int) -> Array:
-    """Which entries of a small square matrix are on or below its diagonal."""
-    return np.tri(size, dtype=bool)
+def _upper(size: int) -> Array:
+    """Which entries of a small square matrix are above its diagonal."""
+    return ~np.tri(size, dtype=bool)
 
 
 def _panels(size: int) -> list[tuple[int, int]]:
@@ -168,6 +170,6 @@ def _panels(size: int) -> list[tuple[int, int]]:
 def _cleared(A: Array) -> Array:
     """A [..., M, M], whose entries above the diagonal become zero."""
     for start, stop in _panels(A.shape[-1]):
-        A[..., start:stop, start:stop] = np.where(_lower(stop - start), A[..., start:stop, start:stop], 0.0)
+        np.copyto(A[..., start:stop, start:stop], 0.0, where=_upper(stop - start))
         A[..., start:stop, stop:] = 0.0
     return A
