@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, backend_of, like
 from agp.kernels import Kernel, White
 
 __all__ = ["merged"]
@@ -46,45 +44,53 @@ def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     B = backend_of(patches)
     xp, (N, Q, D) = B.xp, patches.shape
     told_apart = among is not None and bool(tree.nodes(among, White))
-    found = None if told_apart else _positions(patches, w)
-    if found is None:
+    same = None if told_apart else _equal_to_first(patches, w)
+    if same is None:
         weights = xp.broadcast_to(w, (N, Q))
         return patches, weights, lambda patches_bar, weights_bar: (patches_bar, xp.sum(weights_bar, axis=0))
-    same, kept, where = found
-    K, places = kept.shape[1], np.arange(kept.shape[1])
-    lonely = (places > 0) & (places <= np.max(where, axis=1, keepdims=True))
-    flat = placed(np.reshape(kept + Q * np.arange(N)[:, None], (-1,)), patches)
-    back = placed(np.reshape(where + K * np.arange(N)[:, None], (-1,)), patches)
-    equal, alone, first = (placed(1.0 * x, w) for x in (same, lonely, places == 0))
+    kept, where = _positions(same)
+    K, whole = kept.shape[1], like(w) | {"dtype": xp.int64}
+    row, place = xp.arange(N, **whole)[:, None], xp.arange(K, **whole)
+    equal, first = xp.astype(same, w.dtype), xp.astype(place == 0, w.dtype)
+    alone = xp.astype((place > 0) & (place <= xp.max(where, axis=1)[:, None]), w.dtype)
     total = equal @ w
-    own = xp.reshape(xp.take(w, placed(np.reshape(kept, (-1,)), w), axis=0), (N, K))
-    weights = alone * own + first * total[:, None]
+    weights = alone * _chosen(w, kept) + first * total[:, None]
 
     def pullback(patches_bar, weights_bar):
-        w_bar = xp.sum(xp.reshape(xp.take(xp.reshape(weights_bar, (-1,)), back, axis=0), (N, Q)), axis=0)
         share = 1.0 + equal * (w / total[:, None] - 1.0)  # of its group in what moves the patch that stands for all
-        spread = xp.reshape(xp.take(xp.reshape(patches_bar, (-1, D)), back, axis=0), (N, Q, D))
+        spread = _chosen(xp.reshape(patches_bar, (N * K, D)), where + K * row)
+        w_bar = xp.sum(_chosen(xp.reshape(weights_bar, (N * K,)), where + K * row), axis=0)
         return share[:, :, None] * spread, w_bar
 
-    return xp.reshape(xp.take(xp.reshape(patches, (-1, D)), flat, axis=0), (N, K, D)), weights, pullback
+    return _chosen(xp.reshape(patches, (N * Q, D)), kept + Q * row), weights, pullback
 
 
-def _positions(patches: Array, w: Array) -> tuple | None:
-    """Which patches [N, Q] equal the first one, which ones [N, K] are kept, and where each one [N, Q] is among these.
-
-    None where nothing is to be merged.
-    """
+def _equal_to_first(patches: Array, w: Array) -> Array | None:
+    """Which patches [N, Q] equal the first one of their image; None where nothing is to be merged."""
     B = backend_of(patches)
     if not (B.is_concrete(patches) and B.is_concrete(w)) or B.asks_gradient(patches) or B.device_name(patches) != "cpu":
         return None
-    same = to_numpy(B.xp.all(patches == patches[:, :1, :], axis=-1))
-    Q = same.shape[1]
-    K = Q + 1 - int(np.min(np.sum(same, axis=1)))
-    sizes = np.abs(weights := to_numpy(w))
-    if K > WORTHWHILE * Q or not np.all(np.abs(same @ weights) > CANCELLED * (same @ sizes)):
-        return None
-    # the first, then those that differ from it, then as many of the others as it takes
-    ranks = same.astype(np.int8)
-    ranks[:, 0] = -1
-    kept = np.argsort(ranks, axis=1, kind="stable")[:, :K]
-    return same, kept, np.where(same, 0, np.cumsum(~same, axis=1))
+    xp = B.xp
+    same = xp.all(patches == patches[:, :1, :], axis=-1)
+    equal = xp.astype(same, w.dtype)
+    few = 1.0 + xp.max(xp.sum(1.0 - equal, axis=1)) <= WORTHWHILE * same.shape[1]
+    safe = xp.all(xp.abs(equal @ w) > CANCELLED * (equal @ xp.abs(w)))
+    return same if bool(few & safe) else None
+
+
+def _positions(same: Array) -> tuple[Array, Array]:
+    """Which patches [N, K] are kept, and the position [N, Q] among them of the one that stands for each.
+
+    The first, then those that differ from it, then as many of the others as it takes.
+    """
+    xp = backend_of(same).xp
+    other = xp.astype(~same, xp.int64)
+    where = other * xp.cumulative_sum(other, axis=1)
+    ranks = xp.concat([xp.zeros_like(other[:, :1]), 2 - other[:, 1:]], axis=1)
+    return xp.argsort(ranks, axis=1, stable=True)[:, : int(xp.max(where)) + 1], where
+
+
+def _chosen(x: Array, places: Array) -> Array:
+    """The rows of x [R, ...] at places [N, K], as [N, K, ...]."""
+    xp = backend_of(x).xp
+    return xp.reshape(xp.take(x, xp.reshape(places, (-1,)), axis=0), (*places.shape, *x.shape[1:]))

@@ -114,8 +114,8 @@ def test_equal_patches_count_once_and_nothing_changes(name, rows, torch_place, m
     kernel, X = as_arrays(kernel), _blank(4, rng)
     monkeypatch.setattr("agp.inducing._patches.cached_rows", lambda *_: rows)
     kept = []
-    usual = equal_patches._positions
-    monkeypatch.setattr(equal_patches, "_positions", lambda *a: kept.append(usual(*a)) or kept[-1])
+    usual = equal_patches._equal_to_first
+    monkeypatch.setattr(equal_patches, "_equal_to_first", lambda *a: kept.append(usual(*a)) or kept[-1])
 
     def found(share):
         monkeypatch.setattr(equal_patches, "WORTHWHILE", share)
