@@ -141,7 +141,7 @@ class Backend(ABC):
         return self.xp.tril(product) if lower else product
 
     def elementwise(self, f: Callable[..., tuple], /, *arrays: Array, lower: bool = False) -> tuple[Array, ...]:
-        """f(*arrays) of arrays of one shape, each entry by itself, which may be evaluated in pieces.
+        """What f makes of arrays of one shape, each entry by itself; it may be evaluated in pieces.
 
         `lower` says that the arrays [..., M, M] are lower triangular, and that zeros give zeros.
         """

@@ -30,10 +30,10 @@ def default_jitter(A: Array) -> Array:
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:
     """A + jitter I, for A [..., M, M]; an explicit jitter is absolute, the default is relative (`default_jitter`)."""
-    if jitter is None:
-        jitter = default_jitter(A)
-        jitter = jitter if A.ndim == 2 else jitter[..., None]
-    return add_diagonal(A, jitter)
+    if jitter is not None:
+        return add_diagonal(A, jitter)
+    relative = default_jitter(A)
+    return add_diagonal(A, relative if A.ndim == 2 else relative[..., None])
 
 
 def checked_jitter(jitter: float | None) -> float | None:
