@@ -1,0 +1,36 @@
+"""Computation-aware GPs (CaGP-Opt) on a million rows."""
+
+from benchmarks.cagp import model_of
+
+from accelerator_parts.part import Figures, Part, Plan, Settings
+from accelerator_parts.places import opened
+from accelerator_parts.sgpr import compiled_once, gradient_times
+
+MEMORY = 1024
+"""The budget for working arrays in MiB."""
+
+
+def entries(plan: Plan) -> list[Settings]:
+    """Library x dtype x rows in a step."""
+    rows = (64, 2000) if plan.small else (1024, 1_000_000)
+    dtypes = ("float64",) if plan.small else ("float64", "float32")
+    return [
+        {"library": library, "dtype": dtype, "rows": batch}
+        for library in plan.libraries
+        for dtype in dtypes
+        for batch in compiled_once(plan, library, rows)
+    ]
+
+
+def measured(*, library: str, dtype: str, rows: int, device: str, small: bool, seconds: float) -> Figures:
+    """Milliseconds of the loss with its gradient, on a minibatch or all data, and the peak of memory."""
+    B = opened(library, device)
+    N, support = (2000, 128) if small else (1_000_000, 4096)
+    model, X, y = model_of(B, device, N, support, dtype)
+    X, y = X[:rows, :], y[:rows, :]
+    return {"N": N, "support": support} | gradient_times(B, model, X, y, MEMORY, small=small, scale=N / rows)
+
+
+NOTE = f"""The loss with its gradient in closed form, on a minibatch and on all N rows; 128 learned actions that cover
+`support` rows, three inputs, Matern-3/2, {MEMORY} MiB for working arrays."""
+PART = Part("CaGP-Opt", NOTE, entries, measured, seconds=150.0, alone=True)

@@ -1,0 +1,180 @@
+"""Versions, bandwidth, rates of matrix products, latencies, and whether failing Cholesky factorisations are noticed."""
+
+import functools
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from accelerator_parts.part import Figures, Part, Plan, Settings
+from accelerator_parts.places import normal, opened, timed
+
+PRECISIONS = ("float64", "float32", "tf32", "bfloat16")
+LATENCIES = {
+    "0-d addition": lambda B, x, host, device: x + x,
+    "bool() of a 0-d comparison": lambda B, x, host, device: x if bool(x > 0) else -x,
+    "upload of 8 kB": lambda B, x, host, device: B.from_numpy(host, device=device),
+}
+BAD_PIVOTS = (-1.0, -1e-3)
+"""What stands in the place of a pivot of 1, in units of the scale."""
+SCALES = (1e-6, 1.0, 1e6)
+
+
+def entries(plan: Plan) -> list[Settings]:
+    """For each library: its version, copies, products by size and precision, latencies, factorisations that fail."""
+    sizes = (64, 256) if plan.small else (1024, 2048, 4096, 8192)
+    orders = (2, 33) if plan.small else (2, 33, 129, 1025)
+    found: list[Settings] = []
+    for library in plan.libraries:
+        own = {"library": library}
+        found += [own | {"measured": what} for what in ("version", "copy", "upload", "download")]
+        found += [
+            own | {"measured": "product", "dtype": dtype, "M": M}
+            for M in sizes
+            for dtype in PRECISIONS
+            if (library, dtype) in PRODUCTS
+        ]
+        found += [own | {"measured": "latency", "of": of} for of in LATENCIES]
+        found += [
+            own | {"measured": "failing Cholesky", "dtype": dtype, "M": M, "batch": batch}
+            for M in orders
+            for dtype in PRECISIONS[:2]
+            for batch in (0, 3)
+        ]
+    return found
+
+
+def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
+    """The figures of one of these."""
+    B = opened(library, device)
+    match entry.pop("measured"):
+        case "version":
+            return {"version": B.version(), "python": platform.python_version()}
+        case "product":
+            return _product(B, device, small=small, **entry)
+        case "latency":
+            return _latency(B, device, small=small, **entry)
+        case "failing Cholesky":
+            return failing_factorisations(B, device, **entry)
+        case way:
+            return _moved(B, device, way, small)
+
+
+def _moved(B: Any, device: str, way: str, small: bool) -> Figures:
+    """Rates of moving an array; a copy on the device reads and writes it."""
+    size = 2**22 if small else 2**28
+    host = np.ones(size // 4, dtype=np.float32)
+    x = B.from_numpy(host, device=device)
+    moves: dict[str, Callable[[], Any]] = {
+        "copy": lambda: B.xp.asarray(x, copy=True),
+        "upload": lambda: B.from_numpy(host, device=device),
+        "download": lambda: (B.to_numpy(x + 0.0), x)[1],  # of a new array: some libraries keep a host copy
+    }
+    times = timed(B, moves[way], small=small)
+    return {"GB/s": (2 if way == "copy" else 1) * size / times["ms"] * 1e-6} | times
+
+
+def _latency(B: Any, device: str, *, small: bool, of: str) -> Figures:
+    host = np.zeros(1024)
+    x = B.from_numpy(np.asarray(1.0), device=device)
+    times = timed(B, lambda: LATENCIES[of](B, x, host, device), small=small)
+    return {"us": 1e3 * times["ms"], "spread": times["spread"]}
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+def _product(B: Any, device: str, *, small: bool, dtype: str, M: int) -> Figures:
+    host = (normal(B, device, (M, M), "float64" if dtype == "float64" else "float32", seed) for seed in (0, 1))
+    times = timed(B, PRODUCTS[B.name, dtype](*host), small=small)
+    return {"TFLOP/s": 2.0 * M**3 / times["ms"] * 1e-9} | times
+
+
+def _plain(X: Any, Y: Any) -> Callable[[], Any]:
+    return lambda: X @ Y
+
+
+def _torch(X: Any, Y: Any, *, precision: str = "highest", dtype: str = "") -> Callable[[], Any]:
+    import torch
+
+    if dtype:
+        X, Y = (x.to(getattr(torch, dtype)) for x in (X, Y))
+
+    def product() -> Any:
+        usual = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(precision)
+        try:
+            return X @ Y
+        finally:
+            torch.set_float32_matmul_precision(usual)
+
+    return product
+
+
+def _jax(X: Any, Y: Any, *, precision: str = "highest", dtype: str = "") -> Callable[[], Any]:
+    import jax
+
+    if dtype:
+        X, Y = (x.astype(dtype) for x in (X, Y))
+    compiled = jax.jit(functools.partial(jax.numpy.matmul, precision=precision))
+    return lambda: compiled(X, Y)
+
+
+PRODUCTS: dict[tuple[str, str], Callable[[Any, Any], Callable[[], Any]]] = {
+    ("numpy", "float64"): _plain,
+    ("numpy", "float32"): _plain,
+    ("cupy", "float64"): _plain,
+    ("cupy", "float32"): _plain,
+    ("torch", "float64"): _torch,
+    ("torch", "float32"): _torch,
+    ("torch", "tf32"): functools.partial(_torch, precision="high"),
+    ("torch", "bfloat16"): functools.partial(_torch, dtype="bfloat16"),
+    ("jax", "float64"): _jax,
+    ("jax", "float32"): _jax,
+    ("jax", "tf32"): functools.partial(_jax, precision="tensorfloat32"),
+    ("jax", "bfloat16"): functools.partial(_jax, precision="default", dtype="bfloat16"),
+}
+"""How a library multiplies in each precision that it offers; CuPy has TF32 only as a setting of the environment."""
+
+
+# -- failing factorisations -------------------------------------------------------------------------------------------
+
+
+def failing_factorisations(B: Any, device: str, dtype: str, M: int, batch: int) -> Figures:
+    """Of matrices with one bad pivot (first, middle or last), how many factors pass for good; and of good ones, bad.
+
+    In a batch the bad matrix stands in the middle; its neighbours must come out as they do alone.
+    """
+    missed = alarms = cases = 0
+    worst = 0.0
+    for scale in SCALES:
+        good = with_pivot(M, 0, 1.0) * scale
+        put = functools.partial(B.from_numpy, dtype=dtype, device=device)
+        L = B.to_numpy(B.cholesky(put(good))).astype(float)
+        alarms += not np.all(np.isfinite(L))
+        worst = max(worst, float(np.linalg.norm(L @ L.T - good) / np.linalg.norm(good)))
+        for bad in BAD_PIVOTS:
+            for place in sorted({0, M // 2, M - 1}):
+                A = with_pivot(M, place, bad) * scale
+                found = B.to_numpy(B.cholesky(put(np.stack([good, A, good]) if batch else A))).astype(float)
+                factor = found[1] if batch else found
+                missed += bool(np.all(np.isfinite(np.diagonal(factor))))
+                alarms += bool(batch and not np.all(np.isfinite(found[[0, 2]])))
+                cases += 1
+    return {"cases": cases, "missed": missed, "false alarms": int(alarms), "residual": worst}
+
+
+def with_pivot(M: int, place: int, pivot: float) -> Any:
+    """L D L^T [M, M] with unit lower L and D the identity but for one pivot."""
+    L = np.tril(np.random.default_rng(M).standard_normal((M, M)), -1) / (2.0 * np.sqrt(M)) + np.eye(M)
+    d = np.ones(M)
+    d[place] = pivot
+    return (L * d) @ L.T
+
+
+NOTE = """GB/s of a copy count bytes read and written; products are [M, M] by [M, M]. Failing Cholesky: matrices with
+one pivot of -1 or -0.001 where others are 1, times 1e-6, 1 and 1e6; *missed* are factors of them without NaN, which
+must be 0, and *residual* is that of the matrix without a bad pivot. `first_ms` is the first call, which may compile;
+`ms` the median of later ones, `spread` the distance of the quartiles in medians."""
+PART = Part("The card, and what single operations cost there", NOTE, entries, measured)

@@ -1,0 +1,151 @@
+"""Where the work is done: array libraries on a device, functions compiled there, their time."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory of the card, too
+
+import numpy as np
+
+SECONDS, SMALL_SECONDS = 1.0, 0.05
+"""How long a function is timed; and in small."""
+SAMPLE = 0.02
+"""How long a sample lasts at least: short calls are repeated, and waited for once."""
+SAMPLES = 5
+"""So many samples at least, unless one of them lasts longer than all are given."""
+
+
+def opened(library: str, device: str) -> Any:
+    """The backend of a library that has this device.
+
+    Raises
+    ------
+    agp.errors.BackendError, ValueError
+        If the library is not installed, or has no such device.
+    """
+    from agp.backend import get_backend
+
+    B = get_backend(library)
+    B.enable_float64()
+    if device not in B.devices():
+        msg = f"{library} has no device {device!r} here; it has {', '.join(B.devices()) or 'none'}."
+        raise ValueError(msg)
+    if library == "jax":  # what is called float32 here has all its digits
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", "highest")
+    if library == "cupy":  # it runs its kernels on a current device
+        import cupy
+
+        cupy.cuda.Device(int(device.partition(":")[2])).use()
+    return B
+
+
+def has_device(library: str, device: str) -> dict[str, str]:
+    """Nothing, or the error of `opened`."""
+    opened(library, device)
+    return {}
+
+
+def device_facts(device: str | None) -> dict[str, str]:
+    """A device, by default the first accelerator of any library, else the CPU; and the name of the card."""
+    from agp.backend import get_backend
+    from agp.errors import BackendError
+
+    for library in CARDS if device != "cpu" else ():
+        try:
+            known = [name for name in get_backend(library).devices() if not name.startswith("cpu")]
+        except (BackendError, RuntimeError):  # not installed, or without a driver
+            continue
+        if known and (device is None or device in known):
+            chosen = device or known[0]
+            return {"device": chosen, "card": CARDS[library](int(chosen.partition(":")[2] or 0))}
+    if device not in (None, "cpu"):
+        msg = f"no library here has a device {device!r}."
+        raise ValueError(msg)
+    return {"device": "cpu", "card": "cpu"}
+
+
+def _torch_card(number: int) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(number)
+
+
+def _cupy_card(number: int) -> str:
+    import cupy
+
+    return cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
+
+
+def _jax_card(number: int) -> str:
+    import jax
+
+    return next(device.device_kind for device in jax.devices() if device.id == number)
+
+
+CARDS: dict[str, Callable[[int], str]] = {"torch": _torch_card, "cupy": _cupy_card, "jax": _jax_card}
+"""Who says what a card is called."""
+
+
+def timed(B: Any, run: Callable[[], Any], *, small: bool, share: float = 1.0) -> dict[str, float]:
+    """Milliseconds of a call: the first one, which may compile, and the median of later ones with their spread.
+
+    `run` returns an array to wait for. The second call is not counted either: it may compile anew for arrays that the
+    first one returned. Calls of a sample follow each other as in training, and the device is waited for at its end.
+    """
+    seconds = share * (SMALL_SECONDS if small else SECONDS)
+    first = _lasting(B, run, 1)
+    _lasting(B, run, 1)
+    once = _lasting(B, run, 1)
+    samples = [once] if once > seconds else []
+    number = max(1, int(min(SAMPLE, seconds / SAMPLES) / max(once, 1e-6)))
+    until = time.perf_counter() + seconds
+    while not samples or (once <= seconds and (len(samples) < SAMPLES or time.perf_counter() < until)):
+        samples.append(_lasting(B, run, number))
+    return _figures(first, samples)
+
+
+class Stamps:
+    """A callback of training that notes when each step is over, and ends it after enough of them.
+
+    Steps that a callback follows are waited for.
+    """
+
+    def __init__(self, small: bool) -> None:
+        self.seconds = SMALL_SECONDS if small else SECONDS
+        self.last = 0.0
+        self.steps: list[float] = []
+
+    def __call__(self, progress: Any) -> bool:
+        self.steps.append(progress.seconds - self.last)
+        self.last = progress.seconds
+        later = self.steps[2:]
+        return bool(later) and (later[0] > self.seconds or (len(later) >= SAMPLES and sum(later) > self.seconds))
+
+    def figures(self) -> dict[str, float]:
+        """As `timed`: the first step, and the later ones but the second."""
+        return _figures(self.steps[0], self.steps[2:])
+
+
+def _figures(first: float, later: list[float]) -> dict[str, float]:
+    low, median, high = (1e3 * float(x) for x in np.percentile(later, [25, 50, 75]))
+    return {"ms": median, "spread": (high - low) / median, "first_ms": 1e3 * first}
+
+
+def _lasting(B: Any, run: Callable[[], Any], number: int) -> float:
+    """Seconds of one call, as the mean of several in a row."""
+    began = time.perf_counter()
+    last = None
+    for _ in range(number):
+        last = run()
+    B.synchronise(last)
+    return (time.perf_counter() - began) / number
+
+
+def normal(B: Any, device: str, shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
+    """Seeded standard normal numbers on the device."""
+    x = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return B.from_numpy(x, dtype=dtype, device=device)

@@ -1,0 +1,56 @@
+"""The collapsed bound in blocks of rows: time and memory over the budget."""
+
+from typing import Any
+
+from benchmarks.common import finished, full_model, problem
+
+from accelerator_parts.part import Figures, Part, Plan, Settings
+from accelerator_parts.places import opened, timed
+
+
+def entries(plan: Plan) -> list[Settings]:
+    """Library x dtype x budget."""
+    budgets = (1, 16) if plan.small else (64, 256, 1024, 4096, 16384)
+    dtypes = ("float64",) if plan.small else ("float64", "float32")
+    return [
+        {"library": library, "dtype": dtype, "memory": memory}
+        for library in plan.libraries
+        for dtype in dtypes
+        for memory in compiled_once(plan, library, budgets)
+    ]
+
+
+def compiled_once(plan: Plan, library: str, values: tuple[int, ...]) -> tuple[int, ...]:
+    """All of them; the first for JAX in small, where each takes seconds to compile."""
+    return values[:1] if plan.small and library == "jax" else values
+
+
+def measured(*, library: str, dtype: str, memory: int, device: str, small: bool, seconds: float) -> Figures:
+    """Seconds of the bound with its gradient, and the peak of memory."""
+    B = opened(library, device)
+    N, M = (2000, 32) if small else (200_000, 1024)
+    X, y = problem(B, device, rows=N, dtype=dtype)
+    model = full_model("sgpr", X, y, M)
+    return {"N": N, "M": M} | gradient_times(B, model, X, y, memory, small=small)
+
+
+def gradient_times(B: Any, model: Any, X: Any, y: Any, memory: float, *, small: bool, scale: float = 1.0) -> Figures:
+    """The time of a bound with its gradient in closed form, and the peak of memory."""
+    from agp import value_and_gradient
+
+    def of_model(model: Any, X: Any, y: Any) -> tuple[Any, dict[str, Any]]:
+        return value_and_gradient(model, X, y, scale=scale, memory=float(memory))
+
+    compiled = B.compile(of_model)
+
+    def run() -> Any:
+        bound, slopes = compiled(model, X, y)
+        finished(B, slopes)
+        return bound
+
+    return timed(B, run, small=small) | {"peak MiB": B.peak_memory()}
+
+
+NOTE = """SGPR: the bound with its gradient in closed form, on all N rows with M inducing inputs; `memory` is the budget
+in MiB. The peak is that of the device's allocator, data included; on a CPU, that of the process."""
+PART = Part("SGPR over memory budgets", NOTE, entries, measured, alone=True)

@@ -1,0 +1,161 @@
+"""Training steps of four variants of SVGP, and of GPyTorch's."""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from benchmarks.common import COLUMNS, problem, sparse_model
+
+from accelerator_parts.part import Figures, Part, Plan, Settings
+from accelerator_parts.places import Stamps, normal, opened, timed
+
+METHODS = ("wsvgp", "rsvgp", "lsvgp", "asvgp")
+INVERSES = ("rsvgp", "asvgp")
+"""Methods with an inverse that can be updated in a lower precision."""
+MIXED = (("float64", "float32"), ("float32", "tf32"), ("float32", "bfloat16"))
+"""Precisions of a model and of its inverse's products."""
+PEER = "gpytorch"
+STEPS, RATE = 100_000, 1e-3
+"""Of the training whose first steps are timed."""
+LOGGED = ("inverse_steps", "residual")
+"""What is kept of a step's log."""
+
+
+def entries(plan: Plan) -> list[Settings]:
+    """Library x M x method x gradient x dtype, and mixed precisions where updates of the inverse offer them.
+
+    JAX, which compiles for some seconds each time, has automatic differentiation for two methods only.
+    """
+    sizes = (32,) if plan.small else (256, 1024, 4096, 8192)
+    dtypes = ("float64",) if plan.small else ("float64", "float32")
+    found: list[Settings] = []
+    for library in plan.libraries:
+        for M in sizes:
+            own = {"library": library, "M": M}
+            found += [
+                own | {"method": method, "gradient": gradient, "dtype": dtype}
+                for method, gradient in _ways(library, plan.small)
+                for dtype in dtypes
+            ]
+            found += [
+                own | {"method": method, "gradient": "closed-form", "dtype": dtype, "inverse": inverse}
+                for method in INVERSES
+                for dtype, inverse in mixed_precisions(dtypes)
+            ]
+    return found
+
+
+def _ways(library: str, small: bool) -> list[tuple[str, str]]:
+    """Methods and gradient modes; of GPyTorch, too, which runs on torch."""
+    differentiates = library in ("torch", "jax")
+    if small:
+        return [("wsvgp", "closed-form"), ("rsvgp", "autodiff" if differentiates else "closed-form")]
+    ways = [(method, "closed-form") for method in METHODS]
+    if differentiates:
+        ways += [(method, "autodiff") for method in (METHODS if library == "torch" else METHODS[:2])]
+    return [*ways, (PEER, "autodiff")] if library == "torch" else ways
+
+
+def mixed_precisions(dtypes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The pairs of MIXED, if updates of the inverse have a precision."""
+    from agp.updates import InverseUpdate
+
+    if not any(field.name == "precision" for field in dataclasses.fields(InverseUpdate)):
+        return []
+    return [pair for pair in MIXED if pair[0] in dtypes]
+
+
+def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
+    """Milliseconds of a step, beside those of a dense product [M, M] by [M, M]."""
+    B = opened(library, device)
+    M, dtype, rows = entry["M"], entry["dtype"], 32 if small else 1024
+    stamps = Stamps(small)
+    if entry["method"] == PEER:
+        logged = _peer_steps(B, device, stamps, rows=rows, M=M, dtype=dtype)
+    else:
+        logged = steps_of(B, device, stamps, rows=rows, **entry)
+    A = normal(B, device, (M, M), dtype)
+    product = timed(B, lambda: A @ A, small=small, share=0.3)["ms"]
+    times = stamps.figures()
+    return {"rows": rows} | times | {"in products": times["ms"] / product} | logged
+
+
+def steps_of(
+    B: Any,
+    device: str,
+    callback: Callable[[Any], bool],
+    *,
+    rows: int,
+    M: int,
+    method: str,
+    gradient: Any,
+    dtype: str,
+    inverse: str = "",
+) -> dict[str, float]:
+    """Train on minibatches until a callback says that it is enough; what the last step says of the inverse.
+
+    Every parameter moves by Adam at a small constant rate, as the peer's do.
+    """
+    from agp.training import recipe, train
+    from agp.updates import InverseUpdate
+
+    X, y = problem(B, device, rows=rows_of_data(M, rows), dtype=dtype)
+    model = sparse_model(method, X, y, M)
+    updates: list[Any] = recipe(model, STEPS, rate=RATE, fall=1.0, natural=None, gradient=gradient)
+    if inverse:
+        updates = [
+            dataclasses.replace(update, precision=inverse) if isinstance(update, InverseUpdate) else update
+            for update in updates
+        ]
+    logged: dict[str, float] = {}
+
+    def seen(progress: Any) -> bool:
+        done = callback(progress)
+        if done:
+            logged.update((name, float(progress.info[name])) for name in LOGGED if name in progress.info)
+        return done
+
+    train(model, X, y, steps=STEPS, batch_size=rows, updates=updates, callbacks=[seen], progress=False)
+    return logged
+
+
+def rows_of_data(M: int, rows: int) -> int:
+    """How many there are: inducing inputs are some of them."""
+    return max(2 * M, 4 * rows)
+
+
+def _peer_steps(B: Any, device: str, stamps: Stamps, *, rows: int, M: int, dtype: str) -> dict[str, float]:
+    """Steps of GPyTorch's whitened SVGP, on one minibatch of the same data."""
+    sys.path.append(str(Path(__file__).parents[1] / "peers"))
+    import gpytorch
+    import torch
+    from gpytorch_model import WhitenedSVGP
+
+    N = rows_of_data(M, rows)
+    X, y = problem(B, device, rows=N, dtype=dtype)
+    model = WhitenedSVGP(B.to_numpy(X[:M, :]), np.full(COLUMNS, 2.0), 1.0, 0.1, jitter=None)
+    model = model.to(device=device, dtype=getattr(torch, dtype)).train()
+    objective = gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=N)
+    adam = torch.optim.Adam(model.parameters(), lr=RATE)
+    done, began = False, time.perf_counter()
+    while not done:
+        adam.zero_grad()
+        loss = -N * objective(model(X[:rows, :]), y[:rows, 0])
+        loss.backward()
+        adam.step()
+        B.synchronise(loss)
+        done = stamps(SimpleNamespace(seconds=time.perf_counter() - began))
+    return {}
+
+
+NOTE = """A step of `agp.train` moves every parameter by Adam on a minibatch, and lets the inverse factors follow; each
+is waited for. `inverse_steps` are those of the last step. *In products* is its time in dense products [M, M] by [M, M]
+of the same dtype. `inverse` is the precision of the inverse's products where it is not that of the model. `first_ms` is
+the first step, which compiles on JAX; `ms` the median of later ones, `spread` the distance of the quartiles in
+medians."""
+PART = Part("Training steps", NOTE, entries, measured)
