@@ -4,7 +4,7 @@ from benchmarks.cagp import model_of
 
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import opened
-from accelerator_parts.sgpr import compiled_once, gradient_times
+from accelerator_parts.sgpr import by_value, gradient_times
 
 MEMORY = 1024
 """The budget for working arrays in MiB."""
@@ -12,14 +12,7 @@ MEMORY = 1024
 
 def entries(plan: Plan) -> list[Settings]:
     """Library x dtype x rows in a step."""
-    rows = (64, 2000) if plan.small else (1024, 1_000_000)
-    dtypes = ("float64",) if plan.small else ("float64", "float32")
-    return [
-        {"library": library, "dtype": dtype, "rows": batch}
-        for library in plan.libraries
-        for dtype in dtypes
-        for batch in compiled_once(plan, library, rows)
-    ]
+    return by_value(plan, "rows", (64, 2000) if plan.small else (1024, 1_000_000))
 
 
 def measured(*, library: str, dtype: str, rows: int, device: str, small: bool, seconds: float) -> Figures:

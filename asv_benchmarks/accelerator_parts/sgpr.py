@@ -10,19 +10,18 @@ from accelerator_parts.places import opened, timed
 
 def entries(plan: Plan) -> list[Settings]:
     """Library x dtype x budget."""
-    budgets = (1, 16) if plan.small else (64, 256, 1024, 4096, 16384)
+    return by_value(plan, "memory", (1, 16) if plan.small else (64, 256, 1024, 4096, 16384))
+
+
+def by_value(plan: Plan, name: str, values: tuple[int, ...]) -> list[Settings]:
+    """Library x dtype x values; of these the first for JAX in small, where each takes seconds to compile."""
     dtypes = ("float64",) if plan.small else ("float64", "float32")
     return [
-        {"library": library, "dtype": dtype, "memory": memory}
+        {"library": library, "dtype": dtype, name: value}
         for library in plan.libraries
         for dtype in dtypes
-        for memory in compiled_once(plan, library, budgets)
+        for value in (values[:1] if plan.small and library == "jax" else values)
     ]
-
-
-def compiled_once(plan: Plan, library: str, values: tuple[int, ...]) -> tuple[int, ...]:
-    """All of them; the first for JAX in small, where each takes seconds to compile."""
-    return values[:1] if plan.small and library == "jax" else values
 
 
 def measured(*, library: str, dtype: str, memory: int, device: str, small: bool, seconds: float) -> Figures:
