@@ -67,8 +67,6 @@ def test_a_kernel_of_ones_own_has_the_same_pullback(name, call, backend):
     (value, pull), (usual, usual_pull) = getattr(there, call)(*inputs), getattr(Kernel, call)(there, *inputs)
     assert_close(backend.numpy(value), backend.numpy(usual), 1e-12, "value")
     (kernel_bar, *bars), (usual_bar, *usual_bars) = pull(1.0 + value), usual_pull(1.0 + value)
-    pairs = zip(
-        [*tree.leaves(kernel_bar).values(), *bars], [*tree.leaves(usual_bar).values(), *usual_bars], strict=True
-    )
+    here, usually = [*tree.leaves(kernel_bar).values(), *bars], [*tree.leaves(usual_bar).values(), *usual_bars]
     for own, general in zip(here, usually, strict=True):
         assert_close(backend.numpy(own), backend.numpy(general), 1e-11, "bar")
