@@ -1,5 +1,7 @@
 """Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
 
+import math
+
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 from agp.linalg import add_diagonal, diagonal, symmetric_from_lower
@@ -43,7 +45,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
 
 def _centre(X: Array) -> Array:
     """The mean of all rows of X [..., N, D], [D]."""
-    return backend_of(X).xp.mean(X, axis=tuple(range(X.ndim - 1)))
+    return _by_column(X) / math.prod(X.shape[:-1])
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
