@@ -121,10 +121,12 @@ class JaxBackend(Backend):
         reported(_reports(kinds, rows))
         return value
 
-    def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
+    def fold(
+        self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
+    ) -> tuple[Any, Pullback]:
         # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
         if all(self.is_concrete(x) for x in jax.tree.leaves((params, rows))):
-            return super().fold(f, params, rows, block_rows, add=add)
+            return super().fold(f, params, rows, block_rows, add=add, kept_rows=kept_rows)
 
         def total_of(g: Callable) -> Any:
             return _scanned(lambda block: (g(block), None), rows, block_rows, add)[0]
