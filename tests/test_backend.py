@@ -393,7 +393,7 @@ def test_folds_evaluate_once_what_they_may_keep(backend):
 
     for kept, evaluations in ((0, 8), (3, 7), (5, 7), (6, 6), (9, 5), (10, 4)):
         seen.clear()
-        value, pullback = B.fold(f, B.xp.asarray(2.0), X, 3, add=tree.add, kept_rows=kept)
+        value, pullback = B.fold(f, backend.array(2.0), X, 3, add=tree.add, kept_rows=kept)
         assert float(value) == 90.0
         assert float(pullback(1.0)) == 45.0
         if B.name != "jax":

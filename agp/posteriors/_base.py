@@ -143,10 +143,10 @@ class Posterior(ABC):
         """The posterior whose auxiliary arrays fit Kuu [M, M], as far as predictions need it; usually itself."""
         return self
 
-    def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:  # noqa: ARG002
+    def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
         """What training starts from, for Kuu [M, M], where the posterior is still the prior; usually itself.
 
-        `wide` says that the likelihood tells nothing of functions far from likely ones, so that q(u) must not be narrow.
+        With `wide` the likelihood tells nothing of functions far from likely ones, so that q(u) must not be narrow.
         """
         return self
 
