@@ -169,6 +169,28 @@ class Backend(ABC):
         half = self.solve_triangular(L, self.xp.eye(L.shape[-1], **self.like(L)))
         return half.mT @ half
 
+    def reduced_precision(
+        self, precision: str, x: Array, /
+    ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager]]:
+        """The dtype in which, and a context within which, products of arrays like x have a precision.
+
+        Parameters
+        ----------
+        precision
+            "float32", "tf32" (float32 whose products keep eleven bits of each factor) or "bfloat16".
+        x
+            An array on the device in question.
+
+        Raises
+        ------
+        BackendError
+            If the library, or the device, has no products in that precision.
+        """
+        if precision == "float32":
+            return self.xp.float32, contextlib.nullcontext
+        msg = f"{self.name} has no products in {precision}; use precision='float32', or None."
+        raise BackendError(msg)
+
     def special(self, name: str, /, *args: Any) -> Array:
         """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
 

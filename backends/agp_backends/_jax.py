@@ -3,6 +3,7 @@
 JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arrays only, and float64 is an error.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 from functools import cache, partial, wraps
 from typing import Any
@@ -85,6 +86,15 @@ class JaxBackend(Backend):
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return jax.scipy.linalg.solve_triangular(L, B, lower=True, trans=1 if transpose else 0)
+
+    def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
+        if precision == "bfloat16":
+            return xp.bfloat16, contextlib.nullcontext
+        platform = _platform(x.device) if self.is_concrete(x) else jax.default_backend()
+        if precision == "tf32" and platform not in ("cuda", "gpu"):
+            msg = f"JAX has products in tf32 on CUDA devices only, not on {platform}; use 'float32', or None."
+            raise BackendError(msg)
+        return xp.float32, lambda: jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "float32")
 
     # -- control flow -----------------------------------------------------------------------------------------------
 
