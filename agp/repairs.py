@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from agp import tree
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, guessed, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.ledger import collected, current
 
@@ -66,9 +66,9 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
         Whether no repair helped. Where values can be inspected, raise an error instead.
     """
     B = backend_of(numbers[0])
-    if count is not None and B.is_concrete(count) and not bool(count):
-        return
     xp, dtype = B.xp, numbers[0].dtype
+    if count is not None and B.is_concrete(count) and not guessed(xp.astype(count, xp.bool), likely=False):
+        return
     times = xp.ones_like(numbers[0]) if count is None else xp.astype(count, dtype)
     vector = xp.stack([times, *(xp.astype(x, dtype) for x in numbers)])
     reported([Report((Kind(message, len(numbers), fatal),), B.stop_gradient(vector))])

@@ -27,6 +27,7 @@ from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_l
 from agp.linalg._triangular import (
     congruence,
     gram,
+    inner,
     lower_of,
     lower_product,
     lower_times,
@@ -68,6 +69,7 @@ __all__ = [
     "gram",
     "groups_of",
     "identity",
+    "inner",
     "inverse_factor",
     "inverse_from_cholesky",
     "inverse_residual",

@@ -186,8 +186,9 @@ def inverse_factor(
 
     residual = _residual(B)
     measured = residual if gap is None else gap(A, L, B)
+    certain = max(0, min(least_steps, max_steps, math.ceil(patience)))
     first = _Carry(zero, L, B, _merit(L, B), residual, measured, measured, zero, zero + 1.0, vector)
-    last = _Carry(*backend.while_loop(unfinished, advance, first))
+    last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain))
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap)
 
 
@@ -217,7 +218,7 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
     B = gram(A, start)
     positive = backend.xp.all(diagonal(start) > 0.0)
     usable = (largest_eigenvalue(B, vector)[0] <= COLD_START) & positive  # False for NaN
-    return backend.cond(usable, lambda: (start, B, zero), lambda: (cold, gram(A, cold), zero + 1.0))
+    return backend.cond(usable, lambda: (start, B, zero), lambda: (cold, gram(A, cold), zero + 1.0), likely=True)
 
 
 def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Array, ...]:
