@@ -51,14 +51,15 @@ def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
     return found
 
 
-def numbers_of(several: Sequence[Array], /) -> list[float]:
-    """The values of 0-d arrays of one device, Boolean ones as 0 and 1, by one transfer."""
-    if not several:
-        return []
-    B = backend_of(several[0])
-    floating = [x for x in several if B.xp.isdtype(x.dtype, "real floating")]
-    dtype = B.widest_float(floating[0] if floating else several[0])
-    return [float(x) for x in to_numpy(B.xp.stack([B.xp.astype(x, dtype) for x in several]))]
+def numbers_of(several: Sequence[Array | float], /) -> list[float]:
+    """The values of 0-d arrays of one device, Boolean ones as 0 and 1, by one transfer; numbers stay as they are."""
+    arrays = [x for x in several if not isinstance(x, (int, float))]
+    if not arrays:
+        return [float(x) for x in several]
+    B = backend_of(arrays[0])
+    stacked = B.xp.stack([B.xp.astype(x, B.widest_float(x)) for x in arrays])
+    values = iter(to_numpy(stacked))
+    return [float(x) if isinstance(x, (int, float)) else float(next(values)) for x in several]
 
 
 def to_numpy(x: Array, /) -> Any:

@@ -13,7 +13,7 @@ from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
-from agp.repairs import Report, Tally, collected
+from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
@@ -145,6 +145,8 @@ class Run:
         logged = iter(numbers_of([*unsound, *(value for info, _ in self.pending for value in info.values())]))
         violated = [leaf for leaf in leaves if next(logged)]
         numbers = [{name: next(logged) for name in info} for info, _ in self.pending]
+        for (_, reports), hosted in zip(self.pending, fetched([x for _, x in self.pending]), strict=True):
+            reports[:] = hosted
         failures = [self._count(reports) for _, reports in self.pending]
         self._count(self.aside)
         for offset, info in enumerate(numbers):
