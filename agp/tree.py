@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, wraps
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from weakref import WeakKeyDictionary
 
 from agp.backend import Array, backend_of, check_array_type, get_backend, to_numpy
 from agp.constraints import POSITIVE, REAL, Constraint
@@ -255,10 +256,11 @@ def leaf_fields(cls: type, /) -> frozenset[str]:
 
 
 def _fields(x: Any) -> tuple[_Field, ...]:
-    if not is_model(x):
+    found = _FIELDS.get(type(x))
+    if found is None and not is_model(x):
         msg = f"{type(x).__module__}.{type(x).__qualname__} is not a model; decorate its class with @agp.tree.model."
         raise TypeError(msg)
-    return _FIELDS[type(x)]
+    return found or ()
 
 
 _PLAIN = frozenset({NoneType, bool, int, float, str})
@@ -284,20 +286,29 @@ def _walk(x: Any, prefix: str, out: list[Leaf]) -> list[Leaf]:
                 _walk(part, f"{prefix}{i}.", out)
         return out
     values = vars(x)
-    for field in _fields(x):
-        value = values[field.name]
-        if field.role is not None:
-            if value is not None:
-                unit = None if field.unit is None else values[field.unit]
-                out.append(Leaf(prefix + field.name, field.role, field.constraint, value, unit))
+    for name, role, constraint, unit, _, _ in _fields(x):
+        value = values[name]
+        if value is None:
+            continue
+        if role is not None:
+            out.append(Leaf(prefix + name, role, constraint, value, None if unit is None else values[unit]))
         elif _is_branch(value):
-            _walk(value, f"{prefix}{field.name}.", out)
+            _walk(value, f"{prefix}{name}.", out)
     return out
 
 
-def describe(model: Any) -> list[Leaf]:
+_DESCRIBED: WeakKeyDictionary[Any, tuple[Leaf, ...]] = WeakKeyDictionary()
+"""What has been said of models that are still there: each is asked several times in a step, and never changes."""
+
+
+def describe(model: Any) -> tuple[Leaf, ...]:
     """Every leaf of a model, in the order of declaration: name, role, constraint, value and unit."""
-    return _walk(model, "", [])
+    if type(model) not in _FIELDS:  # a tuple of models, or an error
+        return tuple(_walk(model, "", []))
+    found = _DESCRIBED.get(model)
+    if found is None:
+        found = _DESCRIBED[model] = tuple(_walk(model, "", []))
+    return found
 
 
 def missing(model: Any) -> list[str]:
@@ -468,9 +479,9 @@ def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
 def cotangent(model: T, **bars: Any) -> T:
     """A gradient of the model's class: the named fields, None (no gradient) in all others; settings are kept."""
     values = dict(vars(model))
-    for field in _fields(model):
-        if field.role is not None or _is_branch(values[field.name]):
-            values[field.name] = None
+    for name, role, *_ in _fields(model):
+        if role is not None or _is_branch(values[name]):
+            values[name] = None
     if not bars.keys() <= values.keys():
         msg = f"{type(model).__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
         raise TypeError(msg)

@@ -1,7 +1,6 @@
 """Inducing patches: values of the response to small images, for convolutional processes on large ones."""
 
 import dataclasses
-import functools
 import numbers
 from collections.abc import Callable
 from typing import Any, Self
@@ -14,7 +13,6 @@ from agp.inducing._base import AtInputs, FeatureMap
 from agp.inducing._equal_patches import merged
 from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
-from agp.inducing._quadratic_forms import quadratic_form
 from agp.kernels import Features, Kernel
 from agp.leaves import placed as placed_leaves
 from agp.leaves import usable
@@ -220,36 +218,32 @@ class Patches(AtInputs):
 
 def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
     """1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
-    (place, kernel), xp = params, backend_of(patches).xp
-    M, Q = place.count, place.number
+    place, kernel = params
+    Q = place.number
     rows, w, pull_rows = merged(patches, place.patch_weights(patches) / Q)
-    N, count = w.shape
-    K, pull = kernel(place.Z, xp.reshape(rows, (N * count, -1)))
-    by_image = xp.permute_dims(xp.reshape(K, (M, N, count)), (1, 0, 2))
+    sums, pull = kernel.grouped_sums(place.Z, rows, w)
 
     def pullback(bar):
-        kernel_bar, Z_bar, rows_bar = pull(xp.reshape(bar.mT[:, :, None] * w, (M, N * count)))
-        patches_bar, w_bar = pull_rows(xp.reshape(rows_bar, rows.shape), (bar[:, None, :] @ by_image)[:, 0, :])
+        kernel_bar, Z_bar, rows_bar, w_bar = pull(bar)
+        patches_bar, w_bar = pull_rows(rows_bar, w_bar)
         return (tree.cotangent(place, Z=Z_bar, **place._weights_bar(w_bar / Q)), kernel_bar), patches_bar
 
-    return (by_image @ w[:, :, None])[:, :, 0], pullback
+    return sums, pullback
 
 
 def _variances(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
     """1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
-    (place, kernel), xp = params, backend_of(patches).xp
+    place, kernel = params
     Q = place.number
     rows, w, pull_rows = merged(patches, place.patch_weights(patches) / Q, kernel)
-    found = [quadratic_form(kernel, rows[n, ...], w[n, :]) for n in range(w.shape[0])]
+    forms, pull = kernel.quadratic_forms(rows, w)
 
     def pullback(bar):
-        pulled = [pull(bar[n]) for n, (_, pull) in enumerate(found)]
-        kernel_bar = functools.reduce(tree.add, (one_bar for one_bar, _, _ in pulled))
-        rows_bar, weights_bar = (xp.stack([bars[i] for bars in pulled]) for i in (1, 2))
-        patches_bar, w_bar = pull_rows(rows_bar, weights_bar)
+        kernel_bar, rows_bar, w_bar = pull(bar)
+        patches_bar, w_bar = pull_rows(rows_bar, w_bar)
         return (tree.cotangent(place, **place._weights_bar(w_bar / Q)), kernel_bar), patches_bar
 
-    return xp.stack([value for value, _ in found]), pullback
+    return forms, pullback
 
 
 @tree.model

@@ -13,6 +13,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._columns import chosen, scattered
 from agp.kernels._features import Features, features_of
+from agp.kernels._quadratic_forms import quadratic_form
 from agp.leaves import at_inputs
 from agp.precision import in_full_precision
 
@@ -60,6 +61,63 @@ class Kernel(ABC):
 
         X_bar is None where the variances do not depend on the inputs.
         """
+
+    def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
+        """Weighted sums of covariances with the inputs of each group, sum_c w_gc k(x_n, z_gc).
+
+        Parameters
+        ----------
+        X
+            Inputs [N, D].
+        Z
+            Groups of inputs [G, C, D].
+        w
+            Weights [G, C].
+
+        Returns
+        -------
+        sums
+            [G, N].
+        pullback
+            ``bar [G, N] -> (kernel_bar, X_bar, Z_bar, w_bar)``.
+        """
+        xp = backend_of(X).xp
+        (N, (G, C, D)) = X.shape[0], Z.shape
+        K, pull = self(X, xp.reshape(Z, (G * C, D)))
+        by_group = xp.permute_dims(xp.reshape(K, (N, G, C)), (1, 0, 2))
+
+        def pullback(bar):
+            kernel_bar, X_bar, Z_bar = pull(xp.reshape(bar.mT[:, :, None] * w, (N, G * C)))
+            return kernel_bar, X_bar, xp.reshape(Z_bar, Z.shape), (bar[:, None, :] @ by_group)[:, 0, :]
+
+        return (by_group @ w[:, :, None])[:, :, 0], pullback
+
+    def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
+        """w_g^T k(X_g, X_g) w_g of each group of inputs, with k(X_g) of one argument, which sees white noise.
+
+        Parameters
+        ----------
+        X
+            Groups of inputs [G, C, D].
+        w
+            Weights [G, C].
+
+        Returns
+        -------
+        forms
+            [G].
+        pullback
+            ``bar [G] -> (kernel_bar, X_bar, w_bar)``.
+        """
+        xp = backend_of(X).xp
+        found = [quadratic_form(self, X[g, ...], w[g, :]) for g in range(X.shape[0])]
+
+        def pullback(bar):
+            pulled = [pull(bar[g]) for g, (_, pull) in enumerate(found)]
+            kernel_bar = functools.reduce(tree.add, (one_bar for one_bar, _, _ in pulled))
+            return kernel_bar, *(xp.stack([bars[i] for bars in pulled]) for i in (1, 2))
+
+        return xp.stack([value for value, _ in found]), pullback
 
     @property
     def floats_per_entry(self) -> int:

@@ -1,5 +1,7 @@
 """Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
 
+import math
+
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 from agp.linalg import add_diagonal, diagonal, symmetric_from_lower
@@ -15,6 +17,7 @@ SMALL_ROUNDOFF = 1e-5
 def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False) -> Array:
     """r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2, for X [N, D] and Z [M, D], or Z = X with an exact diagonal.
 
+    Both, or one of them, may be stacks [G, ., D]; then so is r2 [G, N, M].
     Sums of squared differences are exactly zero for equal rows and safe in float32; the expansion
     |x|^2 + |z|^2 - 2 x.z of centred inputs, one matrix product, is faster for many columns. Differences serve for at
     most four columns, where `differences` is asked for, and unless the centred scaled inputs are small.
@@ -29,9 +32,9 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     def by_expansion() -> Array:
         return _by_expansion(xs, zs)
 
-    if differences or X.shape[1] <= FEW_COLUMNS:
+    if differences or X.shape[-1] <= FEW_COLUMNS:
         return by_differences()
-    centre = B.stop_gradient(xp.sum(other, axis=0) / other.shape[0])
+    centre = B.stop_gradient(_centre(other))
     xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     largest = xp.max(xp.sum(xs * xs, axis=-1))
@@ -40,24 +43,30 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     return B.cond(B.stop_gradient(largest) * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
 
 
+def _centre(X: Array) -> Array:
+    """The mean of all rows of X [..., N, D], [D]."""
+    return _by_column(X) / math.prod(X.shape[:-1])
+
+
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     xp = backend_of(X).xp
-    scale = xp.broadcast_to(lengthscale, (X.shape[1],))
+    scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
     r2 = None
-    for d in range(X.shape[1]):
-        difference = (X[:, d, None] - Z[None, :, d]) / scale[d]
+    for d in range(X.shape[-1]):
+        difference = (X[..., :, d, None] - Z[..., None, :, d]) / scale[d]
         r2 = difference * difference if r2 is None else r2 + difference * difference
     return r2
 
 
 def _by_expansion(xs: Array, zs: Array | None) -> Array:
     # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; what rounding has left below zero is zero
+    # (by comparison with a row of zeros, for which NumPy has vector instructions: it has none for a single zero)
     xp = backend_of(xs).xp
-    zero = xp.zeros((), **like(xs))
     others = xs if zs is None else zs
-    x_squares, z_squares = (xp.sum(x * x, axis=-1)[:, None] for x in (xs, others))
-    left = xp.concat([-2.0 * xs, x_squares, xp.ones_like(x_squares)], axis=1)
-    r2 = xp.maximum(left @ xp.concat([others, xp.ones_like(z_squares), z_squares], axis=1).mT, zero)
+    x_squares, z_squares = (xp.sum(x * x, axis=-1)[..., None] for x in (xs, others))
+    left = xp.concat([-2.0 * xs, x_squares, xp.ones_like(x_squares)], axis=-1)
+    right = xp.concat([others, xp.ones_like(z_squares), z_squares], axis=-1)
+    r2 = xp.maximum(left @ right.mT, xp.zeros((others.shape[-2],), **like(xs)))
     if zs is not None:
         return r2
     r2 = symmetric_from_lower(r2)  # exactly
@@ -65,40 +74,62 @@ def _by_expansion(xs: Array, zs: Array | None) -> Array:
 
 
 def pull_squared_distances(
-    bar: Array, X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False
+    bar: Array,
+    X: Array,
+    Z: Array | None,
+    lengthscale: Array,
+    *,
+    differences: bool = False,
+    scales: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array | None, Array]:
     """The cotangents (X_bar, Z_bar, lengthscale_bar) for the cotangent [N, M] of r2; Z_bar is None where Z is.
 
     Two matrix products; or, where `differences` is asked for, one pass over [N, M] for each column, which does not
     cancel for close pairs of rows whose cotangents are large.
+
+    With `scales` a [..., N], b [..., M], for products alone, the cotangent of r2 is diag(a) bar diag(b), and the arrays
+    may be stacks.
     """
     if differences:
         X_bar, Z_bar, by_column = _pull_differences(bar + bar.mT if Z is None else bar, X, Z, lengthscale)
     else:
-        X_bar, Z_bar, by_column = _pull_products(bar, X, Z, lengthscale)
+        X_bar, Z_bar, by_column = _pull_products(bar, X, Z, lengthscale, *(scales or (None, None)))
     return X_bar, Z_bar, per_column(by_column, lengthscale)
 
 
-def _pull_products(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:
+def _pull_products(
+    W: Array, X: Array, Z: Array | None, lengthscale: Array, a: Array | None, b: Array | None
+) -> tuple[Array, Array | None, Array]:
     # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W, which are
     # columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
-    xp = backend_of(X).xp
-    other = X if Z is None else Z
-    centre = xp.sum(other, axis=0) / other.shape[0]
+    centre = _centre(X if Z is None else Z)
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)
-    X_bar, Z_bar = factor * _sums_less_products(W, Xc, Zc), factor * _sums_less_products(W.mT, Zc, Xc)
-    lengthscale_bar = -xp.sum(Xc * X_bar, axis=0) / lengthscale - xp.sum(Zc * Z_bar, axis=0) / lengthscale
+    X_bar, Z_bar = (factor * _sums_less_products(*of) for of in ((W, Xc, Zc, a, b), (W.mT, Zc, Xc, b, a)))
+    lengthscale_bar = -(_by_column(Xc * X_bar) + _by_column(Zc * Z_bar)) / lengthscale
     return (X_bar + Z_bar, None, lengthscale_bar) if Z is None else (X_bar, Z_bar, lengthscale_bar)
 
 
-def _sums_less_products(W: Array, Xc: Array, Zc: Array) -> Array:
-    """R Xc - W Zc with the sums of the rows of W [N, M] in the diagonal matrix R."""
+def _by_column(x: Array) -> Array:
+    """The sums [D] of all rows of x [..., N, D]."""
+    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
+
+
+def _sums_less_products(W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
+    """R Xc - W Zc, with the sums of the rows of W [N, M] in the diagonal matrix R, for diag(a) W diag(b).
+
+    Of stacks, for each; and the sum of them where Xc is none.
+    """
     xp = backend_of(W).xp
-    products = W @ xp.concat([Zc, xp.ones_like(Zc[:, :1])], axis=1)
-    return products[:, -1:] * Xc - products[:, :-1]
+    right = [Zc, xp.ones_like(Zc[..., :1])] if b is None else [b[..., None] * Zc, b[..., None]]
+    products = W @ xp.concat(right, axis=-1)
+    if a is not None:
+        products = a[..., None] * products
+    if products.ndim > Xc.ndim:
+        products = xp.sum(products, axis=0)
+    return products[..., -1:] * Xc - products[..., :-1]
 
 
 def _pull_differences(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:

@@ -82,6 +82,44 @@ class Stationary(Kernel):
 
         return self.variance * g, pullback
 
+    def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
+        # K_bar = bar w^T is of rank one in each group: its factors scale the narrow arrays of the pullback, not g'
+        if not self._scales_cotangents:
+            return super().grouped_sums(X, Z, w)
+        g, slope = self.profile(squared_distances(X, Z, self.lengthscale))
+        sums = (g @ w[:, :, None])[:, :, 0]
+
+        def pullback(bar):
+            X_bar, Z_bar, kernel_bar = self._pull_scaled(slope(), X, Z, sums, (bar, w))
+            return kernel_bar, X_bar, Z_bar, self.variance * (bar[:, None, :] @ g)[:, 0, :]
+
+        return self.variance * sums, pullback
+
+    def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
+        # k is even: the two halves of X_bar, of the same size by symmetry, are those of different inputs
+        if not self._scales_cotangents:
+            return super().quadratic_forms(X, w)
+        g, slope = self.profile(squared_distances(X, X, self.lengthscale))
+        sums = (g @ w[:, :, None])[:, :, 0]
+
+        def pullback(bar):
+            scale = bar[:, None] * w
+            X_bar, Z_bar, kernel_bar = self._pull_scaled(slope(), X, X, sums, (scale, w))
+            return kernel_bar, X_bar + Z_bar, 2.0 * self.variance * bar[:, None] * sums
+
+        return self.variance * backend_of(X).xp.vecdot(w, sums), pullback
+
+    @property
+    def _scales_cotangents(self) -> bool:
+        """Whether distances come from products, and the profile has no parameters that need the whole cotangent."""
+        return not self.differences and type(self).pull_shape is Stationary.pull_shape
+
+    def _pull_scaled(self, slope: Array, X: Array, Z: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
+        bars = pull_squared_distances(slope, X, Z, self.lengthscale, scales=scales)
+        X_bar, Z_bar, lengthscale_bar = (self.variance * x for x in bars if x is not None)
+        variance_bar = backend_of(X).xp.sum(scales[0] * sums)
+        return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
+
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
 

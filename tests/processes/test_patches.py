@@ -9,8 +9,8 @@ import agp
 from agp.backend import backend_of
 from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
 from agp.inducing import _equal_patches as equal_patches
-from agp.inducing import _quadratic_forms as forms
 from agp.kernels import RBF, Matern12, Matern32, White
+from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
 from agp.rows import CACHE
 

@@ -1,8 +1,9 @@
 """Weighted sums of all covariances among some inputs, each pair of which is looked at once."""
 
+from typing import Any
+
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.kernels import Kernel
 from agp.rows import row_ranges
 
 __all__ = ["quadratic_form"]
@@ -11,7 +12,7 @@ HEIGHT = 192
 """Inputs in a strip of the triangle below the diagonal: up to so many, one call for the square is faster."""
 
 
-def quadratic_form(kernel: Kernel, X: Array, w: Array) -> tuple[Array, Pullback]:
+def quadratic_form(kernel: Any, X: Array, w: Array) -> tuple[Array, Pullback]:
     """w^T k(X, X) w, 0-d, for inputs X [Q, D] and weights w [Q], and ``bar -> (kernel_bar, X_bar, w_bar)``.
 
     The blocks on the diagonal are those of k(X) with one argument, which sees white noise.
@@ -33,7 +34,7 @@ def quadratic_form(kernel: Kernel, X: Array, w: Array) -> tuple[Array, Pullback]
     return xp.sum(w * product), pullback
 
 
-def _strip(kernel: Kernel, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
+def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
     """The share [Q] of k(X, X) w that the rows i to j have with themselves, and both ways with the rows after them.
 
     The pullback takes the cotangent of w^T k(X, X) w to (kernel_bar, X_bar).
