@@ -25,7 +25,7 @@ def in_full_precision(entrance: F) -> F:
     @wraps(entrance)
     def entered(*args: Any, **kwargs: Any) -> Any:
         B = _library_of((*args, *kwargs.values()))
-        if B is None:  # nothing to compute with: an error in most cases
+        if B is None or not B.rounds_products:  # without an array it is an error in most cases
             return entrance(*args, **kwargs)
         with B.full_precision():
             found = entrance(*args, **kwargs)
@@ -39,7 +39,6 @@ def in_full_precision(entrance: F) -> F:
 def _within(B: Backend, f: Callable) -> Callable:
     """f, called in full precision."""
 
-    @wraps(f)
     def precise(*args: Any, **kwargs: Any) -> Any:
         with B.full_precision():
             return f(*args, **kwargs)

@@ -55,6 +55,8 @@ class Backend(ABC):
     triangular_block: float = 128
     """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
     where `triangular_product` skips the zeros."""
+    rounds_products: bool = False
+    """Whether products may be less precise than their dtype, so that `full_precision` is needed."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 

@@ -35,6 +35,7 @@ class JaxBackend(Backend):
     array_types = (jax.Array, jax.core.Tracer)  # tracers stand for arrays while a function is traced
     gradients = ("closed-form", "autodiff")
     special_module = "jax.scipy.special"
+    rounds_products = True
 
     def __init__(self) -> None:
         tree.on_model_class(_register)
