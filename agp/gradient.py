@@ -7,7 +7,9 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_model, check_results
 from agp.errors import BackendError
+from agp.guesses import settled
 from agp.host import overflow_is_judged, underflow_is_zero
+from agp.precision import in_full_precision
 from agp.priors import log_prior
 from agp.repairs import counted
 from agp.rows import MEMORY
@@ -29,6 +31,7 @@ def check_mode(x: Array, mode: str) -> None:
 
 
 @counted
+@in_full_precision
 @underflow_is_zero
 @overflow_is_judged
 def value_and_gradient(
@@ -62,7 +65,7 @@ def value_and_gradient(
     check_model(model)
     batch = model.batch(X, y, scale=scale)
     check_mode(X, gradient)
-    bound, slopes = gradient_of(model, batch, gradient, memory=memory)
+    (bound, slopes), _ = settled(lambda: gradient_of(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
     check_results("the gradient by", slopes, remedy)

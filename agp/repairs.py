@@ -14,11 +14,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from agp import tree
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, guessed, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.ledger import collected, current
 
-__all__ = ["Kind", "Report", "Tally", "collected", "counted", "outside", "packed", "report", "reported", "summed"]
+__all__ = [
+    "Kind",
+    "Report",
+    "Tally",
+    "collected",
+    "counted",
+    "fetched",
+    "outside",
+    "packed",
+    "report",
+    "reported",
+    "summed",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,9 +78,9 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
         Whether no repair helped. Where values can be inspected, raise an error instead.
     """
     B = backend_of(numbers[0])
-    if count is not None and B.is_concrete(count) and not bool(count):
-        return
     xp, dtype = B.xp, numbers[0].dtype
+    if count is not None and B.is_concrete(count) and not guessed(xp.astype(count, xp.bool), likely=False):
+        return
     times = xp.ones_like(numbers[0]) if count is None else xp.astype(count, dtype)
     vector = xp.stack([times, *(xp.astype(x, dtype) for x in numbers)])
     reported([Report((Kind(message, len(numbers), fatal),), B.stop_gradient(vector))])
@@ -138,6 +150,23 @@ def _added(a: Array, b: Array) -> Array:
 # -- on the host ------------------------------------------------------------------------------------------------------
 
 
+def fetched(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
+    """Lists of reports, their numbers on the host by one transfer; those without values are left out."""
+    known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
+    numbers = [one.numbers for reports in known for one in reports]
+    if not numbers:
+        return [[] for _ in several]
+    B = backend_of(numbers[0])
+    vector, start, found = to_numpy(B.xp.concat([B.xp.astype(x, B.widest_float(x)) for x in numbers])), 0, []
+    for reports in known:
+        found.append([])
+        for one in reports:
+            stop = start + one.numbers.shape[0]
+            found[-1].append(Report(one.kinds, vector[start:stop]))
+            start = stop
+    return found
+
+
 class Tally:
     """Repairs that were counted on the host.
 
@@ -155,9 +184,8 @@ class Tally:
 
     def add(self, reports: Iterable[Report], /) -> None:
         """Count reports whose values can be inspected; the others are left out."""
-        known = [one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)]
-        hosted = (Report(one.kinds, to_numpy(one.numbers)) for one in known)
-        for kind, (times, *values) in _parts(hosted):
+        (known,) = fetched([list(reports)])
+        for kind, (times, *values) in _parts(known):
             if not times > 0.0:
                 continue
             if kind.fatal:

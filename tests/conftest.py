@@ -4,20 +4,22 @@ import importlib.util
 import os
 
 import pytest
-from helpers import CUPY, JAX, NUMPY, STRICT, TORCH, Place
+from helpers import CUPY, JAX, JAX_CUDA, NUMPY, STRICT, TORCH, TORCH_CUDA, Place
 
 from agp.backend import get_backend
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")  # JAX is imported later, here and in the processes that tests start
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
+PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}
 
 
 def _available(place: Place) -> Place:
     if importlib.util.find_spec(place.name) is None:
         pytest.skip(f"{place.name} is not installed: not executed")
-    if not get_backend(place.name).devices():
-        pytest.skip(f"{place.name} has no device here: not executed")
+    devices = get_backend(place.name).devices()
+    if not devices or place.device not in (None, *devices):
+        pytest.skip(f"{place.name} has no device {place.device or ''} here: not executed")
     return place
 
 

@@ -86,6 +86,8 @@ TORCH = Place("torch", "cpu")
 STRICT = Place("array_api_strict", "device1")
 JAX = Place("jax", "cpu")
 CUPY = Place("cupy", "cuda:0")
+TORCH_CUDA = Place("torch", "cuda:0")
+JAX_CUDA = Place("jax", "cuda:0")
 
 
 def relative_error(actual: Any, desired: Any) -> float:

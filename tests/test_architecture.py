@@ -19,7 +19,7 @@ HOUSE = (
     ("errors", "host", "ledger"),
     ("backend",),
     ("constraints", "tree"),
-    ("repairs",),
+    ("repairs", "guesses", "precision"),
     ("draws", "batch"),
     ("checks", "leaves", "rows", "units"),
     ("linalg",),

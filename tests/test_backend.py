@@ -309,7 +309,7 @@ def test_defaults_leave_things_as_they_are(backend):
     assert B.compile(f) is f
     B.synchronise(x)
     assert B.is_concrete(x)
-    assert B.peak_memory() > 1.0
+    assert B.peak_memory(x) > 1.0
     assert agp.backend_of is backend_of
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, backend_of, like, wide
+from agp.backend import Array, Pullback, backend_of, like, to_numpy, wide
 
 __all__ = ["BlockActions"]
 
@@ -120,7 +120,7 @@ class BlockActions(Actions):
 
     def dependent(self) -> list[int]:
         squares = self._summed(self.values * self.values)
-        return [j for j in range(self.count) if not bool(squares[j] > 0.0)]
+        return [j for j, fine in enumerate(to_numpy(squares > 0.0)) if not fine]
 
     def empty(self) -> Array:
         """Whether the action that a row belongs to is zero, Boolean [m]."""

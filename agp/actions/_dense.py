@@ -7,7 +7,7 @@ from typing import Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, backend_of, placed, wide
+from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.linalg import cholesky, diagonal, identity
 
 __all__ = ["DenseActions", "FixedActions"]
@@ -21,7 +21,7 @@ def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
     if not B.is_concrete(S):
         return Q, []
     dependent = xp.abs(diagonal(R)) <= share * xp.sqrt(xp.sum(S * S, axis=0))
-    return Q, [j for j in range(S.shape[1]) if bool(dependent[j])]
+    return Q, [j for j, one in enumerate(to_numpy(dependent)) if one]
 
 
 class Columns(Actions):

@@ -6,7 +6,7 @@ function that needs one asks `backend_of(array)`, one dictionary look-up on the 
 when an array of its library is met, or by name.
 """
 
-from agp.backend._arrays import like, placed, to_numpy, wide
+from agp.backend._arrays import constant, like, numbers_of, placed, to_numpy, wide
 from agp.backend._discovery import (
     BackendStatus,
     backend_of,
@@ -15,6 +15,7 @@ from agp.backend._discovery import (
     known_backends,
     register_backend,
 )
+from agp.backend._guesses import guessed, guessing
 from agp.backend._protocol import Array, Backend, ClosedForm, Pullback
 from agp.backend._rows import row_blocks
 
@@ -26,9 +27,13 @@ __all__ = [
     "Pullback",
     "backend_of",
     "check_array_type",
+    "constant",
     "get_backend",
+    "guessed",
+    "guessing",
     "known_backends",
     "like",
+    "numbers_of",
     "placed",
     "register_backend",
     "row_blocks",

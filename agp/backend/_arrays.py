@@ -1,5 +1,7 @@
 """What callers ask of any array: its dtype and device, its numbers on the host, and others beside it."""
 
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,12 @@ import numpy as np
 from agp.backend._discovery import backend_of
 from agp.backend._protocol import Array
 
-__all__ = ["like", "placed", "to_numpy", "wide"]
+__all__ = ["constant", "like", "numbers_of", "placed", "to_numpy", "wide"]
+
+CONSTANTS = 256
+"""How many constants are kept."""
+
+_constants: OrderedDict[tuple, Array] = OrderedDict()
 
 
 def like(x: Array, /) -> dict[str, Any]:
@@ -23,6 +30,36 @@ def placed(x: Any, beside: Array, /) -> Array:
     B, host = backend_of(beside), np.asarray(x)
     dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
     return B.from_numpy(host, dtype=dtype, device=B.device_name(beside) or None)
+
+
+def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
+    """A vector of host numbers, such as the nodes of a quadrature, as `placed` gives it; it travels to a device once.
+
+    While a function is traced nothing is kept: there the numbers are part of what is compiled.
+    """
+    B = backend_of(beside)
+    if not B.is_concrete(beside):
+        return placed(numbers, beside)
+    key = (B.name, B.dtype_name(beside), B.device_name(beside), numbers)
+    found = _constants.pop(key, None)
+    if found is None:
+        found = placed(numbers, beside)
+    if B.is_concrete(found):
+        _constants[key] = found  # the last used stands last
+        if len(_constants) > CONSTANTS:
+            _constants.popitem(last=False)
+    return found
+
+
+def numbers_of(several: Sequence[Array | float], /) -> list[float]:
+    """The values of 0-d arrays of one device, Boolean ones as 0 and 1, by one transfer; numbers stay as they are."""
+    arrays = [x for x in several if not isinstance(x, (int, float))]
+    if not arrays:
+        return [float(x) for x in several]
+    B = backend_of(arrays[0])
+    stacked = B.xp.stack([B.xp.astype(x, B.widest_float(x)) for x in arrays])
+    values = iter(to_numpy(stacked))
+    return [float(x) if isinstance(x, (int, float)) else float(next(values)) for x in several]
 
 
 def to_numpy(x: Array, /) -> Any:

@@ -5,10 +5,11 @@ import importlib
 import importlib.metadata
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+from agp.backend._guesses import guessed
 from agp.backend._rows import row_blocks, row_count
 from agp.errors import BackendError
 from agp.ledger import collected
@@ -54,6 +55,8 @@ class Backend(ABC):
     triangular_block: float = 128
     """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
     where `triangular_product` skips the zeros."""
+    rounds_products: bool = False
+    """Whether products may be less precise than their dtype, so that `full_precision` is needed."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -99,8 +102,12 @@ class Backend(ABC):
     def synchronise(self, x: Array, /) -> None:  # noqa: B027 - nothing to wait for where libraries are eager
         """Wait until the device has computed x."""
 
-    def peak_memory(self) -> float:
-        """Largest memory so far, in MiB: of the device's allocator where there is one, of the process elsewhere."""
+    def reading_waits(self, x: Array, /) -> bool:
+        """Whether the host waits for a device when it reads a number that is computed from x."""
+        return False
+
+    def peak_memory(self, x: Array, /) -> float:
+        """Largest memory so far, in MiB: of the allocator of x's device, or of the process where x is on the host."""
         status = Path("/proc/self/status")
         if status.exists():  # Linux; the other counter starts at the memory of the process that started this one
             for line in status.read_text().splitlines():
@@ -118,6 +125,13 @@ class Backend(ABC):
         """Whether x has values that the host can read now; False while a function is being traced."""
         return True
 
+    def full_precision(self) -> contextlib.AbstractContextManager[Any]:
+        """Inside, products are as precise as their dtype, unless the user has asked for less.
+
+        For libraries that round what they multiply to fewer digits on some devices (`agp.precision`).
+        """
+        return contextlib.nullcontext()
+
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     @abstractmethod
@@ -129,6 +143,17 @@ class Backend(ABC):
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
 
     # What follows is optional: a library with faster routines overrides it. `agp.linalg` is the only caller.
+
+    def device_block(self, x: Array, /) -> float:
+        """Matrices like x up to this size are worked on at once, whatever operations parts would save.
+
+        On accelerators, where every call costs a launch; 0 elsewhere.
+        """
+        return 0.0
+
+    def inner(self, x: Array, y: Array, /) -> Array:
+        """The sum of all entries of x * y, 0-d, for arrays of one shape."""
+        return self.xp.sum(x * y)
 
     def triangular_product(
         self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
@@ -146,6 +171,12 @@ class Backend(ABC):
         `lower` says that the arrays [..., M, M] are lower triangular, and that zeros give zeros.
         """
         return f(*arrays)
+
+    def elementwise_each(
+        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+    ) -> list[tuple]:
+        """`elementwise` of each of several tuples of arrays, which a library may evaluate together."""
+        return [self.elementwise(f, *arrays, lower=one) for arrays, one in zip(several, lower, strict=True)]
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or one number for all entries."""
@@ -220,12 +251,31 @@ class Backend(ABC):
     # What is reported to `agp.repairs` inside a transformation belongs to its trace: a library that traces hands it
     # out beside the results, and reports it again outside.
 
-    def cond(self, predicate: Array, if_true: Callable[[], Any], if_false: Callable[[], Any], /) -> Any:
-        """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes."""
-        return if_true() if bool(predicate) else if_false()
+    def cond(
+        self,
+        predicate: Array,
+        if_true: Callable[[], Any],
+        if_false: Callable[[], Any],
+        /,
+        *,
+        likely: bool | None = None,
+    ) -> Any:
+        """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes.
 
-    def while_loop(self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /) -> tuple:
-        """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated."""
+        `likely` says how the predicate nearly always turns out: that may be taken for granted, and checked later
+        (`agp.backend.guessed`).
+        """
+        return if_true() if guessed(predicate, likely) else if_false()
+
+    def while_loop(
+        self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, *, at_least: int = 0
+    ) -> tuple:
+        """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
+
+        `at_least` tells how often the condition is known to hold at first: it need not be looked at then.
+        """
+        for _ in range(at_least):
+            carry = body(*carry)
         while bool(condition(*carry)):
             carry = body(*carry)
         return carry

@@ -134,7 +134,7 @@ class Row:
             normal = self.settings.likelihood == "gaussian"
             coverage = metrics.coverage(mean, variance, y) if normal else None
             facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}
-        return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory()}
+        return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory(self.X)}
 
     def evidence(self, model: Model) -> dict[str, float]:
         """What is known about the log evidence of the exact GP at the parameters of the model, where a method tells."""

@@ -15,6 +15,7 @@ from agp.kernels._columns import chosen, scattered
 from agp.kernels._features import Features, features_of
 from agp.kernels._quadratic_forms import quadratic_form
 from agp.leaves import at_inputs
+from agp.precision import in_full_precision
 
 __all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
 
@@ -31,7 +32,8 @@ class Kernel(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
-            setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
+            evaluated = at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
+            setattr(cls, name, in_full_precision(evaluated))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:

@@ -40,7 +40,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     largest = xp.max(xp.sum(xs * xs, axis=-1))
     if zs is not None:
         largest = xp.maximum(largest, xp.max(xp.sum(zs * zs, axis=-1)))
-    return B.cond(B.stop_gradient(largest) * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences)
+    return B.cond(B.stop_gradient(largest) * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
 
 
 def _centre(X: Array) -> Array:

@@ -14,6 +14,7 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
 from agp.kernels._distance import least_root, pull_squared_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
+from agp.linalg import inner
 from agp.units import column_spreads, unit_by_column
 
 __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
@@ -70,13 +71,12 @@ class Stationary(Kernel):
         del r2  # most profiles need it no longer
 
         def pullback(K_bar):
-            xp = backend_of(X).xp
             W = K_bar * slope()
             # bars of the variance-free kernel, small arrays, are multiplied by the variance in the end
             bars = pull_squared_distances(W, X, Z, self.lengthscale, differences=self.differences)
             del W
             X_bar, Z_bar, lengthscale_bar = (None if x is None else self.variance * x for x in bars)
-            variance_bar = xp.sum(xp.vecdot(K_bar, g))
+            variance_bar = inner(K_bar, g)
             bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
             return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
 

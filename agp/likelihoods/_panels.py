@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, backend_of, constant
 from agp.host import gauss_legendre
 from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
 
@@ -56,7 +56,7 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
     root, _ = root_and_slope(var)
     edges = B.stop_gradient(_edges(datum, B.stop_gradient(mu), B.stop_gradient(root)))
     x, weights = gauss_legendre(NODES)
-    x, log_weights = placed(x, mu), placed([math.log(w) for w in weights], mu)
+    x, log_weights = constant(x, mu), constant(tuple(math.log(w) for w in weights), mu)
     areas = []
     for start in range(0, edges.shape[-1] - 1, TOGETHER):
         ends = edges[..., start : min(start + TOGETHER + 1, edges.shape[-1])]

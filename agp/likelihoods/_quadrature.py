@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, backend_of, constant
 from agp.checks import check_whole
 from agp.host import gauss_hermite
 
@@ -40,9 +40,9 @@ def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array
 def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = None) -> tuple[Array, Array, Array]:
     """Latent values f = mu + sqrt(2 var) t [..., I], slopes df/dvar [..., I] and weights [I], for mu, var [...]."""
     nodes, weights = gauss_hermite(points)
-    t = placed([math.sqrt(2.0) * node for node in nodes], mu)
+    t = constant(tuple(math.sqrt(2.0) * node for node in nodes), mu)
     root, slope = root_and_slope(var, floor)
-    return mu[..., None] + root[..., None] * t, slope[..., None] * t, placed(weights, mu)
+    return mu[..., None] + root[..., None] * t, slope[..., None] * t, constant(weights, mu)
 
 
 def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Pullback]:
@@ -68,8 +68,8 @@ def log_expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, po
     """Log E[exp g(f_np)] [N, P], for g = log_density(f, y) as `expectation` takes it."""
     f, _, _ = nodes_and_weights(mu, var, points)
     # the logarithms of weights that single precision cannot hold are still numbers
-    log_weights = [math.log(max(weight, 1e-300)) for weight in gauss_hermite(points)[1]]
-    return log_sum_exp(log_density(f, y[..., None])[0] + placed(log_weights, mu), axis=-1)
+    log_weights = tuple(math.log(max(weight, 1e-300)) for weight in gauss_hermite(points)[1])
+    return log_sum_exp(log_density(f, y[..., None])[0] + constant(log_weights, mu), axis=-1)
 
 
 def log_sum_exp(x: Array, *, axis: int) -> Array:

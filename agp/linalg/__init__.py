@@ -28,6 +28,7 @@ from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_l
 from agp.linalg._triangular import (
     congruence,
     gram,
+    inner,
     lower_of,
     lower_product,
     lower_times,
@@ -70,6 +71,7 @@ __all__ = [
     "gram",
     "groups_of",
     "identity",
+    "inner",
     "inverse_factor",
     "inverse_from_cholesky",
     "inverse_residual",

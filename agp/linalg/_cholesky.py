@@ -21,7 +21,7 @@ REPAIRS = 3
 NEGATIVE = "The kernel gave a negative variance ({2:.3g}): look at its parameters and its formula."
 
 BLOCK = 128
-"""Blocks of this size or smaller are solved with as a whole."""
+"""Blocks of this size or smaller are solved with as a whole, and on accelerators up to `Backend.device_block`."""
 
 
 def cholesky(A: Array) -> Array:
@@ -60,7 +60,7 @@ def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
         _fail(A, before)
         return L
 
-    return B.cond(xp.all(good), accept, again)
+    return B.cond(xp.all(good), accept, again, likely=True)
 
 
 def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
@@ -131,7 +131,7 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
 
     Source: the recursion by halves of Murray, "Differentiation of the Cholesky decomposition", arXiv:1602.07527.
     """
-    if L.shape[-1] <= BLOCK:
+    if L.shape[-1] <= max(BLOCK, backend_of(L).device_block(L)):
         return _dense_pullback(L, L.mT @ backend_of(L).tril(L_bar))
     # L22 is the factor of A22 - L21 L21^T, and L21 = A21 L11^-T; two thirds of M^3 operations
     L11, L21, L22 = _quarters(L)
@@ -148,7 +148,7 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1; of S_bar only the lower triangle is
     read. A cotangent L_bar of L itself is S_bar = L^T L_bar; some callers have S_bar at hand without that product.
     """
-    if L.shape[-1] <= BLOCK:
+    if L.shape[-1] <= max(BLOCK, backend_of(L).device_block(L)):
         return _dense_pullback(L, S_bar)
     # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, most of them
     # in products, where two triangular solves need twice as many

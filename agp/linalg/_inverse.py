@@ -164,8 +164,9 @@ def inverse_factor(
     measured = residual if gap is None else gap(A, L, B)
     count = zero if rough is None else rough.steps
     fallbacks = zero if rough is None else _fallbacks(rough, restarts, residual >= tolerance)
+    certain = 0 if rough is not None else max(0, min(least_steps, max_steps, math.ceil(patience)))
     first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector)
-    last = _Carry(*backend.while_loop(unfinished, advance, first))
+    last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain))
     rounding = zero if rough is None else rough.rounding
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap, fallbacks, rounding)
 
@@ -193,7 +194,7 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
         return backend.cond(usable, kept, lambda: (cold, gram(A, cold), zero + 1.0))
 
     size = residual_of(B) * math.sqrt(A.shape[-1])  # no eigenvalue of B exceeds 1 + |B - I|_F
-    return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at)
+    return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at, likely=True)
 
 
 def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Array, ...]:

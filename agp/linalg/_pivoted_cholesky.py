@@ -113,4 +113,5 @@ def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditione
     eye = xp.eye(m, **like(U))
     Q, R = xp.linalg.qr(xp.concat([U, xp.sqrt(noise) * eye], axis=0))
     log_det = (N - m) * xp.log(noise) + 2.0 * xp.sum(xp.log(xp.abs(xp.sum(R * eye, axis=0))))
-    return Preconditioner(U, noise, Q[:N, :], log_det)
+    # a copy: products with a view of a part of Q would make one each time
+    return Preconditioner(U, noise, xp.asarray(Q[:N, :], copy=True), log_det)

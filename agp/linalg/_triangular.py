@@ -1,9 +1,9 @@
 """Products that know their triangles, from matrix products alone.
 
-Every matrix is cut into halves (blocks 11, 21, 22) until a block is small (`Backend.triangular_block`); only the blocks
-that are wanted or not zero are multiplied. With many levels the functions below need these fractions of the 2 M^3
-operations of a dense product: 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and
-one out. Leading dimensions are batches, except where [M, N] is said.
+Every matrix is cut into halves (blocks 11, 21, 22) until a block is small (`Backend.triangular_block`, and on
+accelerators `Backend.device_block`); only the blocks that are wanted or not zero are multiplied. With many levels the
+functions below need these fractions of the 2 M^3 operations of a dense product: 1/2 for one triangle, in or out; 1/3
+for `lower_product`; 1/6 for two triangles in and one out. Leading dimensions are batches, except where [M, N] is said.
 """
 
 from agp.backend import Array, backend_of
@@ -11,6 +11,7 @@ from agp.backend import Array, backend_of
 __all__ = [
     "congruence",
     "gram",
+    "inner",
     "lower_of",
     "lower_product",
     "lower_times",
@@ -31,7 +32,8 @@ putting blocks together costs passes over memory."""
 
 def _block(L: Array) -> float:
     """Blocks of this size or smaller are multiplied at once; of twice the size where only one factor is triangular."""
-    return backend_of(L).triangular_block
+    B = backend_of(L)
+    return max(B.triangular_block, B.device_block(L))
 
 
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
@@ -58,7 +60,7 @@ def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
 def lower_of(X: Array, Y: Array) -> Array:
     """The lower triangle of X Y, for X [M, K] and Y [K, M]."""
     B = backend_of(X)
-    if X.shape[-2] <= max(JOINED, B.triangular_block):
+    if X.shape[-2] <= max(JOINED, _block(X)):
         return B.triangular_product(X, Y, lower=True)
     X1, X2 = _rows(X)
     Y1, Y2 = _columns(Y)
@@ -155,6 +157,11 @@ def congruence(L: Array, X: Array) -> Array:
     """L X L^T, for lower L [M, M] and symmetric X [M, M]: a third plus a sixth of a dense product."""
     # low(C L^T) needs only low(C), since L^T is upper
     return symmetric_from_lower(product_lower_transposed(product_lower(L, X), L))
+
+
+def inner(X: Array, Y: Array) -> Array:
+    """The sum of all entries of X * Y, 0-d, for arrays of one shape."""
+    return backend_of(X).inner(X, Y)
 
 
 def symmetric_from_lower(A: Array) -> Array:

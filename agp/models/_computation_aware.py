@@ -38,6 +38,7 @@ from agp.posteriors import (
     ProjectedInverse,
     ProjectedInverseFree,
 )
+from agp.precision import in_full_precision
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
@@ -322,6 +323,7 @@ class CaGP(Model, InverseOwner):
         choice = {"outputs": P, "count": count, "features": features}
         return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
 
+    @in_full_precision
     @underflow_is_zero
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into what data and computation leave open.

@@ -214,7 +214,7 @@ class FollowsInverse(ABC):
             )
             return found.factor
 
-        new = B.cond(residual <= STALE, lambda: factor, better)
+        new = B.cond(residual <= STALE, lambda: factor, better, likely=True)
         return self if new is factor else tree.with_leaves(self, {name: new})
 
 

@@ -261,7 +261,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
             )
             return {name: getattr(found, name) for name in present}
 
-        new = B.cond(worst <= STALE, lambda: present, better)
+        new = B.cond(worst <= STALE, lambda: present, better, likely=True)
         return self if new is present else tree.with_leaves(self, new)
 
     @classmethod

@@ -116,7 +116,7 @@ def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tup
         count = B.xp.full_like(m[0, 0], float(halvings))
         if halvings == HALVINGS:
             return B.xp.where(good, new_m, m), B.xp.where(good, new_C, C), count
-        return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1))
+        return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1), likely=True)
 
     return attempt(rho, 0)
 

@@ -70,7 +70,7 @@ def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSu
     def clipped() -> Sums:
         return sums_of(F, alpha, xp.maximum(beta, xp.zeros_like(beta)), mu)
 
-    return GuardedSums(raw, B.cond(xp.any(negative > 0.0), clipped, lambda: raw), negative)
+    return GuardedSums(raw, B.cond(xp.any(negative > 0.0), clipped, lambda: raw, likely=False), negative)
 
 
 class NaturalSteps(ABC):

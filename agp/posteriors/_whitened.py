@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import add_diagonal, diagonal, identity, lower_of, lower_times, lower_transposed_times
+from agp.linalg import add_diagonal, diagonal, identity, inner, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._factored import WhiteFactor, WhiteItself
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
@@ -75,7 +75,7 @@ class Whitened(WhiteItself, NaturalSteps, RootSteps):
         m, C = self.mean, self.scale
         entries = diagonal(C)
         logs = xp.sum(xp.log(xp.abs(entries)))
-        kl = 0.5 * (xp.sum(m * m) + xp.sum(xp.vecdot(C, C)) - m.shape[0] * m.shape[1]) - logs
+        kl = 0.5 * (xp.sum(m * m) + inner(C, C) - m.shape[0] * m.shape[1]) - logs
 
         def pullback(bar):
             return tree.cotangent(self, mean=bar * m, scale=add_diagonal(bar * C, -bar / entries))

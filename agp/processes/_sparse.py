@@ -12,6 +12,7 @@ from agp.kernels import Kernel
 from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
+from agp.precision import in_full_precision
 from agp.processes._base import Process, SitePull
 from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
@@ -47,6 +48,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     jitter: float | None = None
 
     @classmethod
+    @in_full_precision
     @underflow_is_zero
     @overflow_is_judged
     def from_data(

@@ -40,11 +40,17 @@ class Batches:
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.per_epoch = X.shape[0] // size
         self._permutation = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(X.shape[0]))
+        self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self._permutation(epoch), X))
 
     def indices(self, step: int) -> Any:
         """The rows [B] of a step, as a host array."""
+        epoch, here = self._place(step)
+        return np.ascontiguousarray(self._permutation(epoch)[here])
+
+    def _place(self, step: int) -> tuple[int, slice]:
+        """The epoch of a step, and where its rows stand in the permutation."""
         epoch, i = divmod(step, self.per_epoch)
-        return np.ascontiguousarray(self._permutation(epoch)[i * self.size : (i + 1) * self.size])
+        return epoch, slice(i * self.size, (i + 1) * self.size)
 
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
@@ -58,7 +64,8 @@ class Batches:
         draws = self._draws(step)
         if self.size == self.X.shape[0]:
             return Batch(self.X, self.y, 1.0, None, draws)
-        xp, rows = backend_of(self.X).xp, placed(self.indices(step), self.X)
+        epoch, here = self._place(step)
+        xp, rows = backend_of(self.X).xp, self._placed(epoch)[here]  # of an epoch they travel to a device once
         scale = self.X.shape[0] / self.size
         return Batch(xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), scale, rows, draws)
 

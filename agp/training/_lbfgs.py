@@ -20,9 +20,11 @@ from agp.checks import check_model, check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
+from agp.guesses import settled
 from agp.host import generator, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
+from agp.precision import in_full_precision
 from agp.repairs import Report, Tally, collected
 from agp.rows import MEMORY
 from agp.training._begun import begun
@@ -60,6 +62,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for one that had none."""
 
 
+@in_full_precision
 @underflow_is_zero
 def fit_lbfgs(
     model: Any,
@@ -284,7 +287,8 @@ class _Objective:
         with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
             try:
                 with collected() as reports:
-                    bound, raw_bar, model = self._evaluated(self._model_at(vector))
+                    here = self._model_at(vector)
+                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.batch.X)
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)

@@ -12,6 +12,7 @@ from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
+from agp.precision import in_full_precision
 from agp.repairs import collected
 from agp.training._batches import Batches
 from agp.training._begun import begun, leaves_kept
@@ -25,6 +26,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
+@in_full_precision
 @underflow_is_zero
 @overflow_is_judged
 def train(

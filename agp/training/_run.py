@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
+from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
-from agp.repairs import Report, Tally, collected
+from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
@@ -44,6 +45,7 @@ class Run:
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
         self.states = [update.init(model) for update in updates]
         self.step, self.seconds = 0, 0.0
+        self.wary_until = 0
         self.pending: list[tuple[dict[str, Array], list[Report]]] = []
         self.aside: list[Report] = []  # of callbacks
         self.looks: list[dict[str, list[float]]] = []
@@ -98,7 +100,7 @@ class Run:
     def _advance(self) -> dict[str, Array]:
         try:
             with collected() as reports:
-                model, states, info = self._apply(self.model, self.states, self.batches[self.step])
+                model, states, info = self._applied(self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite are the better explanation
             raise self._failed(self.step + 1, str(error)) from error
@@ -109,6 +111,19 @@ class Run:
         pending = [*self.pending, (info, reports)]
         self.model, self.states, self.step, self.pending = model, states, self.step + 1, pending
         return info
+
+    def _applied(self, batch: Batch) -> tuple[Any, list, dict]:
+        """The step; what it likely decides is looked at afterwards, but not soon again where it was found otherwise."""
+
+        def once() -> tuple[Any, list, dict]:
+            return self._apply(self.model, self.states, batch)
+
+        if self.step < self.wary_until:
+            return once()
+        done, as_likely = settled(once, batch.X)
+        if not as_likely:
+            self.wary_until = self.step + 1 + CHECK_EVERY
+        return done
 
     def _wait(self, info: dict[str, Array]) -> None:
         """Let the device finish the step before the clock is read."""
@@ -125,7 +140,13 @@ class Run:
     def _look(self) -> None:
         """Read what was logged since the last look, and refuse numbers and leaves that are not finite."""
         first = self.step - len(self.pending) + 1
-        numbers = [{name: float(value) for name, value in info.items()} for info, _ in self.pending]
+        leaves = tree.describe(self.model)
+        unsound = [leaf.constraint.violated(leaf.value) for leaf in leaves]
+        logged = iter(numbers_of([*unsound, *(value for info, _ in self.pending for value in info.values())]))
+        violated = [leaf for leaf in leaves if next(logged)]
+        numbers = [{name: next(logged) for name in info} for info, _ in self.pending]
+        for (_, reports), hosted in zip(self.pending, fetched([x for _, x in self.pending]), strict=True):
+            reports[:] = hosted
         failures = [self._count(reports) for _, reports in self.pending]
         self._count(self.aside)
         for offset, info in enumerate(numbers):
@@ -136,11 +157,12 @@ class Run:
                     seen = [earlier[name] for earlier in numbers[:offset] if name in earlier]
                     last = (_joined(self.looks).get(name, []) + seen)[-1:]
                     self._refuse(f"{name} became {number}", first + offset, last)
-        if broken := self._broken_leaves():
-            self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
-        if outside := [leaf.name for leaf in tree.describe(self.model) if bool(leaf.constraint.violated(leaf.value))]:
+        if violated:  # leaves that are not finite are, too
+            if broken := self._broken_leaves():
+                self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
             # softplus underflows to zero, from where no gradient leads back
-            self._refuse(f"{', '.join(outside)} became 0, but must be positive", self.step, [])
+            outside = ", ".join(leaf.name for leaf in violated)
+            self._refuse(f"{outside} became 0, but must be positive", self.step, [])
         seen = _joined([{name: [number] for name, number in info.items()} for info in numbers])
         # one assignment, so that an interrupt neither loses numbers nor has them twice
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)

@@ -53,6 +53,7 @@ class Group:
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
             if beta != 0.0:
                 check_share(name, beta, one=False)
+            object.__setattr__(self, name, float(beta))  # a scalar of NumPy would widen arrays in float32
         if self.plateau is not None:
             if not isinstance(self.plateau, Plateau):
                 msg = f"plateau is {self.plateau!r}, but must be a Plateau, such as Plateau(0.95, patience=1000)."
@@ -109,6 +110,7 @@ class Adam:
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tree.patterns(self.frozen))
         check_rate("epsilon", self.epsilon)
+        object.__setattr__(self, "epsilon", float(self.epsilon))  # as the decays of a group
         if self.natural is not None:
             check_step(self.natural, "a natural-gradient")
         for pattern, group in self._all_groups().items():
@@ -178,16 +180,16 @@ class Adam:
         scheduled = {name: rate_at(group.rate, count) for name, group in groups.items()}
         waiting = _with_plateau(groups, state)
         rates = scheduled | {name: plateau.reduced(scheduled[name], old) for name, plateau, old in waiting}
-        moved, first, second = {}, {}, {}
-        for name in state["first"]:
-            pattern = self._pattern(name)
-            assert pattern is not None
-            group = groups[pattern]
-            arrays = raw[name], gradient[name], state["first"][name], state["second"][name]
-            found = backend_of(bound).elementwise(
-                self._moved_by(rates[pattern], group, count), *arrays, lower=name in triangular
-            )
-            moved[name], first[name], second[name] = found
+        found: dict[str, tuple[Array, ...]] = {}
+        moving = {name: self._pattern(name) for name in state["first"]}
+        for pattern, group in groups.items():
+            names = [name for name in moving if moving[name] == pattern]
+            if not names:
+                continue
+            arrays = [(raw[name], gradient[name], state["first"][name], state["second"][name]) for name in names]
+            step, lower = self._moved_by(rates[pattern], group, count), [name in triangular for name in names]
+            found |= zip(names, backend_of(bound).elementwise_each(step, arrays, lower=lower), strict=True)
+        moved, first, second = ({name: found[name][i] for name in state["first"]} for i in range(3))
         if self.natural is not None:
             moved |= root_steps(model, gradient, rate_at(self.natural, count), tree.patterns(self.frozen))
         new = {"count": count + 1.0, "first": first, "second": second}

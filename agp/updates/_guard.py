@@ -60,7 +60,7 @@ def guarded_by_bound(
         moved, info = step(xp.where(helped, found, none))
         return moved, info | {"shortened": count}
 
-    return B.cond(good, taken, search)
+    return B.cond(good, taken, search, likely=True)
 
 
 def _bound(model: Any, batch: Batch, memory: float) -> Array:

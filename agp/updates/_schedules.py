@@ -41,7 +41,7 @@ def check_step(rate: Any, what: str) -> None:
 
 def rate_at(rate: Rate, count: Array) -> Array | float:
     """The learning rate after `count` steps."""
-    return rate(count) if callable(rate) else rate
+    return rate(count) if callable(rate) else float(rate)  # a scalar of NumPy would widen arrays in float32
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def gradient_times(B: Any, model: Any, X: Any, y: Any, memory: float, *, small: 
         finished(B, slopes)
         return bound
 
-    return timed(B, run, small=small) | {"peak MiB": B.peak_memory()}
+    return timed(B, run, small=small) | {"peak MiB": B.peak_memory(X)}
 
 
 NOTE = """SGPR: the bound with its gradient in closed form, on all N rows with M inducing inputs; `memory` is the budget

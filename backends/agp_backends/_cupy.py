@@ -6,7 +6,7 @@ Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,8 @@ import cupy
 import numpy as np
 
 from agp.backend import Array, Backend
+from agp_backends._cuda import whole_block
+from agp_backends._together import joined_where_small
 
 
 def _on_device(create: Callable) -> Callable:
@@ -84,11 +86,31 @@ class CupyBackend(Backend):
     def synchronise(self, x: Array, /) -> None:
         x.device.synchronize()
 
-    def peak_memory(self) -> float:
-        # the pool never gives blocks back by itself, so its size is the peak
-        return cupy.get_default_memory_pool().total_bytes() / 2**20
+    def reading_waits(self, x: Array, /) -> bool:
+        return True
+
+    def peak_memory(self, x: Array, /) -> float:
+        # the pool of a device never gives blocks back by itself, so its size is the peak
+        with x.device:
+            return cupy.get_default_memory_pool().total_bytes() / 2**20
 
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
+
+    def device_block(self, x: Array, /) -> float:
+        capability = x.device.compute_capability  # two or three digits, the last of which is the minor version
+        return whole_block(x.dtype == np.float64, (int(capability[:-1]), int(capability[-1])))
+
+    def elementwise_each(
+        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+    ) -> list[tuple]:
+        return joined_where_small(self, f, several)
+
+    def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
+        out = A.copy(order="C")
+        M = A.shape[-1]
+        entries = out.reshape(*A.shape[:-2], M * M)[..., :: M + 1]  # a view
+        entries += d
+        return out
 
     def cholesky(self, A: Array, /) -> Array:
         if A.ndim > 2:  # the batched routine is slow for few matrices, and does not say which one failed

@@ -19,6 +19,7 @@ from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
 from agp.errors import BackendError
 from agp.repairs import Kind, Report, collected, packed, reported, summed
+from agp_backends._cuda import whole_block
 
 try:
     from jax.extend.core import get_opaque_trace_state as _trace
@@ -34,6 +35,7 @@ class JaxBackend(Backend):
     array_types = (jax.Array, jax.core.Tracer)  # tracers stand for arrays while a function is traced
     gradients = ("closed-form", "autodiff")
     special_module = "jax.scipy.special"
+    rounds_products = True
 
     def __init__(self) -> None:
         tree.on_model_class(_register)
@@ -76,10 +78,29 @@ class JaxBackend(Backend):
     def synchronise(self, x: Array, /) -> None:
         x.block_until_ready()
 
+    def reading_waits(self, x: Array, /) -> bool:
+        return self.is_concrete(x) and x.device.platform != "cpu"
+
+    def peak_memory(self, x: Array, /) -> float:
+        statistics = x.device.memory_stats()  # None on the host
+        return statistics["peak_bytes_in_use"] / 2**20 if statistics else super().peak_memory(x)
+
+    def full_precision(self) -> contextlib.AbstractContextManager[Any]:
+        # float32 products are made of shorter factors (TF32, bfloat16) on some devices unless one asks for more
+        asked = jax.config.jax_default_matmul_precision is not None
+        return contextlib.nullcontext() if asked else jax.default_matmul_precision("highest")
+
     def is_concrete(self, x: Array, /) -> bool:
         return not isinstance(x, jax.core.Tracer)
 
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
+
+    def device_block(self, x: Array, /) -> float:
+        device = x.device if self.is_concrete(x) else jax.devices()[0]  # a tracer has none: the usual one
+        if _platform(device) != "cuda":
+            return 0.0
+        major, _, minor = str(device.compute_capability).partition(".")
+        return whole_block(x.dtype == np.float64, (int(major), int(minor)))
 
     def cholesky(self, A: Array, /) -> Array:
         return _cholesky(A)
@@ -98,9 +119,17 @@ class JaxBackend(Backend):
 
     # -- control flow -----------------------------------------------------------------------------------------------
 
-    def cond(self, predicate: Array, if_true: Callable[[], Any], if_false: Callable[[], Any], /) -> Any:
+    def cond(
+        self,
+        predicate: Array,
+        if_true: Callable[[], Any],
+        if_false: Callable[[], Any],
+        /,
+        *,
+        likely: bool | None = None,
+    ) -> Any:
         if self.is_concrete(predicate):
-            return super().cond(predicate, if_true, if_false)
+            return super().cond(predicate, if_true, if_false, likely=likely)
         branches = [_traced(branch) for branch in (if_true, if_false)]
         kinds = _kinds(*(reports for _, reports in branches))
 
@@ -115,10 +144,12 @@ class JaxBackend(Backend):
         reported(_reports(kinds, rows))
         return value
 
-    def while_loop(self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /) -> tuple:
+    def while_loop(
+        self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, *, at_least: int = 0
+    ) -> tuple:
         # an eager device loop is traced anew at each call: the Python loop is 30 times faster there
         if all(self.is_concrete(x) for x in carry):
-            return super().while_loop(condition, body, carry)
+            return super().while_loop(condition, body, carry, at_least=at_least)
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
         run, reports = _traced(lambda *c: tuple(body(*c)), *carry)
         kinds = _kinds(reports)
@@ -180,12 +211,17 @@ class JaxBackend(Backend):
         return not self.is_concrete(x)
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        value_of: Any = jax.custom_vjp(lambda arrays: f(arrays)[0])
+        def precise(arrays: dict[str, Array]) -> tuple[Array, Callable]:
+            with self.full_precision():  # the library may trace f later than it is called
+                return f(arrays)
+
+        value_of: Any = jax.custom_vjp(lambda arrays: precise(arrays)[0])
 
         def forward(primals: dict[str, Any]) -> tuple[Array, Callable]:
             asked = tuple(name for name, x in primals.items() if x.perturbed and xp.isdtype(x.value.dtype, FLOATS))
-            value, pullback = f({name: x.value for name, x in primals.items()})
-            return value, _as_residual(lambda bar: dict(pullback(bar, asked)), value)
+            value, pullback = precise({name: x.value for name, x in primals.items()})
+            with self.full_precision():
+                return value, _as_residual(lambda bar: dict(pullback(bar, asked)), value)
 
         def backward(pullback: Callable, bar: Any) -> tuple[dict[str, Array | None]]:
             bars = {} if isinstance(bar, SymbolicZero) else pullback(bar)

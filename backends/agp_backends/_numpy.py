@@ -124,6 +124,9 @@ class NumpyBackend(Backend):
                 x[piece] = part
         return tuple(np.reshape(x, shape) for x in found)
 
+    def inner(self, x: Array, y: Array, /) -> Array:
+        return np.sum(np.vecdot(x, y))
+
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         out = A.copy()
         np.einsum("...ii->...i", out)[...] += d  # the diagonal as a view that can be written to

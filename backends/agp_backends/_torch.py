@@ -6,7 +6,7 @@ warning, and an eager step is right.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from agp.backend import Array, Backend, ClosedForm
 from agp.errors import BackendError
 from agp.ledger import collected
+from agp_backends._cuda import whole_block
+from agp_backends._together import joined_where_small
 
 
 def _ndtr(x: Array) -> Array:
@@ -111,7 +113,8 @@ class TorchBackend(Backend):
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device is not None:
             self._check_device(device)
-        return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
+        with torch.inference_mode(False):  # what is kept for later serves autograd, too
+            return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
 
     def _check_device(self, name: str) -> None:
         try:
@@ -127,10 +130,28 @@ class TorchBackend(Backend):
         if x.device.type == "cuda":
             torch.cuda.synchronize(x.device)
 
-    def peak_memory(self) -> float:
-        if torch.cuda.is_initialized():
-            return torch.cuda.max_memory_allocated() / 2**20
-        return super().peak_memory()
+    def reading_waits(self, x: Array, /) -> bool:
+        return x.device.type != "cpu"
+
+    def peak_memory(self, x: Array, /) -> float:
+        if x.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(x.device) / 2**20
+        return super().peak_memory(x)
+
+    def device_block(self, x: Array, /) -> float:
+        if x.device.type != "cuda":
+            return 0.0
+        return whole_block(x.dtype == torch.float64, torch.cuda.get_device_capability(x.device))
+
+    def elementwise_each(
+        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+    ) -> list[tuple]:
+        return joined_where_small(self, f, several)
+
+    def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
+        out = A.clone()
+        out.diagonal(dim1=-2, dim2=-1).add_(d)
+        return out
 
     def cholesky(self, A: Array, /) -> Array:
         L, info = torch.linalg.cholesky_ex(A)
@@ -151,7 +172,7 @@ class TorchBackend(Backend):
 
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
-            return checkpoint(f, *args, use_reentrant=False)
+            return checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)  # f draws nothing
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
 

@@ -1,0 +1,16 @@
+"""What the plug-ins with CUDA devices share."""
+
+__all__ = ["whole_block"]
+
+FAST_FLOAT64 = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)})
+"""Compute capabilities with one float64 unit for every two of float32; elsewhere there is one for 32 or 64."""
+LARGE, SMALL = 1024, 256
+
+
+def whole_block(double: bool, capability: tuple[int, int]) -> float:
+    """`Backend.device_block` of a CUDA device, for arrays in float64 (`double`) or float32.
+
+    At 5 us a launch, the launches of one level of a recursion cost about as much as the operations that it saves at
+    M = 1024, where there are 50 TFLOP/s; with slow float64 units operations cost more than launches far below.
+    """
+    return SMALL if double and capability not in FAST_FLOAT64 else LARGE
