@@ -268,7 +268,8 @@ def test_mapped_rows_are_those_of_the_whole_with_a_pullback_to_parameters_and_ro
     a_bar, rows_bar = pullback(backend.array(bar))
     assert backend.numpy(a_bar) == pytest.approx(np.sum(bar * rows**2), rel=1e-14)
     assert_close(backend.numpy(rows_bar), 6.0 * bar * rows, 1e-14)
-    assert sizes == [2, 2, 1] * 2
+    if B.name != "jax":  # it remembers what it has traced
+        assert sizes == [2, 2, 1] * 2
 
 
 def test_no_autodiff_is_an_error_that_names_the_other_mode():
