@@ -130,7 +130,7 @@ def _counted(run):
 STEPS = {
     "W": {
         "training": 8,
-        "kernels": 128,
+        "kernels": 126,
         "means": 3,
         "processes": 5,
         "posteriors": 68,
@@ -143,7 +143,7 @@ STEPS = {
     },
     "R": {
         "training": 8,
-        "kernels": 158,
+        "kernels": 156,
         "means": 3,
         "processes": 9,
         "posteriors": 356,
@@ -158,9 +158,9 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize(("method", "total", "bar", "reads"), [("W", 357, 410, 1), ("R", 690, 790, 2)])
+@pytest.mark.parametrize(("method", "total", "bar", "reads"), [("W", 355, 410, 1), ("R", 688, 790, 2)])
 def test_launches_and_reads_of_a_step(method, total, bar, reads, device):
-    """M = B = 1024, D = 8, float64, closed form with Adam; of R with one step of the inverse.
+    """M = B = 1024, D = 8, float64, closed form with Adam; of R with one step of the inverse. No room asks for more.
 
     Rooms pay for the linear algebra that they ask for. The batch is 2 look-ups of rows, 4 calls each: 8. Kernels are
     Kuu and Kuf with their pullbacks, and in R Kuu again, for the inverse follows the parameters that Adam has moved.
@@ -169,15 +169,16 @@ def test_launches_and_reads_of_a_step(method, total, bar, reads, device):
     step. Constraints are 11 calls for each of 3 positive leaves (in R 4), constrained, raw and pulled: 33, and 44; 2
     for the triangular leaf of W. Adam has 9 for the sizes of its steps, 20 for the large leaf of W, 20 for all
     others and 4 that put them together, and 1 for its count: 54, and 34, beside which R has 8 for what it logs. To look
-    at what was taken for granted are 2. The sums are 357 and 690.
+    at what was taken for granted are 2. The sums are 355 and 688.
 
     The host reads that nothing was taken for granted in vain; and in R whether another step of the inverse is wanted.
     """
     run = _run(method, 1024)
     device.clear()
     counting = _counted(run)
-    assert counting.launches == STEPS[method]
-    assert counting.launches.total() == total <= bar
+    more = {room: count for room, count in counting.launches.items() if count > STEPS[method].get(room, 0)}
+    assert not more
+    assert counting.launches.total() <= sum(STEPS[method].values()) == total <= bar
     assert counting.reads + len(device) == reads
 
 
@@ -243,7 +244,8 @@ def test_on_the_host_every_decision_is_looked_at():
 
 def test_what_is_unlikely_is_guessed_too_and_what_nobody_knows_is_read():
     x = TORCH.array(1.0)
-    with guessing([]) as guesses:
+    guesses = []
+    with guessing(guesses):
         assert guessed(x > 2.0, likely=False) is False
         assert guessed(x > 2.0, likely=True) is True
         assert len(guesses) == 2
