@@ -14,6 +14,7 @@ import scipy.special
 from helpers import NUMPY, Place, assert_close
 
 import agp
+from agp import tree
 from agp.backend import Backend, backend_of, get_backend, known_backends, like, placed, to_numpy, wide
 from agp.errors import BackendError
 
@@ -379,3 +380,21 @@ def test_memory_that_one_step_frees_serves_the_next():
     without = FAULTS.replace("B = backend_of", "pass # backend_of")
     found = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, check=True, env=own)
     assert int(found.stdout) > 5_000
+
+
+def test_folds_evaluate_once_what_they_may_keep(backend):
+    X = backend.array(np.arange(10.0)[:, None])
+    B, seen = backend_of(X), []
+
+    def f(scale, block):
+        seen.append(block.shape[0])
+        total = B.xp.sum(block)
+        return scale * total, lambda bar: bar * total
+
+    for kept, evaluations in ((0, 8), (3, 7), (5, 7), (6, 6), (9, 5), (10, 4)):
+        seen.clear()
+        value, pullback = B.fold(f, backend.array(2.0), X, 3, add=tree.add, kept_rows=kept)
+        assert float(value) == 90.0
+        assert float(pullback(1.0)) == 45.0
+        if B.name != "jax":
+            assert len(seen) == evaluations

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from agp.backend._guesses import guessed
-from agp.backend._rows import row_blocks
+from agp.backend._rows import row_blocks, row_count
 from agp.errors import BackendError
 from agp.ledger import collected
 
@@ -200,6 +200,28 @@ class Backend(ABC):
         half = self.solve_triangular(L, self.xp.eye(L.shape[-1], **self.like(L)))
         return half.mT @ half
 
+    def reduced_precision(
+        self, precision: str, x: Array, /
+    ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager]]:
+        """The dtype in which, and a context within which, products of arrays like x have a precision.
+
+        Parameters
+        ----------
+        precision
+            "float32", "tf32" (float32 whose products keep eleven bits of each factor) or "bfloat16".
+        x
+            An array on the device in question.
+
+        Raises
+        ------
+        BackendError
+            If the library, or the device, has no products in that precision.
+        """
+        if precision == "float32":
+            return self.xp.float32, contextlib.nullcontext
+        msg = f"{self.name} has no products in {precision}; use precision='float32', or None."
+        raise BackendError(msg)
+
     def special(self, name: str, /, *args: Any) -> Array:
         """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
 
@@ -258,7 +280,9 @@ class Backend(ABC):
             carry = body(*carry)
         return carry
 
-    def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
+    def fold(
+        self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
+    ) -> tuple[Any, Pullback]:
         """The sum of `f(params, block)[0]` over blocks of rows, with its pullback to params, in the memory of a block.
 
         Parameters
@@ -275,17 +299,27 @@ class Backend(ABC):
             Rows to take at once.
         add
             Sums two values, or two cotangents; None is zero.
+        kept_rows
+            The blocks of the first so many rows are evaluated once, and what their pullbacks need is kept. A program
+            that is traced as a whole may keep nothing.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
-        total = None
+        total, kept, seen = None, [], 0
         for block in row_blocks(rows, block_rows):
-            total = add(total, value_of(params, block))
+            seen += row_count(block)
+            if seen <= kept_rows:
+                value, pull = f(params, block)
+                kept.append(pull)
+            else:
+                value = value_of(params, block)
+            total = add(total, value)
 
         def pullback(bar):
             params_bar = None
             with collected():  # what was repaired has been reported with the value
-                for block in row_blocks(rows, block_rows):
-                    params_bar = add(params_bar, f(params, block)[1](bar))
+                for number, block in enumerate(row_blocks(rows, block_rows)):
+                    pull = kept[number] if number < len(kept) else f(params, block)[1]
+                    params_bar = add(params_bar, pull(bar))
             return params_bar
 
         return total, pullback

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["row_blocks"]
+__all__ = ["row_blocks", "row_count"]
 
 
 def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
@@ -11,7 +11,7 @@ def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
 
     The last block has what is left. The first array says what N is.
     """
-    N = _first_array(rows).shape[0]
+    N = row_count(rows)
     if block_rows >= N:
         yield rows
         return
@@ -19,11 +19,12 @@ def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
         yield _cut(rows, start, min(start + block_rows, N))
 
 
-def _first_array(rows: Any) -> Any:
+def row_count(rows: Any, /) -> int:
+    """The number of rows of arrays [N, ...] in (nested) tuples and dictionaries."""
     while isinstance(rows, (tuple, dict)):
         parts = rows.values() if isinstance(rows, dict) else rows
         rows = next(part for part in parts if part is not None)
-    return rows
+    return rows.shape[0]
 
 
 def _cut(rows: Any, start: int, stop: int) -> Any:

@@ -57,7 +57,14 @@ class Statistics(NamedTuple):
 
 
 def collapsed_bound(
-    model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    sizes: tuple[int, ...] | None = None,
+    block_rows: int | None = None,
+    kept_rows: int = 0,
 ) -> tuple[Array, Pullback]:
     """Log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), summed over the outputs, 0-d.
 
@@ -76,6 +83,8 @@ def collapsed_bound(
     block_rows
         Rows to take at once: nothing of the size M N is kept, and each block is evaluated again in the pullback. None
         takes all.
+    kept_rows
+        Of so many rows three arrays [M, .] are kept for the pullback, which does not evaluate them again.
 
     Returns
     -------
@@ -87,7 +96,7 @@ def collapsed_bound(
     """
     Kuu, pull_Kuu = model.inducing_covariance()
     Lu = cholesky(Kuu)
-    totals, pull_totals = totals_of(model, Lu, X, y, block_rows)
+    totals, pull_totals = totals_of(model, Lu, X, y, block_rows, kept_rows)
     value, pull_value = bound_of(totals, model.likelihood.noise_variance, X.shape[0], sizes)
 
     def pullback(bar=1.0):
@@ -169,11 +178,14 @@ def bound_of(totals: Statistics, noise: Array, N: int, sizes: tuple[int, ...] | 
 # -- sums over the rows -----------------------------------------------------------------------------------------------
 
 
-def totals_of(model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None) -> tuple[Statistics, Pullback]:
+def totals_of(
+    model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None, kept_rows: int = 0
+) -> tuple[Statistics, Pullback]:
     """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
     if block_rows is None:
         return _statistics((model, Lu), (X, y))
-    return backend_of(X).fold(_statistics_of_block, (model, Lu), (X, y), block_rows, add=tree.add)
+    settings = {"add": tree.add, "kept_rows": kept_rows}
+    return backend_of(X).fold(_statistics_of_block, (model, Lu), (X, y), block_rows, **settings)
 
 
 def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:

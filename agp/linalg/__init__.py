@@ -18,11 +18,12 @@ from agp.linalg._inverse import (
     inverse_residual,
     largest_eigenvalue,
     natural_step,
-    report_restarts,
     starting_vector,
 )
+from agp.linalg._inverse_reports import report_fallbacks, report_restarts
 from agp.linalg._jitter import add_diagonal, add_jitter, checked_jitter, default_jitter, diagonal, identity
 from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner
+from agp.linalg._reduced_steps import PRECISIONS
 from agp.linalg._step_rules import StepRule, constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import (
     congruence,
@@ -43,6 +44,7 @@ from agp.linalg._triangular import (
 from agp.linalg._variances import covariance_with, nonnegative
 
 __all__ = [
+    "PRECISIONS",
     "Gap",
     "InverseFactor",
     "Preconditioner",
@@ -91,6 +93,7 @@ __all__ = [
     "product_lower",
     "product_lower_transposed",
     "relative_cholesky_pullback",
+    "report_fallbacks",
     "report_restarts",
     "safe_step",
     "starting_vector",

@@ -11,10 +11,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
-from agp.linalg._jitter import add_diagonal, diagonal, identity
+from agp.linalg._inverse_step import (
+    COLD_START,
+    inverse_residual,
+    largest_eigenvalue,
+    merit_of,
+    natural_step,
+    residual_of,
+    starting_factor,
+    starting_vector,
+)
+from agp.linalg._jitter import diagonal
+from agp.linalg._reduced_steps import ReducedSteps, is_lower, reduced_steps
 from agp.linalg._step_rules import StepRule, safe_step
-from agp.linalg._triangular import gram, lower_times_lower
-from agp.repairs import report
+from agp.linalg._triangular import gram
 
 __all__ = [
     "Gap",
@@ -23,7 +33,6 @@ __all__ = [
     "inverse_residual",
     "largest_eigenvalue",
     "natural_step",
-    "report_restarts",
     "starting_factor",
     "starting_vector",
 ]
@@ -31,8 +40,6 @@ __all__ = [
 Gap = Callable[[Array, Array, Array], Array]
 """How far L [M, M] is from done, 0-d, from A [M, M], L and the lower triangle of B = L^T A L [M, M]."""
 
-COLD_START = 100.0
-"""A factor is thrown away at the start of a call if the largest eigenvalue of B exceeds this."""
 BASIN = 0.68
 """Unit steps converge quadratically from every B with |B - I|_F below this."""
 RESCUE = 1e3
@@ -54,58 +61,10 @@ class InverseFactor(NamedTuple):
     """The last power iterate [M], to start the next call's eigenvalue estimates from."""
     gap: Array
     """What fell below the tolerance, or would not: the residual unless another gap was asked for, 0-d."""
-
-
-def starting_factor(A: Array) -> Array:
-    """diag(r_i^-1/2) with r_i = sum_j |A_ij| [M, M]: then lambda_max(L^T A L) <= 1 (Gershgorin)."""
-    xp = backend_of(A).xp
-    return identity(A) / xp.sqrt(xp.sum(xp.abs(A), axis=-1))
-
-
-def natural_step(L: Array, B: Array, gamma: Array | float) -> Array:
-    """L (I - gamma Phi(B - I)), for lower L and the lower triangle of B = L^T A L, both [M, M]."""
-    Y = add_diagonal(B, -0.5 * (diagonal(B) + 1.0))
-    return L - gamma * lower_times_lower(L, Y)
-
-
-def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
-    """An estimate of lambda_max from the lower triangle of B [M, M], times 1.1 for safety, and the last iterate."""
-    xp = backend_of(B).xp
-    strict = xp.tril(B, k=-1)
-    norm = xp.sqrt(xp.sum(vector * vector))
-    for _ in range(iterations):
-        image = B @ vector + strict.mT @ vector
-        norm = xp.sqrt(xp.sum(image * image))
-        vector = image / xp.where(norm > 0, norm, xp.ones_like(norm))
-    return 1.1 * norm, vector
-
-
-def inverse_residual(A: Array, L: Array) -> Array:
-    """|L^T A L - I|_F / sqrt(M), 0-d, for A [M, M] and lower L: how well L L^T approximates A^-1."""
-    return _residual(gram(A, L))
-
-
-def _residual(B: Array) -> Array:
-    # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
-    xp = backend_of(B).xp
-    G = add_diagonal(B, -1.0)
-    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(diagonal(G) ** 2)) / B.shape[-1])
-
-
-def _merit(L: Array, B: Array) -> Array:
-    # l(L) up to a constant; infinite where diag L is not positive
-    xp = backend_of(B).xp
-    entries = diagonal(L)
-    positive = entries > 0.0
-    logs = xp.log(xp.where(positive, entries, xp.ones_like(entries)))
-    merit = 0.5 * xp.sum(diagonal(B)) - xp.sum(logs)
-    return xp.where(xp.all(positive), merit, xp.full_like(merit, float("inf")))
-
-
-def starting_vector(A: Array) -> Array:
-    """A fixed vector [M] without symmetry, to start power iterations from."""
-    xp = backend_of(A).xp
-    return 1.0 + 0.5 * xp.cos(xp.arange(A.shape[-1], **like(A)))
+    fallbacks: Array
+    """1 if products in the lower precision that was asked for were not good enough, 0-d."""
+    rounding: Array
+    """What such products leave of the residual, by an estimate, 0-d; 0 where none were asked for."""
 
 
 class _Carry(NamedTuple):
@@ -132,6 +91,7 @@ def inverse_factor(
     patience: int = 5,
     vector: Array | None = None,
     gap: Gap | None = None,
+    precision: str | None = None,
 ) -> InverseFactor:
     """The Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
 
@@ -161,6 +121,11 @@ def inverse_factor(
         `InverseFactor.vector` of the previous call.
     gap
         What takes the place of the residual in the tests, evaluated once for each step.
+    precision
+        "float32", "tf32" or "bfloat16": the first steps multiply in that precision, until the residual is below the
+        tolerance or near their rounding; the residual is then checked, and steps go on if need be, in the precision
+        of A. Where the matrix is too badly conditioned for such products, or they had promised too much, all of it is
+        in the precision of A and `fallbacks` says so. A precision that is not lower than that of A changes nothing.
 
     Returns
     -------
@@ -168,12 +133,23 @@ def inverse_factor(
         With a NaN residual if A is not finite. The number of steps from a cold start is about
         log(cond A) / log 2.25 + 4; each step costs 4/3 to 1.7 M^3 operations.
 
+    Raises
+    ------
+    agp.errors.BackendError
+        If the array library, or the device of A, has no products in that precision.
+
     Source: the convergence facts (safe step, rescue, restart) stand in `docs/methods/rsvgp.md`.
     """
     backend = backend_of(A)
     xp = backend.xp
     vector = starting_vector(A) if vector is None else vector
     zero = xp.zeros((), **like(A))
+    rough = None
+    if precision is not None and is_lower(precision, A):
+        first_of_all = starting_factor(A) if start is None else start
+        limits = {"tolerance": tolerance if gap is None else 0.0, "least_steps": least_steps, "max_steps": max_steps}
+        rough = reduced_steps(A, first_of_all, vector, precision=precision, step=step, **limits)
+        start, vector = rough.factor, rough.vector
     L, B, restarts = _first_factor(A, start, vector)
 
     def unfinished(*carry: Array) -> Array:
@@ -184,29 +160,21 @@ def inverse_factor(
     def advance(*carry: Array) -> tuple[Array, ...]:
         return _advance(A, step, gap, _Carry(*carry))
 
-    residual = _residual(B)
+    residual = residual_of(B)
     measured = residual if gap is None else gap(A, L, B)
-    certain = max(0, min(least_steps, max_steps, math.ceil(patience)))
-    first = _Carry(zero, L, B, _merit(L, B), residual, measured, measured, zero, zero + 1.0, vector)
+    count = zero if rough is None else rough.steps
+    fallbacks = zero if rough is None else _fallbacks(rough, restarts, residual >= tolerance)
+    certain = 0 if rough is not None else max(0, min(least_steps, max_steps, math.ceil(patience)))
+    first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector)
     last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain))
-    return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap)
+    rounding = zero if rough is None else rough.rounding
+    return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap, fallbacks, rounding)
 
 
-def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
-    """The same; that the given factor of this name was thrown away is reported as a repair.
-
-    Unless `among`, 0-d, is false: where there was no factor yet.
-    """
-    xp = backend_of(found.restarts).xp
-    restarts = found.restarts
-    report(
-        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was thrown away and found anew "
-        "in {0:.0f} steps (residual {1:.2g}). Slower changes of the parameters keep it close: try a smaller rate.",
-        found.steps,
-        found.residual,
-        count=restarts if among is None else restarts * xp.astype(among, restarts.dtype),
-    )
-    return found
+def _fallbacks(rough: ReducedSteps, restarts: Array, missed: Array) -> Array:
+    xp = backend_of(restarts).xp
+    failed = (rough.refused | (rough.reached & missed)) & xp.isfinite(rough.rounding) & (restarts == 0.0)
+    return xp.astype(failed, restarts.dtype)
 
 
 def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, Array, Array]:
@@ -217,8 +185,16 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
         return cold, gram(A, cold), zero
     B = gram(A, start)
     positive = backend.xp.all(diagonal(start) > 0.0)
-    usable = (largest_eigenvalue(B, vector)[0] <= COLD_START) & positive  # False for NaN
-    return backend.cond(usable, lambda: (start, B, zero), lambda: (cold, gram(A, cold), zero + 1.0), likely=True)
+
+    def kept() -> tuple[Array, Array, Array]:
+        return start, B, zero
+
+    def looked_at() -> tuple[Array, Array, Array]:
+        usable = (largest_eigenvalue(B, vector)[0] <= COLD_START) & positive  # False for NaN
+        return backend.cond(usable, kept, lambda: (cold, gram(A, cold), zero + 1.0))
+
+    size = residual_of(B) * math.sqrt(A.shape[-1])  # no eigenvalue of B exceeds 1 + |B - I|_F
+    return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at, likely=True)
 
 
 def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Array, ...]:
@@ -230,7 +206,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     gamma = xp.where(c.damping < 1.0, c.damping * xp.minimum(gamma, safe_step(c.count, eigenvalue)), gamma)
     L_new = natural_step(L, B, gamma)
     B_new = gram(A, L_new)
-    merit, residual = _merit(L_new, B_new), _residual(B_new)
+    merit, residual = merit_of(L_new, B_new), residual_of(B_new)
     # A step that increases the merit (NaN included) is taken back. Near the solution the merit is flat to rounding, and
     # the residual, which falls quadratically once |G|_F < 0.68, is the better judge.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))

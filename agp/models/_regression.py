@@ -18,7 +18,7 @@ from agp.models._base import Conditioned, Model
 from agp.precision import in_full_precision
 from agp.processes import Paths, SparsePrior, conditioned_paths
 from agp.repairs import counted
-from agp.rows import MEMORY, tile_rows
+from agp.rows import MEMORY, mebibytes, rows_within, tile_rows
 
 __all__ = [
     "Regression",
@@ -198,6 +198,12 @@ class SparseRegression(Regression, SparsePrior):
     def _block_rows(self, X: Array, memory: float) -> int | None:
         rows = tile_rows(memory, self._floats_per_row, X)
         return rows if rows < X.shape[0] else None
+
+    def _kept_rows(self, X: Array, memory: float) -> int:
+        """Rows whose Kuf, its unscaled form and A may be kept for the pullback, beside the block at work."""
+        left = memory - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
+        floats = 3 * self.inducing.count
+        return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0
 
     @property
     def _floats_per_row(self) -> int:

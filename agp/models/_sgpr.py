@@ -101,7 +101,8 @@ class SGPR(SparseRegression):
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
 
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
-        return collapsed_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
+        rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._kept_rows(batch.X, memory)}
+        return collapsed_bound(self, batch.X, batch.y, **rows)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,8 @@ class SiteModel(Model, SiteHolder):
                 raise ValueError(msg)
         new = {"site_shift": shift, "site_precision": precision}
         if rows is not None:
-            new = {name: scattered(getattr(self, name), rows, x) for name, x in new.items()}
+            held = (self.site_shift, self.site_precision)
+            new = dict(zip(new, scattered(held, rows, (shift, precision)), strict=True))
         return tree.with_leaves(self, new)
 
     def with_gaussian_sites(self, y: Array, /) -> Self:
@@ -162,13 +163,16 @@ class SiteModel(Model, SiteHolder):
         return self.with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 
-def scattered(old: Array, rows: Array, new: Array) -> Array:
-    """A copy of old [N, P] in which the given rows [B] are new [B, P]; without mutation or data-dependent shapes."""
-    xp = backend_of(old).xp
+def scattered(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Copies of old arrays [N, P] in which the given rows [B] are the new ones' [B, P].
+
+    Without mutation or data-dependent shapes. Of a row that is given twice, the first counts.
+    """
+    xp = backend_of(rows).xp
     order = xp.argsort(rows)
     placed = xp.take(rows, order)
-    every = xp.arange(old.shape[0], **like(rows))
+    every = xp.arange(old[0].shape[0], **like(rows))
     at = xp.searchsorted(placed, every)
     at = xp.where(at < rows.shape[0], at, xp.zeros_like(at))
-    hit = xp.take(placed, at) == every
-    return xp.where(hit[:, None], xp.take(new, xp.take(order, at), axis=0), old)
+    hit, source = (xp.take(placed, at) == every)[:, None], xp.take(order, at)
+    return tuple(xp.where(hit, xp.take(y, source, axis=0), x) for x, y in zip(old, new, strict=True))

@@ -132,7 +132,8 @@ class SOLVEGPR(SparseRegression):
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
             return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
-        return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows)
+        kept = self._kept_rows(batch.X, memory)
+        return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows, kept_rows=kept)
 
     @property
     def _pair(self) -> tuple[int, int]:

@@ -15,7 +15,16 @@ from agp.posteriors._projected_observations import Projected, ProjectedCholesky,
 from agp.posteriors._relaxed import FullSiteRelaxed, Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
 from agp.posteriors._site_form import SiteForm
-from agp.posteriors._sites import GuardedSums, NaturalSteps, SiteGradients, SiteHolder, Sums, guarded_step
+from agp.posteriors._sites import (
+    GuardedSums,
+    HoldsSums,
+    KeepsSums,
+    NaturalSteps,
+    SiteGradients,
+    SiteHolder,
+    Sums,
+    guarded_step,
+)
 from agp.posteriors._start import posterior_named, start_of
 from agp.posteriors._white_sites import WhiteSites
 from agp.posteriors._whitened import Whitened
@@ -30,9 +39,11 @@ __all__ = [
     "FullSiteRelaxed",
     "GroupPosterior",
     "GuardedSums",
+    "HoldsSums",
     "InverseFactored",
     "InverseFree",
     "InverseOwner",
+    "KeepsSums",
     "LikelihoodForm",
     "Marginal",
     "NaturalSteps",

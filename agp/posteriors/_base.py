@@ -143,8 +143,11 @@ class Posterior(ABC):
         """The posterior whose auxiliary arrays fit Kuu [M, M], as far as predictions need it; usually itself."""
         return self
 
-    def begun(self, Kuu: Array, /) -> Self:
-        """What training starts from, for Kuu [M, M], where the posterior is still the prior; usually itself."""
+    def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
+        """What training starts from, for Kuu [M, M], where the posterior is still the prior; usually itself.
+
+        With `wide` the likelihood tells nothing of functions far from likely ones, so that q(u) must not be narrow.
+        """
         return self
 
     @classmethod

@@ -208,6 +208,8 @@ class DualInverseFree(InverseFactored, SiteHolder):
             restarts=xp.sum(all_of.restarts),
             vector=found[-1].vector,
             gap=xp.max(all_of.gap),
+            fallbacks=xp.sum(all_of.fallbacks),
+            rounding=xp.max(all_of.rounding),
         )
 
     def followed(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:

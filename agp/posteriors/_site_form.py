@@ -20,6 +20,10 @@ For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any
 for 1 %.
 """
 
+WIDE = 0.1
+"""s where training begins with a likelihood that is flat away from likely functions, relative to the mean diagonal of
+Kuu: marginals as narrow as usual would not see all classes."""
+
 
 class SiteForm(Posterior):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S, with mh = Kt^-1 m (preconditioned) or mh = m."""
@@ -52,12 +56,13 @@ class SiteForm(Posterior):
         """The cotangent of the posterior, from those of m and of the leaf of S."""
         return tree.cotangent(self, mean=mean, **{self.site_noise.name: noise})
 
-    def begun(self, Kuu: Array, /) -> Self:
+    def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
         xp = backend_of(Kuu).xp
         noise = self.site_noise
         if bool(xp.any(self.mean != 0.0)) or bool(xp.any(noise.variances < 0.5 * _prior_site(Kuu))):
             return self
-        variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones_like(noise.variances)
+        share = WIDE if wide else noise.start
+        variances = share * xp.mean(diagonal(Kuu)) * xp.ones_like(noise.variances)
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).inverted_anew(Kuu)
 
     def inverted_anew(self, _Kuu: Array, /) -> Self:

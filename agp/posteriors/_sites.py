@@ -15,6 +15,8 @@ from agp.repairs import report
 __all__ = [
     "HALVINGS",
     "GuardedSums",
+    "HoldsSums",
+    "KeepsSums",
     "NaturalSteps",
     "SiteGradients",
     "SiteHolder",
@@ -106,6 +108,26 @@ class SiteHolder(ABC):
         rows
             The positions [B] of the batch among the data; None for all data in order.
         """
+
+
+class KeepsSums(ABC):
+    """A model whose steps of sites on a minibatch can go on from the sums over all data that the last one left."""
+
+    @abstractmethod
+    def no_sums(self) -> dict[str, Any]:
+        """What an update keeps between two steps, before the first: arrays, in dictionaries that may be nested."""
+
+    @abstractmethod
+    def with_sums(self, kept: dict[str, Any], memory: float, /) -> "HoldsSums":
+        """The model that holds these sums if they are still its own, else new ones, within a budget in MiB."""
+
+
+class HoldsSums(ABC):
+    """Such a model for the length of a step, in which sums follow the sites."""
+
+    @abstractmethod
+    def released(self) -> tuple[Any, dict[str, Any]]:
+        """The model by itself, and its sums to keep."""
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------

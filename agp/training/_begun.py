@@ -28,10 +28,10 @@ def begun(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     kept
         The names of leaves that are to stay as they are, and with them the q(u) that they belong to.
     """
-    new = {}
+    new, wide = {}, model.likelihood.slopes_vanish
     for path, owner in tree.nodes(model, InverseOwner).items():
         where, old = tree.joined(path, "posterior"), owner.posterior
-        first = old.begun(owner.followed_matrix()) if isinstance(old, Posterior) else old
+        first = old.begun(owner.followed_matrix(), wide=wide) if isinstance(old, Posterior) else old
         changed = {tree.joined(where, leaf) for leaf in _changed(old, first)}
         if changed and not changed & kept:
             new[where] = first

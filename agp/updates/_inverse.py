@@ -6,7 +6,15 @@ from typing import Any
 from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.linalg import InverseFactor, StepRule, report_restarts, safe_step, starting_vector
+from agp.linalg import (
+    PRECISIONS,
+    InverseFactor,
+    StepRule,
+    report_fallbacks,
+    report_restarts,
+    safe_step,
+    starting_vector,
+)
 from agp.posteriors import InverseOwner
 from agp.processes import Process
 from agp.updates._base import Info, Moved, State
@@ -14,7 +22,7 @@ from agp.updates._stopping import Residual, Stopping
 
 __all__ = ["InverseUpdate"]
 
-LOGGED = ("residual", "steps", "restarts", "gap")
+LOGGED = ("residual", "steps", "restarts", "gap", "fallbacks")
 """What is logged of each inversion, summarised over the factors."""
 
 TOLERANCE = 5e-3
@@ -50,6 +58,11 @@ class InverseUpdate:
     jumps
         Whether the parameters may jump between two calls, as in a line search: that a factor is thrown away and found
         anew is then no repair to report.
+    precision
+        "float32", "tf32" or "bfloat16": products of the iteration in that precision; the last B = L^T A L, and the
+        residual, are those of the model's own precision, to which steps return (a repair that is reported) where the
+        matrix is too badly conditioned. None, the default, or a precision no lower than the model's, changes nothing.
+        See the page on numerics for the error and for what suits which precision.
     """
 
     tolerance: float | None = None
@@ -59,6 +72,12 @@ class InverseUpdate:
     step: StepRule = safe_step
     stopping: Stopping = Residual()  # noqa: RUF009 - frozen
     jumps: bool = False
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision is not None and self.precision not in PRECISIONS:
+            msg = f"precision is {self.precision!r}, but must be None or one of {', '.join(map(repr, PRECISIONS))}."
+            raise ValueError(msg)
 
     def init(self, model: Any, /) -> State:
         """For each factor a vector to start eigenvalue estimates from.
@@ -67,6 +86,8 @@ class InverseUpdate:
         ------
         TypeError
             If no posterior has inverse factors, or the rule for stopping does not apply to the model.
+        agp.errors.BackendError
+            If the array library, or the device, has no products in the precision that was asked for.
         """
         owners = _owners(model)
         if not owners:
@@ -76,6 +97,9 @@ class InverseUpdate:
             raise TypeError(msg)
         self.stopping.check(model)
         leaves = tree.leaves(model)
+        if self.precision is not None:
+            for x in leaves.values():
+                backend_of(x).reduced_precision(self.precision, x)
         return {name: starting_vector(leaves[name]) for path, owner in owners.items() for name in _names(path, owner)}
 
     @staticmethod
@@ -105,13 +129,18 @@ class InverseUpdate:
                     step=self.step,
                     vector=state[leaf],
                     gap=gap,
+                    precision=self.precision,
                 )
                 found[leaf] = inverted if self.jumps else report_restarts(inverted, name)
+                if self.precision is not None:
+                    report_fallbacks(inverted, name, self.precision)
                 posterior = tree.with_leaves(posterior, {name: found[leaf].factor})
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(batch.X).xp
         all_of = {field: xp.stack([getattr(one, field) for one in found.values()]) for field in LOGGED}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
+        if self.precision is not None:
+            info |= {"fallbacks": xp.sum(all_of["fallbacks"])}
         info |= {"restarts": xp.sum(all_of["restarts"]), self.stopping.name: xp.max(all_of["gap"])}
         return model, {name: one.vector for name, one in found.items()}, info
 

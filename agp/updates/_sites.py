@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.posteriors import SiteHolder
+from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
 from agp.rows import MEMORY
 from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
@@ -68,12 +68,12 @@ class SiteStep:
         return any(path in holders and holders[path].has_sites for path in model.site_paths)
 
     def init(self, model: Any, /) -> State:
-        """The count of steps. TypeError if the model has no sites."""
+        """The count of steps, and sums over all data where the model keeps them. TypeError if it has no sites."""
         if not self.applies(model):
             found = posterior_names(model)
             msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {found} has no sites."
             raise TypeError(msg)
-        return {"count": zero_like(model)}
+        return {"count": zero_like(model)} | ({"sums": model.no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
         """The sites, and the inverse factors that follow them; of chosen groups, theirs."""
@@ -93,7 +93,7 @@ class SiteStep:
         end in their numbers, so that several such updates can alternate.
         """
         rate = rate_at(self.rate, state["count"])
-        model = model.settled()
+        model = self._ready(model.settled(), batch, state)
         holders = tree.nodes(model, SiteHolder)
         gradients = model.site_gradients(batch, memory=self.memory)
         moving = {path: found for path, found in gradients.items() if path in holders and holders[path].has_sites}
@@ -109,7 +109,16 @@ class SiteStep:
 
         moved, logged = guarded_by_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
-        return moved, {"count": state["count"] + 1.0}, {f"{name}{ending}": x for name, x in logged.items()}
+        new = state | {"count": state["count"] + 1.0}
+        if isinstance(moved, HoldsSums):
+            moved, new["sums"] = moved.released()
+        return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
+
+    def _ready(self, model: Any, batch: Batch, state: State) -> Any:
+        """The model that holds its sums over all data, where it can and the batch is a part of them."""
+        if batch.rows is None or not isinstance(model, KeepsSums):
+            return model
+        return model.with_sums(state["sums"], self.memory)
 
 
 def _is_under(name: str, path: str) -> bool:

@@ -108,6 +108,15 @@ class JaxBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return jax.scipy.linalg.solve_triangular(L, B, lower=True, trans=1 if transpose else 0)
 
+    def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
+        if precision == "bfloat16":
+            return xp.bfloat16, contextlib.nullcontext
+        platform = _platform(x.device) if self.is_concrete(x) else jax.default_backend()
+        if precision == "tf32" and platform not in ("cuda", "gpu"):
+            msg = f"JAX has products in tf32 on CUDA devices only, not on {platform}; use 'float32', or None."
+            raise BackendError(msg)
+        return xp.float32, lambda: jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "float32")
+
     # -- control flow -----------------------------------------------------------------------------------------------
 
     def cond(
@@ -153,10 +162,12 @@ class JaxBackend(Backend):
         reported(_reports(kinds, rows))
         return value
 
-    def fold(self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable) -> tuple[Any, Pullback]:
+    def fold(
+        self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
+    ) -> tuple[Any, Pullback]:
         # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
         if all(self.is_concrete(x) for x in jax.tree.leaves((params, rows))):
-            return super().fold(f, params, rows, block_rows, add=add)
+            return super().fold(f, params, rows, block_rows, add=add, kept_rows=kept_rows)
 
         def total_of(g: Callable) -> Any:
             return _scanned(lambda block: (g(block), None), rows, block_rows, add)[0]

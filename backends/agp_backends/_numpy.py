@@ -92,7 +92,7 @@ class NumpyBackend(Backend):
             return super().triangular_product(X, Y, lower=lower)
         by_rows = left == "upper" or (left == "lower" and right != "upper") or not right
         by_columns = right == "upper" or (right == "lower" and left != "upper")
-        out = np.empty_like(X, shape=(*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N))
+        out = np.empty_like(X, shape=(*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N), order="C")
         for r0, r1 in _panels(M) if by_rows else [(0, M)]:
             for c0, c1 in _panels(N) if by_columns else [(0, N)]:
                 first = max(r0 if left == "upper" else 0, c0 if right == "lower" else 0)

@@ -4,8 +4,9 @@
 warning, and an eager step is right.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
@@ -66,6 +67,17 @@ class _Last(torch.autograd.Function):
             'create_graph=True out, or differentiate agp.value_and_gradient(..., gradient="autodiff") instead.'
         )
         raise BackendError(msg)
+
+
+@contextlib.contextmanager
+def _float32_products(quality: str) -> Iterator[None]:
+    """Products of float32 arrays of that quality, one of torch's words, on CUDA devices."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(quality)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 _s = torch.special
@@ -147,6 +159,16 @@ class TorchBackend(Backend):
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         return torch.linalg.solve_triangular(L.mT if transpose else L, B, upper=transpose)
+
+    def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
+        if precision == "bfloat16":
+            return torch.bfloat16, contextlib.nullcontext
+        if x.device.type == "cuda":
+            return torch.float32, lambda: _float32_products("high" if precision == "tf32" else "highest")
+        if precision == "tf32":
+            msg = f"torch has products in tf32 on CUDA devices only, not on {x.device}; use 'float32', or None."
+            raise BackendError(msg)
+        return super().reduced_precision(precision, x)
 
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):

@@ -76,8 +76,10 @@ def test_scattering_replaces_the_rows_alone(backend):
     new = rng.normal(size=(4, 2))
     expected = old.copy()
     expected[rows] = new
-    found = scattered(backend.array(old), backend.array(rows, "int64"), backend.array(new))
-    np.testing.assert_array_equal(backend.numpy(found), expected)
+    olds, news = ((backend.array(x), backend.array(-x)) for x in (old, new))
+    found = scattered(olds, backend.array(rows, "int64"), news)
+    np.testing.assert_array_equal(backend.numpy(found[0]), expected)
+    np.testing.assert_array_equal(backend.numpy(found[1]), -expected)
 
 
 @pytest.mark.parametrize("storage", ["inverse-free", "datum", "full"])

@@ -169,3 +169,16 @@ def test_training_begins_where_inverse_factors_are_solved_for():
     first = agp.fit_lbfgs(model, X, Y, max_iterations=5, inner=[InverseUpdate(1e-9, jumps=True)])
     same = agp.fit_lbfgs(begun, X, Y, max_iterations=5, inner=[InverseUpdate(1e-9, jumps=True)])
     assert first.trace["bound"] == same.trace["bound"]
+
+
+@pytest.mark.parametrize("posterior", ["relaxed", "likelihoodform"])
+def test_classes_that_narrow_marginals_would_lose_begin_wide(posterior):
+    y = np.digitize(X[:, :1], [-0.7, 0.7]).astype(float)
+    starts = {}
+    for likelihood in (agp.RobustMax(3), agp.Softmax(3)):
+        model = agp.SVGP.from_data(X, y, num_inducing=10, likelihood=likelihood, posterior=posterior)
+        begun, variance = agp.training.begun(model), float(model.process.kernel.variance)
+        starts[type(likelihood)] = begun.process.posterior.site / variance
+        assert agp.training.begun(begun) is begun
+    np.testing.assert_allclose(starts[agp.RobustMax], 0.1, rtol=1e-4)
+    np.testing.assert_allclose(starts[agp.Softmax], 1e-4, rtol=1e-4)

@@ -1,0 +1,82 @@
+"""The parts of one step of the inversion by products: its merit, its residual, its direction, and how far it may go.
+
+For symmetric positive definite A, lower L with positive diagonal and B = L^T A L: see `agp.linalg._inverse`.
+"""
+
+from collections.abc import Callable
+
+from agp.backend import Array, backend_of, like
+from agp.linalg._jitter import add_diagonal, diagonal, identity
+from agp.linalg._triangular import gram, lower_times_lower
+
+__all__ = [
+    "COLD_START",
+    "inverse_residual",
+    "largest_eigenvalue",
+    "merit_of",
+    "natural_step",
+    "residual_of",
+    "starting_factor",
+    "starting_vector",
+]
+
+COLD_START = 100.0
+"""A factor is thrown away at the start of a call if the largest eigenvalue of B exceeds this."""
+
+
+def starting_factor(A: Array) -> Array:
+    """diag(r_i^-1/2) with r_i = sum_j |A_ij| [M, M]: then lambda_max(L^T A L) <= 1 (Gershgorin)."""
+    xp = backend_of(A).xp
+    return identity(A) / xp.sqrt(xp.sum(xp.abs(A), axis=-1))
+
+
+def natural_step(
+    L: Array, B: Array, gamma: Array | float, *, product: Callable[[Array, Array], Array] = lower_times_lower
+) -> Array:
+    """L (I - gamma Phi(B - I)), for lower L and the lower triangle of B = L^T A L, both [M, M].
+
+    `product` multiplies two lower triangles.
+    """
+    Y = add_diagonal(B, -0.5 * (diagonal(B) + 1.0))
+    return L - gamma * product(L, Y)
+
+
+def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
+    """An estimate of lambda_max from the lower triangle of B [M, M], times 1.1 for safety, and the last iterate."""
+    xp = backend_of(B).xp
+    strict = xp.tril(B, k=-1)
+    norm = xp.sqrt(xp.sum(vector * vector))
+    for _ in range(iterations):
+        image = B @ vector + strict.mT @ vector
+        norm = xp.sqrt(xp.sum(image * image))
+        vector = image / xp.where(norm > 0, norm, xp.ones_like(norm))
+    return 1.1 * norm, vector
+
+
+def inverse_residual(A: Array, L: Array) -> Array:
+    """|L^T A L - I|_F / sqrt(M), 0-d, for A [M, M] and lower L: how well L L^T approximates A^-1."""
+    return residual_of(gram(A, L))
+
+
+def residual_of(B: Array) -> Array:
+    """The same, from the lower triangle of B = L^T A L [M, M]."""
+    # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
+    xp = backend_of(B).xp
+    G = add_diagonal(B, -1.0)
+    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(diagonal(G) ** 2)) / B.shape[-1])
+
+
+def merit_of(L: Array, B: Array) -> Array:
+    """l(L) up to a constant, 0-d; infinite where diag L is not positive."""
+    xp = backend_of(B).xp
+    entries = diagonal(L)
+    positive = entries > 0.0
+    logs = xp.log(xp.where(positive, entries, xp.ones_like(entries)))
+    merit = 0.5 * xp.sum(diagonal(B)) - xp.sum(logs)
+    return xp.where(xp.all(positive), merit, xp.full_like(merit, float("inf")))
+
+
+def starting_vector(A: Array) -> Array:
+    """A fixed vector [M] without symmetry, to start power iterations from."""
+    xp = backend_of(A).xp
+    return 1.0 + 0.5 * xp.cos(xp.arange(A.shape[-1], **like(A)))

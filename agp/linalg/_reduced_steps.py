@@ -1,0 +1,167 @@
+"""Steps of the inversion by products that are taken in a lower precision, as long as its rounding allows.
+
+A step from L needs B = L^T A L and L Phi(B - I), and forgives what is wrong with both: the next B, in the precision of
+A, tells. What products in a precision of unit u (half the distance from 1 to the next number) leave of B is
+|dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T): each entry of A, and each of A L, is off by about
+u times itself, and dB = L^T dA L. It is at most u times the condition number of A at L L^T = A^-1, times sqrt(M) / 5.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from agp.backend import Array, backend_of, like
+from agp.linalg._inverse_step import COLD_START, largest_eigenvalue, merit_of, natural_step, residual_of
+from agp.linalg._jitter import diagonal
+from agp.linalg._step_rules import StepRule
+from agp.linalg._triangular import gram, lower_times_lower
+
+__all__ = ["PRECISIONS", "ReducedSteps", "is_lower", "reduced_steps"]
+
+PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
+"""The units of the precisions of products."""
+ROUNDINGS = 0.2
+"""Of the estimate above; within a factor of two from M = 64 to 1024, for kernels' matrices."""
+COARSEST = 5e-3
+"""Steps in a lower precision end where its rounding exceeds half of this, or half of the tolerance if that is more."""
+
+
+class ReducedSteps(NamedTuple):
+    """Where steps in a lower precision have led."""
+
+    factor: Array
+    """L [M, M] in the precision of A."""
+    steps: Array
+    """Steps taken, 0-d."""
+    vector: Array
+    """The last power iterate [M]."""
+    rounding: Array
+    """What products leave of the residual, 0-d."""
+    refused: Array
+    """Whether the last step was not taken, because of the rounding or because it led nowhere, 0-d."""
+    reached: Array
+    """Whether the residual is below the tolerance, as far as these products tell, 0-d."""
+
+
+class _Carry(NamedTuple):
+    count: Array
+    L: Array
+    before: Array
+    merit: Array
+    vector: Array
+    rounding: Array
+    going: Array
+    refused: Array
+    reached: Array
+
+
+class _Products:
+    """Products of A / a and sqrt(a) L, a the largest entry of A, in a lower precision; they give float32."""
+
+    def __init__(self, A: Array, precision: str) -> None:
+        self.backend = backend_of(A)
+        self.unit = PRECISIONS[precision]
+        self.dtype, self.context = self.backend.reduced_precision(precision, A)
+        xp = self.backend.xp
+        largest = xp.max(diagonal(A))
+        self.root = xp.sqrt(largest)
+        scaled = xp.astype(A / largest, xp.float32)
+        self.A, self.squares = xp.astype(scaled, self.dtype, copy=False), scaled * scaled
+
+    def low(self, L: Array) -> Array:
+        """sqrt(a) L, as `gram` and `times` take it."""
+        return self.backend.xp.astype(self.root * L, self.dtype)
+
+    def _of(self, product: Any, *factors: Array) -> Array:
+        with self.context():
+            return self.backend.xp.astype(product(*factors), self.backend.xp.float32, copy=False)
+
+    def gram(self, L: Array) -> Array:
+        """The lower triangle of L^T A L."""
+        return self._of(gram, self.A, L)
+
+    def times(self, L: Array, Y: Array) -> Array:
+        """L Y / sqrt(a)."""
+        return self._of(lower_times_lower, L, self.backend.xp.astype(Y, self.dtype, copy=False)) / self.root
+
+    def rounding(self, L: Array) -> Array:
+        """What the rounding of products leaves of the residual, for L in the precision of A."""
+        xp = self.backend.xp
+        d = xp.sum(L * L, axis=-1) * self.root**2
+        return ROUNDINGS * self.unit * xp.sqrt(xp.sum(d * xp.astype(self.squares @ xp.astype(d, xp.float32), d.dtype)))
+
+
+def is_lower(precision: str, A: Array) -> bool:
+    """Whether products in that precision are coarser than those of A."""
+    return PRECISIONS[precision] > float(backend_of(A).xp.finfo(A.dtype).eps)
+
+
+def reduced_steps(
+    A: Array,
+    start: Array,
+    vector: Array,
+    *,
+    precision: str,
+    tolerance: float,
+    least_steps: int,
+    max_steps: int,
+    step: StepRule,
+) -> ReducedSteps:
+    """Steps from `start` on, until the residual is below the tolerance or close to the rounding of the products.
+
+    A step that makes the merit worse is taken back and ends them, as do a start that is too far off and a rounding that
+    is too large: what is left to do is left to the precision of A. Arguments as of `agp.linalg.inverse_factor`.
+    """
+    backend = backend_of(A)
+    xp = backend.xp
+    low = _Products(A, precision)
+    limit = 0.5 * max(tolerance, COARSEST)
+
+    def advance(*carry: Array) -> tuple[Array, ...]:
+        return _advance(low, step, tolerance, limit, least_steps, _Carry(*carry))
+
+    def unfinished(*carry: Array) -> Array:
+        c = _Carry(*carry)
+        return c.going & (c.count < max_steps)
+
+    zero = xp.zeros((), **like(A))
+    rounding = low.rounding(start)
+    fits = rounding <= limit
+    first = _Carry(zero, start, start, zero + math.inf, vector, rounding, fits, ~fits, ~fits & fits)
+    last = _Carry(*backend.while_loop(unfinished, advance, first))
+    return ReducedSteps(last.L, last.count, last.vector, last.rounding, last.refused, last.reached)
+
+
+def _advance(
+    low: _Products, step: StepRule, tolerance: float, limit: float, least_steps: int, c: _Carry
+) -> tuple[Array, ...]:
+    backend = low.backend
+    xp, dtype, M = backend.xp, c.L.dtype, c.L.shape[-1]
+    low_L = low.low(c.L)
+    B = low.gram(low_L)
+    eigenvalue, vector = (xp.astype(x, dtype) for x in largest_eigenvalue(B, xp.astype(c.vector, B.dtype)))
+    residual = xp.astype(residual_of(B), dtype)
+    merit = xp.astype(merit_of(xp.astype(c.L, B.dtype), B), dtype)
+    slack = 10.0 * low.unit * (M + xp.abs(merit))
+    sound = (eigenvalue <= COLD_START) & (merit <= c.merit + slack) & (c.rounding <= limit)
+    target = xp.maximum(2.0 * c.rounding, xp.full_like(c.rounding, tolerance))
+    there = sound & (residual < target) & (c.count >= least_steps)
+    gamma = step(c.count, eigenvalue)
+    L_new = natural_step(c.L, B, xp.astype(gamma, dtype), product=lambda _, Y: low.times(low_L, Y))
+    taken = sound & ~there & xp.all(diagonal(L_new) > 0.0)
+    # of a unit step |G+|_F <= sqrt(5)/2 |G|_F^2 + |G|_F^3 / 2, so that B need not be looked at again
+    size = residual * math.sqrt(M)
+    left = (1.118 + 0.5 * size) * size**2 / math.sqrt(M) + c.rounding
+    left = xp.where(gamma == 1.0, left, xp.full_like(left, math.inf))
+    enough = taken & (left < target) & (c.count + 1.0 >= least_steps)
+    going = taken & ~enough
+    return _Carry(
+        count=c.count + xp.astype(taken, dtype),
+        L=backend.cond(taken, lambda: L_new, lambda: backend.cond(sound, lambda: c.L, lambda: c.before)),
+        before=c.L,
+        merit=merit,
+        vector=xp.where(xp.isfinite(eigenvalue), vector, c.vector),
+        rounding=backend.cond(going, lambda: low.rounding(L_new), lambda: c.rounding),
+        going=going,
+        refused=~taken & ~there,
+        reached=(there | enough) & (target <= tolerance),
+    )

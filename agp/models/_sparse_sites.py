@@ -1,0 +1,94 @@
+"""What follows from a site for each datum of a sparse process, however their sums are come by."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, row_blocks
+from agp.batch import Batch
+from agp.bounds import white_site_sums
+from agp.likelihoods import Likelihood
+from agp.linalg import add_diagonal, positive_definite
+from agp.models._base import Conditioned
+from agp.models._sites import SiteModel
+from agp.models._svgp import SVGP
+from agp.posteriors import Sums, WhiteSites
+from agp.priors import Priors
+from agp.processes import Paths, Sparse, SparsePrior
+from agp.rows import MEMORY, tile_rows
+
+__all__ = ["SparseSites"]
+
+
+class SparseSites(SiteModel, SparsePrior):
+    """A sparse variational GP with a site for each datum, at the inputs `X` [N, D]."""
+
+    likelihood: Likelihood
+    priors: Priors
+
+    @abstractmethod
+    def white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
+        """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
+
+    @property
+    def _floats_per_row(self) -> int:
+        return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
+
+    def _posterior(self, memory: float) -> tuple[WhiteSites, Pullback]:
+        """q(u), and ``posterior_bar -> model_bar``."""
+        sites, pull_sites = self.white_sites(memory=memory)
+        return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
+
+    def _sparse(self, posterior: Any) -> SVGP:
+        return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
+
+    # -- bound ------------------------------------------------------------------------------------------------------
+
+    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+        posterior, pull_posterior = self._posterior(memory)
+        value, pull = self._sparse(posterior).objective(batch, memory=memory)
+
+        def pullback(bar=1.0):
+            sparse_bar, X_bar = pull(bar)
+            own = {name: getattr(sparse_bar.process, name) for name in ("kernel", "inducing", "mean_function")}
+            direct = tree.cotangent(self, likelihood=sparse_bar.likelihood, **own)
+            return tree.add(direct, pull_posterior(sparse_bar.process.posterior)), X_bar
+
+        return value, pullback
+
+    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
+        posterior, _ = self._posterior(memory)
+        precision = add_diagonal(posterior.precision, 1.0)
+        process = Sparse.of(self, posterior)
+        factor = process.factorise()[0]
+        rows = tile_rows(memory, self._floats_per_row, batch.X)
+        xp = backend_of(precision).xp
+        parts = [process.project(factor, X)[0] for X in row_blocks(batch.X, rows)]
+        mu, var = (xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+
+        def allowed(change: Array) -> Array:
+            none = xp.zeros_like(change)
+            added = white_site_sums(self, factor.Lu, batch.X, none, change, block_rows=rows)[0]
+            return positive_definite(precision + added.precision)
+
+        return mu - self.mean_function(batch.X)[0], var, allowed
+
+    def inverted_matrices(self) -> tuple[Array, ...]:
+        """Kuu."""
+        return (self.inducing_covariance()[0],)
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
+        return self._sparse(self._posterior(memory)[0]).conditioned()
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return self._sparse(self._posterior(MEMORY)[0]).paths(rng, count, features)
+
+    @property
+    def width(self) -> int:
+        return self.inducing.width
+
+    def _reference(self) -> tuple[str, Array]:
+        return self.inducing.reference
