@@ -182,6 +182,45 @@ def test_launches_and_reads_of_a_step(method, total, bar, reads, device):
     assert counting.reads + len(device) == reads
 
 
+def _started(name, X, y, labels):
+    """A model of a method, with its targets."""
+    if name == "bernoulli":
+        return agp.SVGP.from_data(X, labels, posterior="whitened", likelihood=agp.Bernoulli(), num_inducing=20), labels
+    if name in ("dual", "inverse-free"):
+        return agp.SVGP.from_data(X, y, posterior=name, num_inducing=20), y
+    if name == "cagp":
+        return agp.CaGP.from_data(X, y, num_actions=8), y
+    return {"tsvgp": agp.TSVGP, "sgpr": agp.SGPR}[name].from_data(X, y, num_inducing=20), y
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"), [("bernoulli", 1), ("sgpr", 1), ("cagp", 1), ("dual", 2), ("tsvgp", 2), ("inverse-free", 2)]
+)
+def test_reads_of_a_step_of_the_recipe(name, reads, device):
+    """Once what was taken for granted; and with sites, or inverse factors, whether a loop has to go on."""
+    rng = np.random.default_rng(0)
+    X, y = TORCH.array(rng.normal(size=(80, 8))), TORCH.array(np.sin(rng.normal(size=(80, 1))))
+    model, y = _started(name, X, y, TORCH.array((rng.normal(size=(80, 1)) > 0.0).astype(float)))
+    run = Run(model, agp.training.recipe(model, 1000), Batches(X, y, 80, 0, model.draws), None, {})
+    run._advance()
+    device.clear()
+    assert _counted(run).reads + len(device) == reads
+
+
+def test_a_loop_whose_length_is_known_is_looked_at_once(device):
+    B, x, counts = get_backend("torch"), TORCH.array(0.0), []
+
+    def body(count):
+        counts.append(count)
+        return (count + 1.0,)
+
+    for at_least, reads in ((0, 6), (3, 3), (5, 1)):
+        with Counting() as counting:
+            (found,) = B.while_loop(lambda count: count < 5.0, body, (x,), at_least=at_least)
+        assert (float(found), counting.reads) == (5.0, reads)
+    assert len(counts) == 15
+
+
 def test_launches_do_not_depend_on_the_number_of_columns_or_rows(device):
     few, many = (_counted(_run("W", M, D)).launches.total() for M, D in ((257, 8), (300, 20)))
     assert few == many
