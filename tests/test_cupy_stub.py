@@ -30,6 +30,10 @@ class Device:
     def __exit__(self, *_):
         CURRENT.pop()
 
+    @property
+    def compute_capability(self):
+        return ("90", "120")[self.id]
+
     def synchronize(self):
         CALLS.append(("synchronize", self.id))
 
@@ -161,6 +165,53 @@ def test_triangular_systems_are_solved_without_a_copy_of_the_factor(transpose, B
     found = B.solve_triangular(B.from_numpy(L), B.from_numpy(C), transpose=transpose)
     np.testing.assert_allclose(B.to_numpy(found), np.linalg.solve(L.T if transpose else L, C), rtol=1e-12)
     assert CALLS == [("solve_triangular", True)]
+
+
+def test_eigenvalues_of_large_matrices_come_one_matrix_after_another(B, monkeypatch):
+    plugin, asked = sys.modules["agp_backends._cupy"], []
+    usual = plugin.compat.linalg.eigh
+    monkeypatch.setattr(plugin.compat.linalg, "eigh", lambda A: (asked.append(A.shape), usual(A))[1])
+    for size, expected in ((3, [(2, 2, 3, 3)]), (40, [(40, 40)] * 4)):
+        A = np.random.default_rng(0).normal(size=(2, 2, size, size))
+        found = B.xp.linalg.eigh(B.from_numpy(A + A.swapaxes(-1, -2)))
+        np.testing.assert_allclose(
+            np.asarray(found.eigenvalues), np.linalg.eigvalsh(A + A.swapaxes(-1, -2)), atol=1e-12
+        )
+        assert found.eigenvectors.shape == A.shape
+        assert asked == expected
+        asked.clear()
+
+
+def test_blocks_are_those_of_the_device_and_the_dtype(B):
+    wide, narrow = np.ones((2, 2)), np.ones((2, 2), dtype="float32")
+    blocks = [B.device_block(B.from_numpy(x, device=f"cuda:{i}")) for i in range(2) for x in (wide, narrow)]
+    assert blocks == [1024, 1024, 256, 1024]
+
+
+def test_diagonals_are_added_to_without_touching_what_was_given(B):
+    A = np.random.default_rng(0).normal(size=(2, 3, 4, 4))
+    given = B.from_numpy(A).swapaxes(0, 1)
+    for d in (0.5, np.arange(4.0), np.arange(24.0).reshape(3, 2, 4)):
+        found = B.add_diagonal(given, d if isinstance(d, float) else B.from_numpy(d))
+        expected = A.swapaxes(0, 1) + (d if isinstance(d, float) else d[..., None]) * np.eye(4)
+        np.testing.assert_array_equal(np.asarray(found), expected)
+    np.testing.assert_array_equal(np.asarray(given), A.swapaxes(0, 1))
+
+
+def test_small_arrays_are_worked_on_together(B):
+    calls = []
+
+    def f(x, y):
+        calls.append(x.shape)
+        return (x * y,)
+
+    pairs = [
+        tuple(B.from_numpy(x) for x in np.random.default_rng(0).normal(size=(2, *shape))) for shape in ((), (3, 2))
+    ]
+    found = B.elementwise_each(f, pairs, lower=[False, True])
+    assert calls == [(7,)]
+    for (z,), (x, y) in zip(found, pairs, strict=True):
+        np.testing.assert_array_equal(np.asarray(z), np.asarray(x * y))
 
 
 def test_a_bound_runs_with_every_array_where_the_data_are(B):

@@ -130,7 +130,7 @@ def _counted(run):
 STEPS = {
     "W": {
         "training": 8,
-        "kernels": 128,
+        "kernels": 126,
         "means": 3,
         "processes": 5,
         "posteriors": 68,
@@ -143,42 +143,82 @@ STEPS = {
     },
     "R": {
         "training": 8,
-        "kernels": 158,
+        "kernels": 156,
         "means": 3,
         "processes": 9,
-        "posteriors": 356,
+        "posteriors": 323,
         "likelihoods": 22,
         "bounds": 6,
         "tree": 38,
         "constraints": 44,
-        "updates": 42,
+        "updates": 43,
         "repairs": 2,
         "guesses": 2,
     },
 }
 
 
-@pytest.mark.parametrize(("method", "total", "bar", "reads"), [("W", 357, 410, 1), ("R", 690, 790, 2)])
+@pytest.mark.parametrize(("method", "total", "bar", "reads"), [("W", 355, 410, 1), ("R", 656, 790, 2)])
 def test_launches_and_reads_of_a_step(method, total, bar, reads, device):
-    """M = B = 1024, D = 8, float64, closed form with Adam; of R with one step of the inverse.
+    """M = B = 1024, D = 8, float64, closed form with Adam; of R with one step of the inverse. No room asks for more.
 
     Rooms pay for the linear algebra that they ask for. The batch is 2 look-ups of rows, 4 calls each: 8. Kernels are
     Kuu and Kuf with their pullbacks, and in R Kuu again, for the inverse follows the parameters that Adam has moved.
     W's posterior has one Cholesky factorisation, 2 solves with it, and 2 more for its adjoint in one piece. Most of
-    R's 356 are steps of the inverse: 2 estimates of an eigenvalue, of 4 products with a vector each, and what judges a
+    R's 323 are steps of the inverse: an estimate of an eigenvalue, of 4 products with a vector, and what judges a
     step. Constraints are 11 calls for each of 3 positive leaves (in R 4), constrained, raw and pulled: 33, and 44; 2
     for the triangular leaf of W. Adam has 9 for the sizes of its steps, 20 for the large leaf of W, 20 for all
-    others and 4 that put them together, and 1 for its count: 54, and 34, beside which R has 8 for what it logs. To look
-    at what was taken for granted are 2. The sums are 357 and 690.
+    others and 4 that put them together, and 1 for its count: 54, and 34, beside which R has 9 for what it logs. To look
+    at what was taken for granted are 2. The sums are 355 and 656.
 
     The host reads that nothing was taken for granted in vain; and in R whether another step of the inverse is wanted.
     """
     run = _run(method, 1024)
     device.clear()
     counting = _counted(run)
-    assert counting.launches == STEPS[method]
-    assert counting.launches.total() == total <= bar
+    more = {room: count for room, count in counting.launches.items() if count > STEPS[method].get(room, 0)}
+    assert not more
+    assert counting.launches.total() <= sum(STEPS[method].values()) == total <= bar
     assert counting.reads + len(device) == reads
+
+
+def _started(name, X, y, labels):
+    """A model of a method, with its targets."""
+    if name == "bernoulli":
+        return agp.SVGP.from_data(X, labels, posterior="whitened", likelihood=agp.Bernoulli(), num_inducing=20), labels
+    if name in ("dual", "inverse-free"):
+        return agp.SVGP.from_data(X, y, posterior=name, num_inducing=20), y
+    if name == "cagp":
+        return agp.CaGP.from_data(X, y, num_actions=8), y
+    return {"tsvgp": agp.TSVGP, "sgpr": agp.SGPR}[name].from_data(X, y, num_inducing=20), y
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"), [("bernoulli", 1), ("sgpr", 1), ("cagp", 1), ("dual", 2), ("tsvgp", 2), ("inverse-free", 2)]
+)
+def test_reads_of_a_step_of_the_recipe(name, reads, device):
+    """Once what was taken for granted; and with sites, or inverse factors, whether a loop has to go on."""
+    rng = np.random.default_rng(0)
+    X, y = TORCH.array(rng.normal(size=(80, 8))), TORCH.array(np.sin(rng.normal(size=(80, 1))))
+    model, y = _started(name, X, y, TORCH.array((rng.normal(size=(80, 1)) > 0.0).astype(float)))
+    run = Run(model, agp.training.recipe(model, 1000), Batches(X, y, 80, 0, model.draws), None, {})
+    run._advance()
+    device.clear()
+    assert _counted(run).reads + len(device) == reads
+
+
+def test_a_loop_whose_length_is_known_is_looked_at_once(device):
+    B, x, counts = get_backend("torch"), TORCH.array(0.0), []
+
+    def body(count):
+        counts.append(count)
+        return (count + 1.0,)
+
+    for at_least, reads in ((0, 6), (3, 3), (5, 1)):
+        with Counting() as counting:
+            (found,) = B.while_loop(lambda count: count < 5.0, body, (x,), at_least=at_least)
+        assert (float(found), counting.reads) == (5.0, reads)
+    assert len(counts) == 15
 
 
 def test_launches_do_not_depend_on_the_number_of_columns_or_rows(device):
@@ -243,7 +283,8 @@ def test_on_the_host_every_decision_is_looked_at():
 
 def test_what_is_unlikely_is_guessed_too_and_what_nobody_knows_is_read():
     x = TORCH.array(1.0)
-    with guessing([]) as guesses:
+    guesses = []
+    with guessing(guesses):
         assert guessed(x > 2.0, likely=False) is False
         assert guessed(x > 2.0, likely=True) is True
         assert len(guesses) == 2

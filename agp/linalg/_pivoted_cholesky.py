@@ -74,7 +74,7 @@ def pivoted_cholesky(
         xp.zeros((rank,), **like(diagonal)),
         diagonal,
     )
-    _, U, pivots, rest = B.while_loop(lambda count, *_: count < float(rank), body, start)
+    _, U, pivots, rest = B.while_loop(lambda count, *_: count < float(rank), body, start, at_least=rank)
     return LowRank(U, xp.astype(pivots, xp.int64), rest)
 
 

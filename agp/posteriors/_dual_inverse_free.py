@@ -19,7 +19,7 @@ with equality at exact inverses. The factors are constants of the gradient, whos
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, guessed, like
 from agp.errors import NonFiniteError
 from agp.linalg import (
     InverseFactor,
@@ -167,7 +167,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
 
     def _check(self, factor: DualInverses) -> None:
         worst = _largest(factor)
-        if backend_of(worst).is_concrete(worst) and not bool(worst < LARGEST):
+        if backend_of(worst).is_concrete(worst) and not guessed(worst < LARGEST, likely=True):
             msg = (
                 f"the inverse factors do not fit the parameters (residual {float(worst):.3g}, not below 1), so "
                 "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "

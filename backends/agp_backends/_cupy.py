@@ -41,6 +41,16 @@ def _beside(create: Callable) -> Callable:
     return created
 
 
+def _eigh(A: Array, /) -> Any:
+    """`linalg.eigh` of A [..., N, N], where the library's routine for several matrices is slow for large ones."""
+    if A.ndim == 2 or A.shape[-1] <= JACOBI:
+        return compat.linalg.eigh(A)
+    found = [_eigh(a) for a in A]
+    return type(found[0])(*(cupy.stack(parts) for parts in zip(*found, strict=True)))
+
+
+JACOBI = 32
+"""Rows of matrices up to which Jacobi's rotations of several at once are faster than one matrix after another."""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
@@ -51,6 +61,7 @@ class CupyBackend(Backend):
         **vars(compat)
         | {name: _on_device(getattr(compat, name)) for name in NEW}
         | {name: _beside(getattr(compat, name)) for name in NEW_LIKE}
+        | {"linalg": SimpleNamespace(**vars(compat.linalg) | {"eigh": _eigh})}
     )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"
