@@ -3,7 +3,7 @@
 The program is a torch module's backward pass, or `jax.jit(jax.value_and_grad(...))`, over the raw leaves.
 """
 
-from .common import backend_or_skip, problem, sparse_model
+from .common import axis, backend_or_skip, problem, sparse_model
 
 ROWS = 1024
 
@@ -46,7 +46,12 @@ def jax_program(model, X, y, gradient):
 class Program:
     """Time and memory of the value and gradient on 1024 rows."""
 
-    params = [["torch", "jax"], ["closed-form", "autodiff"], ["wsvgp", "rsvgp"], [512, 1024]]
+    params = [
+        axis(["torch", "jax"], "torch"),
+        ["closed-form", "autodiff"],
+        axis(["wsvgp", "rsvgp"], "wsvgp"),
+        axis([128, 512, 1024], 128),
+    ]
     param_names = ["backend", "gradient", "method", "num_inducing"]
 
     def setup(self, backend, gradient, method, num_inducing):
