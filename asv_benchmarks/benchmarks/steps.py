@@ -85,7 +85,7 @@ class Ways:
 class Launches:
     """Calls of the array library in a step, which an accelerator pays for one by one, whatever their size."""
 
-    params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), axis(EVERY_BACKEND, "torch", "jax"), EVERY_GRADIENT]
+    params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), ["torch", "jax"], EVERY_GRADIENT]
     param_names = WAYS[:3]
     timeout = 300
 
