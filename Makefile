@@ -1,7 +1,9 @@
 # make run    set up and run the comparison on every backend that the extras below install
 # make test   set up and run the whole test suite
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
-# make docs   build the documentation;  make lint   style and types;  make bench   one quick pass over the benchmarks
+# make docs   build the documentation;  make lint   style and types
+# make bench  one quick pass over the benchmarks, every axis in short; AGP_BENCH=all for the whole product (hours)
+# make bench-compare   the benchmarks BENCH of BASE and of HEAD, in environments of their own: fails where HEAD is slower
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,7 +13,12 @@ DEV_EXTRAS := $(TEST_EXTRAS),lint,docs,bench
 # Two threads of two array libraries fight for the cores and tests need no speed.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: run test test-jax lint docs bench
+# What bench-compare compares, and by how much a benchmark may be slower.
+BASE ?= HEAD~1
+BENCH ?= steps.Methods.time_step
+FACTOR ?= 1.3
+
+.PHONY: run test test-jax lint docs bench bench-compare
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
@@ -32,6 +39,10 @@ docs: $(BIN)/.dev
 
 bench: $(BIN)/.dev
 	cd asv_benchmarks && ../$(BIN)/asv machine --yes && $(ONE_THREAD) ../$(BIN)/asv run --quick --python=same --show-stderr
+
+bench-compare: $(BIN)/.dev
+	cd asv_benchmarks && ../$(BIN)/asv machine --yes && $(ONE_THREAD) ../$(BIN)/asv continuous --show-stderr \
+	  --interleave-rounds --factor $(FACTOR) --bench "$(BENCH)" $(BASE) HEAD
 
 $(BIN)/.run: EXTRAS := $(RUN_EXTRAS)
 $(BIN)/.test: EXTRAS := $(TEST_EXTRAS)

@@ -1,6 +1,6 @@
 """Computation-aware GPs: loss and gradient with full and capped support, and how they grow with the data."""
 
-from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip, finished
+from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished
 
 ACTIONS, SUPPORT = 128, 1024
 
@@ -42,7 +42,11 @@ class Loss:
 class Growth:
     """Value and gradient against the number of rows: quadratic with full support, linear with 1,024 supported rows."""
 
-    params = [["full", "capped"], ["numpy", "torch:cuda", "cupy"], [1024, 2048, 4096, 8192]]
+    params = [
+        ["full", "capped"],
+        axis(["numpy", "torch:cuda", "cupy"], "numpy"),
+        axis([1024, 2048, 4096, 8192], 1024, 2048),
+    ]
     param_names = ["support", "backend", "rows"]
 
     def setup(self, support, backend, rows):
@@ -62,7 +66,7 @@ class Growth:
 class Large:
     """200,000 rows of which 4,096 are supported: a training step on a minibatch, and the loss of all data at once."""
 
-    params = [["numpy", "torch:cuda", "cupy"], [1024, 200_000]]
+    params = [axis(["numpy", "torch:cuda", "cupy"], "numpy"), axis([1024, 200_000], 1024)]
     param_names = ["backend", "batch_rows"]
     timeout = 900
     number, repeat, warmup_time = 1, (1, 3, 60.0), 0.0  # all data take about a minute on one core

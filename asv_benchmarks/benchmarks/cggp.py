@@ -1,6 +1,6 @@
 """Time and memory of an exact GP by conjugate gradients, and how the preconditioner's rank pays."""
 
-from .common import BACKENDS, DTYPES, GRADIENTS, backend_or_skip, finished, problem
+from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished, problem
 
 ROWS = 1024
 RANKS = [0, 15, 100]
@@ -45,7 +45,7 @@ class Iterative:
 class Rank:
     """A value at several ranks in tiles of 8 MiB, with the iterations that the solves took."""
 
-    params = [["numpy", "torch", "torch:cuda"], RANKS]
+    params = [axis(["numpy", "torch", "torch:cuda"], "numpy"), RANKS]
     param_names = ["backend", "rank"]
 
     def setup(self, backend, rank):

@@ -1,6 +1,12 @@
-"""What the benchmarks share: backends as parameters, seeded problems, waiting for the device."""
+"""What the benchmarks share: backends as parameters, seeded problems, waiting for the device.
 
+Every set of parameters is a process that imports libraries anew, so `asv run` takes the axes in short: enough to see
+each method and each way to compute. ``AGP_BENCH=all`` takes the whole product, which is hours.
+"""
+
+import importlib.util
 import os
+import shutil
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -8,12 +14,33 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 
-BACKENDS = ["numpy", "torch", "torch:cuda", "jax", "cupy"]
+WHOLE = os.environ.get("AGP_BENCH") == "all"
+"""Whether all values of all axes are asked for."""
+
+
+def axis(values, *short):
+    """The values of a parameter, or the few that stand for them; all of them if no few are named."""
+    return list(values) if WHOLE or not short else list(short)
+
+
+EVERY_BACKEND = ["numpy", "torch", "torch:cuda", "jax", "cupy"]
+EVERY_DTYPE = ["float64", "float32"]
+EVERY_GRADIENT = ["closed-form", "autodiff"]
+BACKENDS = axis(EVERY_BACKEND, "numpy")
 METHODS = ["msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp"]
-DTYPES = ["float64", "float32"]
-GRADIENTS = ["closed-form", "autodiff"]
-INDUCING = [32, 128, 512]
+DTYPES = axis(EVERY_DTYPE, "float64")
+GRADIENTS = axis(EVERY_GRADIENT, "closed-form")
+INDUCING = axis([32, 128, 512], 128)
 ROWS, BATCH, COLUMNS = 4096, 256, 8
+
+
+ACCELERATED = ("torch:cuda", "cupy")
+"""Backends that need a GPU and its driver."""
+
+
+def installed(library):
+    """Whether a library can be found, without importing it."""
+    return importlib.util.find_spec(library) is not None
 
 
 def backend_or_skip(name, gradient="closed-form"):
@@ -22,6 +49,8 @@ def backend_or_skip(name, gradient="closed-form"):
     from agp.errors import BackendError
 
     library, _, device = name.partition(":")
+    if not installed(library) or (name in ACCELERATED and shutil.which("nvidia-smi") is None):
+        raise NotImplementedError  # before an import that takes seconds
     try:
         B = get_backend(library)
     except BackendError as error:

@@ -3,7 +3,7 @@
 Beside them the step of natural gradients in the whitened coordinates, which does the same to q(u).
 """
 
-from .common import BACKENDS, BATCH, ROWS, backend_or_skip, finished, problem
+from .common import BACKENDS, BATCH, ROWS, axis, backend_or_skip, finished, problem
 
 STORAGES = ["datum", "natural", "kernel", "white", "inverse-free", "q-svgp"]
 """How the sites are kept; and q(u) itself, without sites."""
@@ -55,7 +55,7 @@ def settled(B, model):
 class SitesOrNatural:
     """A step of q(u), and value and gradient of the bound by which the rest moves; M = 128, minibatches of 256 rows."""
 
-    params = [STORAGES, BACKENDS, LIKELIHOODS]
+    params = [STORAGES, BACKENDS, axis(LIKELIHOODS, "bernoulli")]
     param_names = ["storage", "backend", "likelihood"]
 
     def setup(self, storage, backend, likelihood):
@@ -76,7 +76,7 @@ class SitesOrNatural:
 class Size:
     """How a step of q(u) grows with M, Gaussian noise."""
 
-    params = [STORAGES, ["numpy", "torch", "jax", "torch:cuda"], [128, 512]]
+    params = [STORAGES, axis(["numpy", "torch", "jax", "torch:cuda"], "numpy"), axis([128, 512], 512)]
     param_names = ["storage", "backend", "num_inducing"]
 
     def setup(self, storage, backend, num_inducing):

@@ -1,6 +1,6 @@
 """The natural-gradient inverse against the factorisation that it replaces, and the traces that go with it."""
 
-from .common import BACKENDS, backend_or_skip
+from .common import BACKENDS, axis, backend_or_skip
 
 
 def target(backend, size):
@@ -19,7 +19,7 @@ def target(backend, size):
 class Inverse:
     """A cold start, and a warm one after one per cent more variance, beside a Cholesky factorisation."""
 
-    params = [BACKENDS, [512, 1024]]
+    params = [BACKENDS, axis([512, 1024], 512)]
     param_names = ["backend", "size"]
 
     def setup(self, backend, size):
@@ -58,7 +58,7 @@ class Inverse:
 class NaturalStep:
     """One step, B included, with triangular products cut in halves so many times; 0 is dense."""
 
-    params = [BACKENDS, [512, 1024], [0, 1, 2, 3]]
+    params = [BACKENDS, axis([512, 1024], 512), axis([0, 1, 2, 3], 0, 2)]
     param_names = ["backend", "size", "depth"]
 
     def setup(self, backend, size, depth):
@@ -84,7 +84,7 @@ class NaturalStep:
 class Traces:
     """The KL divergence of R-SVGP with its gradient: traces exact (0 probes) or estimated."""
 
-    params = [BACKENDS, [512, 1024], [0, 64, 256]]
+    params = [BACKENDS, axis([512, 1024], 512), axis([0, 64, 256], 0, 64)]
     param_names = ["backend", "num_inducing", "probes"]
 
     def setup(self, backend, num_inducing, probes):

@@ -1,6 +1,6 @@
 """Steps of SOLVE-GP and ODVGP beside those of sparse GPs with one group and with all, and its collapsed bounds."""
 
-from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, backend_or_skip, finished, problem
+from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, axis, backend_or_skip, finished, problem
 
 METHODS = ["svgp", "svgp-all", "solve", "solve-marginal", "odvgp", "solve-relaxed", "solve-union"]
 BOUNDS = ["optimal", "free", "tight"]
@@ -92,7 +92,7 @@ class Collapsed:
 class Training:
     """What 100 steps reach with two groups of 32, so that speed bought with quality shows."""
 
-    params = [["numpy", "torch"], METHODS]
+    params = [axis(["numpy", "torch"], "numpy"), METHODS]
     param_names = ["backend", "method"]
 
     def setup(self, backend, method):

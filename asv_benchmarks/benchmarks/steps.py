@@ -1,110 +1,156 @@
-"""Time and memory of bounds, gradients and training steps, over method x backend x gradient x precision x M."""
+"""Training steps, bounds with gradients, their memory, and how far they are from the speed of plain products.
+
+Axes in short are those of `common`: every method on NumPy, and W-SVGP on every backend, in every mode and precision.
+"""
 
 from .common import (
     BACKENDS,
     BATCH,
     DTYPES,
+    EVERY_BACKEND,
+    EVERY_DTYPE,
+    EVERY_GRADIENT,
     GRADIENTS,
     INDUCING,
     METHODS,
-    ROWS,
+    axis,
     backend_or_skip,
-    finished,
-    full_model,
     problem,
     sparse_model,
 )
+from .launches import launches
+from .stepping import Stepping, clock, in_turn
+
+EVERY_METHOD = [
+    "gpr", "sgpr", "msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp", "tsvgp", "tvgp", "solve", "odvgp",
+    "solve-collapsed", "solve-relaxed", "cagp-opt", "cagp-cg", "cggp", "deep-msvgp", "deep-wsvgp", "deep-lsvgp",
+    "deep-rsvgp", "deep-asvgp", "deep-solve",
+]  # fmt: skip
+"""`agp.methods.METHODS`, which is not imported for a list of names."""
+WAYS = ["method", "backend", "gradient", "dtype", "num_inducing"]
 
 
-def step_of(method, backend, gradient, dtype, num_inducing):
-    """A training step of the recipe: model, batch, and a function that takes one step."""
-    from agp.batch import Batch
-    from agp.training import begun, recipe
+class Methods:
+    """Each method, on minibatches of 256 of 1,024 rows or on all of them."""
 
-    B, device = backend_or_skip(backend, gradient)
-    X, y = problem(B, device, dtype=dtype)
-    model = begun(sparse_model(method, X, y, num_inducing))
-    batch = Batch(X[:BATCH, :], y[:BATCH, :], ROWS / BATCH)
-    updates = recipe(model, 100, gradient=gradient)
-    states = [update.init(model) for update in updates]
-    moving = [model]
+    params = [EVERY_METHOD, BACKENDS, GRADIENTS, DTYPES, axis([32, 128], 32)]
+    param_names = WAYS
+    timeout = 300
 
-    def step():
-        info = {}
-        for i, update in enumerate(updates):
-            moving[0], states[i], logged = update(moving[0], batch, states[i])
-            info |= logged
-        B.synchronise(info["bound"])
+    def setup(self, *way):
+        self.stepping = Stepping(*way).warm()
 
-    step()
-    return B, model, batch, step
+    def time_step(self, *way):
+        self.stepping.step()
+
+    def peakmem_bound_and_gradient(self, *way):
+        self.stepping.bound_and_gradient()
 
 
-class Step:
-    """The bound, its gradient, and a step of the recipe, for M = 256 on a minibatch of 256 rows."""
+class Products:
+    """A step in dense products [M, M] by [M, M] of the same library and precision: the floor that products set."""
 
-    params = [METHODS, BACKENDS, GRADIENTS, DTYPES]
-    param_names = ["method", "backend", "gradient", "dtype"]
+    params = [axis(EVERY_METHOD, *METHODS), BACKENDS, GRADIENTS, DTYPES, axis([256, 512], 256)]
+    param_names = WAYS
+    timeout = 300
 
-    def setup(self, method, backend, gradient, dtype):
-        self.B, self.model, self.batch, self.step = step_of(method, backend, gradient, dtype, 256)
+    def setup(self, *way):
+        self.stepping = Stepping(*way).warm()
 
-    def time_value(self, method, backend, gradient, dtype):
-        self.B.synchronise(self.model.objective(self.batch)[0])
+    def track_step(self, method, backend, gradient, dtype, num_inducing):
+        B = self.stepping.B
+        _, device = backend_or_skip(backend)
+        X, _ = problem(B, device, rows=num_inducing, dtype=dtype)
+        A = X @ X.mT
+        step, product = in_turn([self.stepping.step, lambda: B.synchronise(A @ A)], clock(backend))
+        return step / product
 
-    def time_gradient(self, method, backend, gradient, dtype):
-        from agp.gradient import gradient_of
+    track_step.unit = "products"
 
-        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
 
-    def time_step(self, method, backend, gradient, dtype):
-        self.step()
+class Ways:
+    """W-SVGP on every backend, in both gradient modes and precisions."""
+
+    params = [axis(EVERY_METHOD, "wsvgp"), EVERY_BACKEND, EVERY_GRADIENT, EVERY_DTYPE, [128]]
+    param_names = WAYS
+    timeout = 300
+
+    def setup(self, *way):
+        self.stepping = Stepping(*way).warm()
+
+    def time_step(self, *way):
+        self.stepping.step()
+
+
+class Launches:
+    """Calls of the array library in a step, which an accelerator pays for one by one, whatever their size."""
+
+    params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), ["torch", "jax"], EVERY_GRADIENT]
+    param_names = WAYS[:3]
+    timeout = 300
+
+    def setup(self, method, backend, gradient):
+        self.stepping = Stepping(method, backend, gradient, "float64", 32)
+
+    def track_calls(self, method, backend, gradient):
+        return launches(self.stepping)
+
+    track_calls.unit = "calls"
+
+
+class FirstStep:
+    """The first step of a process, in which JAX traces and compiles; no other benchmark of steps has it."""
+
+    params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), axis(EVERY_BACKEND, "jax"), EVERY_GRADIENT]
+    param_names = WAYS[:3]
+    timeout = 300
+
+    def setup(self, method, backend, gradient):
+        self.stepping = Stepping(method, backend, gradient, "float64", 32)
+
+    def track_seconds(self, method, backend, gradient):
+        now = clock(backend)
+        began = now()
+        self.stepping.step()
+        return now() - began
+
+    track_seconds.unit = "seconds"
 
 
 class Size:
     """How a step grows with M, closed form in float64."""
 
-    params = [METHODS, BACKENDS, INDUCING]
+    params = [axis(METHODS, "wsvgp", "rsvgp"), BACKENDS, INDUCING]
     param_names = ["method", "backend", "num_inducing"]
 
     def setup(self, method, backend, num_inducing):
-        self.step = step_of(method, backend, "closed-form", "float64", num_inducing)[3]
+        self.stepping = Stepping(method, backend, "closed-form", "float64", num_inducing).warm()
 
     def time_step(self, method, backend, num_inducing):
-        self.step()
-
-    def peakmem_step(self, method, backend, num_inducing):
-        self.step()
+        self.stepping.step()
 
 
-class FullBatch:
-    """The bound of SGPR and the evidence of an exact GP, and their gradients, on 1024 rows."""
+class Large:
+    """Steps with 1,024 and 2,048 inducing inputs, and their memory, on minibatches of 256 of 4,096 rows."""
 
-    params = [["sgpr", "gpr"], BACKENDS, GRADIENTS, DTYPES]
-    param_names = ["method", "backend", "gradient", "dtype"]
+    params = [axis(METHODS, "wsvgp"), BACKENDS, GRADIENTS, DTYPES, axis([1024, 2048], 1024)]
+    param_names = WAYS
+    timeout = 900
 
-    def setup(self, method, backend, gradient, dtype):
-        self.B, device = backend_or_skip(backend, gradient)
-        X, y = problem(self.B, device, rows=1024, dtype=dtype)
-        self.model = full_model(method, X, y, 128)
-        self.batch = self.model.batch(X, y)
+    def setup(self, *way):
+        self.stepping = Stepping(*way, rows=4096).warm()
 
-    def time_value(self, method, backend, gradient, dtype):
-        self.B.synchronise(self.model.objective(self.batch)[0])
+    def time_step(self, *way):
+        self.stepping.step()
 
-    def time_gradient(self, method, backend, gradient, dtype):
-        from agp.gradient import gradient_of
-
-        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
-
-    def peakmem_gradient(self, method, backend, gradient, dtype):
-        self.time_gradient(method, backend, gradient, dtype)
+    def peakmem_bound_and_gradient(self, *way):
+        self.stepping.bound_and_gradient()
 
 
 class Baseline:
     """What the process holds before any step, to subtract from the peaks above."""
 
-    params = [BACKENDS]
+    params = [EVERY_BACKEND]
     param_names = ["backend"]
 
     def setup(self, backend):
@@ -117,7 +163,7 @@ class Baseline:
 class Training:
     """What 100 steps reach, so that speed bought with quality shows."""
 
-    params = [["numpy", "torch"], METHODS]
+    params = [axis(["numpy", "torch"], "numpy"), METHODS]
     param_names = ["backend", "method"]
 
     def setup(self, backend, method):

@@ -1,0 +1,54 @@
+"""How many calls of the array library a step makes: on an accelerator, each of them is a kernel to launch."""
+
+import re
+
+NO_WORK = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-start", "copy-done", "after-all"}
+"""Instructions of a compiled JAX program for which nothing is computed."""
+
+
+def launches(stepping):
+    """The calls of one step; NotImplementedError where nothing can count them (NumPy's operators)."""
+    name = stepping.B.name
+    if name == "torch":
+        return torch_calls(stepping.step)
+    if name == "jax":
+        return jax_instructions(stepping)
+    raise NotImplementedError
+
+
+def torch_calls(work):
+    """Operators that torch dispatches and that are no views, the backward pass included."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            aliases = [argument.alias_info for argument in func._schema.arguments]
+            self.calls += not any(alias is not None and not alias.is_write for alias in aliases)
+            return func(*args, **(kwargs or {}))
+
+    with Counter() as counter:
+        work()
+    return counter.calls
+
+
+def jax_instructions(stepping):
+    """Instructions of the compiled step at its top level: a fusion is one, and so is a loop."""
+    import jax
+
+    from agp.repairs import collected
+
+    def step(model, states, batch):
+        with collected():
+            return stepping.applied(model, states, batch)
+
+    arguments = stepping.model, stepping.states, stepping.batch
+    return top_level_instructions(jax.jit(step).lower(*arguments).compile().as_text())
+
+
+def top_level_instructions(text):
+    """How many instructions of the entry of an HLO module compute something."""
+    entry = text.split("\nENTRY ", 1)[1].split("\n}", 1)[0].splitlines()[1:]
+    operations = [found[1] for line in entry if (found := re.search(r"= .*?[\]\}\)] ([a-z][a-z0-9-]*)\(", line))]
+    return sum(operation not in NO_WORK for operation in operations)
