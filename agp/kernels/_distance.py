@@ -1,7 +1,9 @@
 """Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
 
 import math
+from typing import Any
 
+from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 from agp.linalg import add_diagonal, diagonal, symmetric_from_lower
@@ -49,13 +51,23 @@ def _centre(X: Array) -> Array:
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
-    xp = backend_of(X).xp
+    B = backend_of(X)
+    xp = B.xp
     scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
+    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # one loop for a compiler, whatever the number of columns
+        columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
+        return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]
     r2 = None
     for d in range(X.shape[-1]):
         difference = (X[..., :, d, None] - Z[..., None, :, d]) / scale[d]
         r2 = difference * difference if r2 is None else r2 + difference * difference
     return r2
+
+
+def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array, Any]:
+    (x,), (z,), (scale,) = column
+    difference = (x[..., :, None] - z[..., None, :]) / scale
+    return difference * difference, None
 
 
 def _by_expansion(xs: Array, zs: Array | None) -> Array:
