@@ -81,10 +81,15 @@ def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
 
     if not B.is_concrete(V):
         return B.fold(term, X, (X, V), rows, add=tree.add)[0]
-    total = None
-    for block in row_blocks((X, V), rows):
-        total = tree.add(total, term(X, block)[0])
-    return total
+    # square tiles: sums over tiles of all rows would be read and written N / rows times, which grows as N^3
+    side = max(rows, math.isqrt(rows * X.shape[0]))
+    pieces = []
+    for (X_rows,) in row_blocks((X,), side):
+        piece = None
+        for block in row_blocks((X, V), side):
+            piece = tree.add(piece, term(X_rows, block)[0])
+        pieces.append(piece)
+    return B.xp.concat(pieces, axis=0)
 
 
 def _report(solution: Solution, tolerance: float) -> None:

@@ -3,11 +3,8 @@
 import argparse
 import fcntl
 import itertools
-import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +12,10 @@ from typing import Any
 
 from agp.backend import get_backend, known_backends
 from agp.cli._checks import check_fit, chosen_actions, chosen_groups, chosen_layers, chosen_storage
+from agp.cli._children import spawn
 from agp.cli._likelihoods import chosen_likelihood, chosen_task, takes_own_unit
 from agp.cli._parser import add_command
+from agp.cli._peering import METHOD, check_peers, found_peers, train_peer
 from agp.cli._plan import Settings, Task
 from agp.cli._report import RESULTS, Report
 from agp.cli._tables import console
@@ -45,6 +44,8 @@ model and training:
   --fall F, --q-steps NAME, --mean NAME   where rates end (0.1 of R); q(u) by
                natural (gradients) or adam; constant (by the targets) or zero
   --device NAME, --threads N, --seed N   cpu, 1, 0 (defaults)
+others:
+  --peers PYTHON ...   wsvgp of GPyTorch, GPflow, GPJax, where these have them
 output:
   --out FOLDER       for results and pictures (default: agp-compare)
   -q, --quiet, --debug, -h, --help   as agp --help says
@@ -84,6 +85,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--out", type=Path, default=Path("agp-compare"))
     parser.add_argument("--data", default="elevation")
     parser.add_argument("--target")
+    parser.add_argument("--peers", nargs="+", metavar="PYTHON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -93,6 +95,10 @@ def _run(arguments: argparse.Namespace) -> int:
     task = chosen_task(a.task, a.likelihood)
     tasks, left_out = _tasks(a)
     methods = list(dict.fromkeys(row.method for row in tasks))
+    peers, absent = found_peers(a.peers) if a.peers else ({}, [])
+    left_out += absent
+    if a.peers:
+        check_peers(methods, a.kernel)
     groups, storage = chosen_groups(a.num_orthogonal, a.num_inducing, methods), chosen_storage(a.storage, methods)
     counts = takes_own_unit(a.likelihood)
     data = load(a.data, target=a.target, split=a.split, seed=a.seed, task=task, counts=counts)
@@ -103,8 +109,11 @@ def _run(arguments: argparse.Namespace) -> int:
         a.fall, a.q_steps, a.mean, chosen_layers(a.layers, methods),
     )  # fmt: skip
     check_fit(data, methods, settings)
+    if a.peers and settings.likelihood != "gaussian":
+        msg = f"--peers is for gaussian noise, but the likelihood is {settings.likelihood}; leave --peers out."
+        raise ValueError(msg)
     with _claimed(a.out):
-        return _compare(tasks, left_out, Report(a.out, data, settings), a.threads)
+        return _compare(tasks, left_out, Report(a.out, data, settings), a.threads, peers)
 
 
 @contextmanager
@@ -129,7 +138,7 @@ def _claimed(folder: Path) -> Iterator[None]:
         os.close(descriptor)  # and with it goes the lock
 
 
-def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int) -> int:
+def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int, peers: dict[str, str]) -> int:
     """Run the tasks and report them; the exit status."""
     data, settings, out = report.data, report.settings, console()
     for line in [*_headlines(data, tasks, settings), *(f"not run: {line}" for line in left_out)]:
@@ -137,7 +146,10 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
     try:
         for i, row in enumerate(tasks):
             out.print(f"[{i + 1}/{len(tasks)}] {row.label}", markup=False)
-            report.add(row, _spawn(row, settings, report, threads))
+            report.add(row, spawn(row, settings, report, threads))
+        for library, python in peers.items():
+            out.print(f"[peer] {METHOD} {library}: q(u) by Adam, minibatches and rates as above", markup=False)
+            report.add_peer(METHOD, library, train_peer(library, python, data, settings, report.folder, threads))
     except KeyboardInterrupt:
         out.print("interrupted: the rows finished so far follow")
         report.interrupted = True
@@ -228,36 +240,3 @@ def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
     for name in given:
         get_backend(name)
     return list(dict.fromkeys(given)), []
-
-
-def _spawn(task: Task, settings: Settings, report: Report, threads: int) -> str | None:
-    """Run a row in its own process; None if all went well, else what it said last."""
-    reference = None if task.is_reference else report.reference(task.method)
-    if not task.is_reference and reference is None:
-        return f"the reference row of {task.method} failed"
-    request = {"task": vars(task), "settings": settings.json(), "folder": str(report.folder), "reference": reference}
-    count = str(threads)
-    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), count)
-    command = [sys.executable, "-m", "agp.cli._row"]
-    environment = os.environ | limits
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
-        assert child.stdin is not None
-        assert child.stderr is not None
-        child.stdin.write(json.dumps(request))
-        child.stdin.close()
-        said = _echo(child.stderr)
-        if child.wait() == 130:
-            raise KeyboardInterrupt
-    return None if child.returncode == 0 else said or f"exit status {child.returncode}"
-
-
-def _echo(stream: Any) -> str:
-    """Show what a row writes (its progress bar) as it comes; the last whole line is returned."""
-    line, last = "", ""
-    while piece := stream.read(1):
-        sys.stderr.write(piece)
-        line += piece
-        if piece in "\r\n":
-            sys.stderr.flush()
-            last, line = line.strip() or last, ""
-    return last.removeprefix("agp: ")

@@ -19,6 +19,8 @@ RESULTS = "results.json"
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 """Of bound and gradient at the same parameters, relative."""
+PEER_TOLERANCE = 1e-4
+"""Of the bound of the same model in another library, relative; one adds the jitter to the data's variances, too."""
 PARTED = 0.1
 """Nats per datum by which the bounds of trained models may differ in float64: training magnifies rounding."""
 HEADER = (
@@ -60,6 +62,16 @@ class Report:
         row |= json.loads((self.folder / f"{task.stem}.json").read_text())
         row |= _differences(path, Path(self._references[task.method]))
         self.rows.append(row)
+
+    def add_peer(self, method: str, library: str, found: dict[str, Any] | str) -> None:
+        """Add the row of another library: its facts, or why there are none."""
+        row: dict[str, Any] = {
+            "method": method, "backend": library, "device": "cpu", "gradient": "autodiff", "dtype": "float64",
+            "peer": library,
+        }  # fmt: skip
+        if isinstance(found, str):
+            console().print(f"    failed: {found}", markup=False)
+        self.rows.append(row | ({"error": found} if isinstance(found, str) else found))
 
     def finish(self) -> int:
         """Print the table, write results and pictures, and give the exit status."""
@@ -107,6 +119,9 @@ class Report:
         """Why a row has failed, if it has."""
         if "error" in row:
             return row["error"]
+        if "peer" in row:
+            there = row["max_rel_diff_bound"]
+            return None if there <= PEER_TOLERANCE else f"its bound of the same model differs by {there:.1e}"
         if _exceeds(row):
             return f"differs by more than {TOLERANCE[row['dtype']]:g} from the reference row"
         trained = next(x["bound"] for x in self.rows if x["method"] == row["method"] and "error" not in x)
@@ -170,7 +185,7 @@ def _cells(row: dict[str, Any], score: str) -> list[str]:
         f"{row['ms_per_step']:.1f}",
         f"{row['peak_mib']:.0f}",
         f"{row['max_rel_diff_bound']:.1e}",
-        f"{row['max_rel_diff_grad']:.1e}",
+        "" if row["max_rel_diff_grad"] is None else f"{row['max_rel_diff_grad']:.1e}",
     ]
 
 

@@ -18,24 +18,17 @@ import numpy.typing as npt
 
 from agp import metrics, tree
 from agp.backend import Array, Backend, get_backend
-from agp.cli._likelihoods import likelihood_named
 from agp.cli._plan import Settings, Task
+from agp.cli._start import CURVE_POINTS, WARM_UP, built, curve_rows
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
-from agp.means import ZeroMean
-from agp.methods import LAYERS, build, updates_of
+from agp.methods import updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train
 
 __all__ = ["main"]
-
-CURVE_ROWS = 2000
-"""Test rows that the curve of NLPD against time is computed from."""
-CURVE_POINTS = 20
-WARM_UP = 2
-"""Steps that are not timed: libraries compile and warm up in them."""
 
 
 def main() -> int:
@@ -68,14 +61,7 @@ class Row:
 
     def run(self, reference: str | None) -> None:
         """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""
-        s = self.settings
-        likelihood = likelihood_named(s.likelihood, self.data)
-        model = build(
-            self.task.method, self.X, self.y, likelihood=likelihood, kernel=s.kernel, num_inducing=s.num_inducing,
-            seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
-            support=s.support, layers=s.layers or LAYERS,
-            mean_function=ZeroMean() if s.mean == "zero" else None,
-        )  # fmt: skip
+        model = built(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
         facts = self.measure(result.model)
@@ -96,7 +82,7 @@ class Row:
         """Train with the project's recipe, following the test NLPD."""
         s = self.settings
         every = max(1, s.iterations // CURVE_POINTS)
-        rows = np.random.default_rng(s.seed).permutation(len(self.data.X_test))[:CURVE_ROWS]
+        rows = curve_rows(self.data, s)
         X, y = self.array(self.data.X_test[rows]), self.array(self.data.y_test[rows])
 
         def follow(progress: Progress) -> None:

@@ -19,12 +19,12 @@ class Steps:
         p = problem
         M = len(p.Z)
         process = agp.Sparse(
-            kernel=agp.RBF(np.asarray(p.variance), p.lengthscale.copy()),
+            kernel=agp.RBF(np.asarray(p.variance, p.Z.dtype), p.lengthscale.copy()),
             inducing=agp.Points(p.Z.copy()),
-            posterior=agp.Whitened(np.zeros((M, 1)), np.eye(M)[None]),
+            posterior=agp.Whitened(np.zeros((M, 1), p.Z.dtype), np.eye(M, dtype=p.Z.dtype)[None]),
             jitter=p.jitter,
         )
-        self.model = agp.SVGP(process, agp.Gaussian(np.asarray(p.noise)))
+        self.model = agp.SVGP(process, agp.Gaussian(np.asarray(p.noise, p.Z.dtype)))
         self.batch = Batch(p.X, p.y[:, None], p.rows / len(p.X))
         self.adam = Adam(p.rate)
         self.state = self.adam.init(self.model)

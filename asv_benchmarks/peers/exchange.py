@@ -10,23 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
+sys.path.append(str(Path(__file__).parents[2] / "agp" / "cli" / "_peers"))  # what `agp compare --peers` uses, too
+
+from contract import Stored
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
-class Stored:
-    """A dataclass of arrays and numbers that interpreters hand to each other."""
-
-    def write(self, path: str | Path) -> None:
-        """As an .npz file."""
-        np.savez(path, allow_pickle=False, **vars(self))
-
-    @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """From such a file."""
-        with np.load(path) as file:
-            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
 
 
 @dataclass(frozen=True)
@@ -50,23 +38,23 @@ class Problem(Stored):
 
 
 def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> None:
-    """Answer requests ``NAME COUNT`` on standard input: repeat that work, reply with its values and seconds."""
+    """Answer requests ``NAME COUNT`` on standard input: repeat that work, reply with values and CPU seconds."""
     print(json.dumps(versions), flush=True)
     for line in sys.stdin:
         name, count = line.split()
         values, seconds = [], []
         for _ in range(int(count)):
-            began = time.perf_counter()
+            began = time.process_time()
             values.append(work[name]())
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.process_time() - began)
         print(json.dumps({"values": values, "seconds": seconds}), flush=True)
 
 
 class Worker:
     """A running worker of one side, with one thread; a context manager."""
 
-    def __init__(self, python: str, script: str, problem: str | Path) -> None:
-        command = [python, str(Path(__file__).parent / script), str(problem)]
+    def __init__(self, python: str, script: str, problem: str | Path, *arguments: str) -> None:
+        command = [python, str(Path(__file__).parent / script), str(problem), *arguments]
         environment = os.environ | ONE_THREAD
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -82,7 +70,7 @@ class Worker:
         return json.loads(line)
 
     def ask(self, name: str, count: int) -> tuple[list[float], list[float]]:
-        """The values and seconds of `count` repetitions of the named work."""
+        """The values and processor seconds of `count` repetitions of the named work."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{name} {count}\n")
         self.process.stdin.flush()

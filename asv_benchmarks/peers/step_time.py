@@ -1,72 +1,80 @@
-"""One W-SVGP training step: agp (NumPy, closed form) beside GPyTorch, in turn, one thread each, float64.
+"""One W-SVGP training step: agp (NumPy, closed form) beside other libraries, in turn, one thread each, CPU time.
 
-``python asv_benchmarks/peers/step_time.py --peer-python PATH`` prints the medians of both sides and their ratio.
+``python asv_benchmarks/peers/step_time.py --peer gpytorch=PYTHON gpflow=PYTHON gpjax=PYTHON`` prints the medians of all
+sides and their ratios.
 """
 
 import argparse
 import statistics
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from exchange import Problem, Worker
 
 WORK = {"gradient": "bound and gradient", "step": "the same and Adam"}
-AGREEMENT = 1e-4
-"""How far the bounds may differ; the peer adds the jitter to the variances of the data, too."""
+AGREEMENT = {"float64": 1e-4, "float32": 1e-3}
+"""How far the bounds may differ; GPyTorch and GPJax add the jitter to the variances of the data, too."""
 
 
-def problem(M: int, B: int, D: int, jitter: float) -> Problem:
+def problem(M: int, B: int, D: int, jitter: float, dtype: str) -> Problem:
     """A seeded batch of a smooth function with noise, and M inducing inputs drawn like the data."""
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((B, D)), rng.standard_normal((M, D))
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(B)
-    return Problem(X, y, Z, np.linspace(1.0, 3.0, D), 1.0, 0.1, jitter, rows=100 * B, rate=1e-3)
+    X, y, Z, lengthscale = (x.astype(dtype) for x in (X, y, Z, np.linspace(1.0, 3.0, D)))
+    return Problem(X, y, Z, lengthscale, 1.0, 0.1, jitter, rows=100 * B, rate=1e-3)
 
 
-def measure(ours: Worker, peer: Worker, name: str, rounds: int, steps: int) -> tuple[list[float], list[float]]:
-    """Seconds of every step of both sides, which take turns."""
-    for worker in (ours, peer):
+def measure(sides: dict[str, Worker], name: str, rounds: int, steps: int) -> dict[str, float]:
+    """Median milliseconds of a step of each side; they take turns, so that what else runs slows all of them."""
+    for worker in sides.values():
         worker.ask(name, 5)
-    times: tuple[list[float], list[float]] = [], []
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
-        for worker, seconds in zip((ours, peer), times, strict=True):
-            seconds += worker.ask(name, steps)[1]
-    return times
+        for side, worker in sides.items():
+            seconds[side] += worker.ask(name, steps)[1]
+    return {side: 1e3 * statistics.median(found) for side, found in seconds.items()}
 
 
-def compare(ours: Worker, peer: Worker, rounds: int, steps: int) -> None:
-    """Print one line for each kind of work."""
-    bounds = [worker.ask("gradient", 1)[0][0] for worker in (ours, peer)]
-    print(f"{' '.join(f'{k} {v}' for k, v in (ours.versions | peer.versions).items())}")
-    print(f"bound: agp {bounds[0]:.6f}, gpytorch {bounds[1]:.6f}")
-    if abs(bounds[0] - bounds[1]) > AGREEMENT * abs(bounds[1]):
-        sys.exit("the bounds differ: the two sides do not compute the same model.")
+def compare(sides: dict[str, Worker], dtype: str, rounds: int, steps: int) -> None:
+    """Print one line for each kind of work and peer."""
+    bounds = {side: worker.ask("gradient", 1)[0][0] for side, worker in sides.items()}
+    print("bound: " + ", ".join(f"{side} {bound:.6f}" for side, bound in bounds.items()))
+    for side, bound in bounds.items():
+        if abs(bounds["agp"] - bound) > AGREEMENT[dtype] * abs(bound):
+            sys.exit(f"the bounds differ: {side} does not compute the same model.")
     for name, label in WORK.items():
-        a, b = (1e3 * statistics.median(seconds) for seconds in measure(ours, peer, name, rounds, steps))
-        print(f"{label:18}  agp {a:7.2f} ms   gpytorch {b:7.2f} ms   agp/gpytorch {a / b:.3f}")
+        times = measure(sides, name, rounds, steps)
+        ours = times.pop("agp")
+        for side, ms in times.items():
+            print(f"{label:18}  agp {ours:7.2f} ms   {side} {ms:7.2f} ms   agp/{side} {ours / ms:.3f}", flush=True)
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer-python", required=True, metavar="PATH", help="interpreter that has gpytorch")
-    parser.add_argument("--num-inducing", type=int, default=512, metavar="M")
+    parser.add_argument("--peer", required=True, nargs="+", metavar="LIBRARY=PYTHON", help="and who has it")
+    parser.add_argument("--num-inducing", type=int, nargs="+", default=[512], metavar="M")
     parser.add_argument("--batch-size", type=int, default=256, metavar="B")
     parser.add_argument("--columns", type=int, default=8, metavar="D")
+    parser.add_argument("--dtype", choices=tuple(AGREEMENT), default="float64")
     parser.add_argument("--jitter", type=float, default=1e-6)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=10, help="steps of each side in a round")
     a = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "problem.npz"
-        problem(a.num_inducing, a.batch_size, a.columns, a.jitter).write(path)
-        with (
-            Worker(sys.executable, "agp_step.py", path) as ours,
-            Worker(a.peer_python, "gpytorch_step.py", path) as peer,
-        ):
-            compare(ours, peer, a.rounds, a.steps)
+    for M in a.num_inducing:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as open_workers:
+            path = Path(folder) / "problem.npz"
+            problem(M, a.batch_size, a.columns, a.jitter, a.dtype).write(path)
+            sides = {"agp": open_workers.enter_context(Worker(sys.executable, "agp_step.py", path))}
+            for library, _, python in (given.partition("=") for given in a.peer):
+                sides[library] = open_workers.enter_context(Worker(python, "peer_step.py", path, library))
+            versions = dict(item for worker in sides.values() for item in worker.versions.items())
+            print(f"M {M}, B {a.batch_size}, D {a.columns}, {a.dtype}: " + ", ".join(map(" ".join, versions.items())))
+            compare(sides, a.dtype, a.rounds, a.steps)
 
 
 if __name__ == "__main__":

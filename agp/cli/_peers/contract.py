@@ -1,0 +1,120 @@
+"""What the two interpreters hand each other, by NumPy alone: a peer's environment has no agp."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+
+class Stored:
+    """A dataclass of arrays, numbers and text that interpreters hand to each other."""
+
+    def write(self, path: str | Path) -> None:
+        """As an .npz file."""
+        np.savez(path, allow_pickle=False, **vars(self))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """From such a file."""
+        with np.load(path) as file:
+            return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
+
+
+@dataclass(frozen=True)
+class Start(Stored):
+    """A whitened SVGP with Gaussian noise before its first step; the dtype of Z is that of everything."""
+
+    Z: Any
+    """[M, D]"""
+    lengthscale: Any
+    """[D]"""
+    variance: float
+    noise: float
+    mean: float
+    """Of a constant mean function that is trained; NaN for a mean of zero."""
+    kernel: str
+    """rbf, matern12, matern32 or matern52."""
+    jitter: float
+    rows: int
+    """N, of which minibatches are parts."""
+    epsilon: float
+    """Adam's."""
+    Z_beta1: float
+    """Adam's, of Z."""
+    q_mean: Any
+    """[M]"""
+    q_scale: Any
+    """[M, M], lower triangular."""
+
+
+@dataclass(frozen=True)
+class Run(Stored):
+    """The data of a training, its minibatches and rates, and when the test rows are looked at."""
+
+    X: Any
+    """[N, D]"""
+    y: Any
+    """[N]"""
+    X_test: Any
+    curve_rows: Any
+    """Test rows of the curve."""
+    curve_steps: Any
+    """After how many steps."""
+    batches: Any
+    """The rows [T, B] of every step."""
+    rates: Any
+    """[T]"""
+    Z_rates: Any
+    """[T]"""
+    probe_mean: Any
+    """[M]; the bound at this q(u) and `probe_scale` must be that of agp."""
+    probe_scale: Any
+    """[M, M]"""
+
+
+class Peer(Protocol):
+    """A whitened SVGP of a library, in training by Adam. Bounds are totals: nats over all data."""
+
+    versions: dict[str, str]
+
+    def __init__(self, start: Start) -> None: ...
+
+    def bound(self, X: Any, y: Any) -> float:
+        """Of a minibatch: its expected log densities times N / B, less the KL divergence."""
+        ...
+
+    def kl(self) -> float:
+        """The KL divergence of q(u) from the prior."""
+        ...
+
+    def gradient(self, X: Any, y: Any) -> float:
+        """The bound of a minibatch, computed with the gradient of all parameters."""
+        ...
+
+    def step(self, X: Any, y: Any, rate: float, Z_rate: float) -> float:
+        """The same, and Adam's update."""
+        ...
+
+    def predict(self, X: Any) -> tuple[Any, Any]:
+        """Means and variances of f [N]."""
+        ...
+
+    def noise(self) -> float:
+        """The variance of the noise."""
+        ...
+
+
+def opened(library: str) -> type[Peer]:
+    """The peer of a library; ImportError where this interpreter has none."""
+    if library == "gpytorch":
+        from gpytorch_peer import GPyTorchPeer as Found
+    elif library == "gpflow":
+        from gpflow_peer import GPflowPeer as Found
+    elif library == "gpjax":
+        from gpjax_peer import GPJaxPeer as Found
+    else:  # for tests, and for libraries of others: a module of that name has the class
+        from importlib import import_module
+
+        Found = import_module(library).Peer
+    return Found

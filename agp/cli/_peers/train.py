@@ -1,0 +1,62 @@
+"""Train a library's whitened SVGP as agp said: ``python train.py LIBRARY START.npz RUN.npz OUT.npz``."""
+
+import dataclasses
+import resource
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from contract import Peer, Run, Start, opened
+
+BLOCK = 2000
+"""Rows predicted, or summed into a bound, at once."""
+
+
+def blocks(count: int) -> list[slice]:
+    """All rows in pieces."""
+    return [slice(i, min(i + BLOCK, count)) for i in range(0, count, BLOCK)]
+
+
+def predictions(peer: Peer, X: Any) -> tuple[Any, Any]:
+    """Means and variances [N] of observations."""
+    pieces = [peer.predict(X[rows]) for rows in blocks(len(X))]
+    mean, variance = (np.concatenate(part) for part in zip(*pieces, strict=True))
+    return mean, variance + peer.noise()
+
+
+def whole_bound(peer: Peer, run: Run) -> float:
+    """The bound of all data, from those of parts, each of which is scaled to all data."""
+    kl, total = peer.kl(), len(run.X)
+    pieces = blocks(total)
+    parts = [(peer.bound(run.X[rows], run.y[rows]) + kl) * (rows.stop - rows.start) / total for rows in pieces]
+    return sum(parts) - kl
+
+
+def main(library: str, start_path: str, run_path: str, out: str) -> None:
+    """Check the bound at the probe, train, look at the test rows."""
+    kind, start, run = opened(library), Start.read(start_path), Run.read(run_path)
+    first = run.batches[0]
+    probe = dataclasses.replace(start, q_mean=run.probe_mean, q_scale=run.probe_scale)
+    probed = kind(probe).bound(run.X[first], run.y[first])
+    peer, curve = kind(start), []
+    seconds = np.zeros(len(run.batches))
+    for t, rows in enumerate(run.batches):
+        X, y = run.X[rows], run.y[rows]
+        began = time.perf_counter()
+        peer.step(X, y, float(run.rates[t]), float(run.Z_rates[t]))
+        seconds[t] = time.perf_counter() - began
+        if t + 1 in run.curve_steps:
+            curve.append((seconds[: t + 1].sum(), *predictions(peer, run.X_test[run.curve_rows])))
+    mean, variance = predictions(peer, run.X_test)
+    when, curve_means, curve_variances = (np.stack(part) for part in zip(*curve, strict=True))
+    np.savez(
+        out, allow_pickle=False, probe=probed, bound=whole_bound(peer, run), seconds=seconds, mean=mean,
+        variance=variance, curve_seconds=when, curve_means=curve_means, curve_variances=curve_variances,
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+        versions=" ".join(f"{name} {number}" for name, number in kind.versions.items()),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
