@@ -1,5 +1,6 @@
 """What the benchmarks stand on: every method steps, and calls of a library are counted right."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -74,3 +75,40 @@ def test_in_turn_gives_medians():
     ticks = iter(range(10_000))
     counted = stepping.in_turn([lambda: None, lambda: [next(ticks) for _ in range(4)]], lambda: next(ticks), rounds=3)
     assert counted == [1.0, 5.0]
+
+
+def test_growth_in_small(tmp_path, capsys):
+    import growth
+
+    arguments = ["--small", "--method", "wsvgp", "cggp", "cagp-opt", "gpr"]
+    files = ["--json", str(tmp_path / "growth.json"), "--picture", str(tmp_path / "growth.png")]
+    assert growth.main([*arguments, *files]) == 0
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
+    found = json.loads((tmp_path / "growth.json").read_text())
+    assert len(table) == len(found) == 8
+    assert {curve["variable"] for curve in found} == {"N", "M", "i"}
+    assert all(np.isfinite(curve["exponent"]) and min(curve["seconds"]) > 0 for curve in found)
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_growth_beyond_the_formula_fails(monkeypatch, capsys):
+    import growth
+
+    curve = growth.Growth("gpr", "N", (32, 64), -9.0, "none")
+    monkeypatch.setattr(growth, "CURVES", (curve,))
+    assert growth.main(["--rounds", "1"]) == 1
+    assert "above the formula: gpr in N" in capsys.readouterr().out
+
+
+def test_growth_has_every_method():
+    import growth
+
+    assert {curve.method for curve in growth.CURVES} == set(METHODS)
+
+
+def test_an_exponent_is_that_of_the_power(monkeypatch):
+    import growth
+
+    curve = growth.Growth("gpr", "N", (32, 64, 128), 3.0, "N^3", work="step")
+    monkeypatch.setattr(growth, "in_turn", lambda works, *_: [2.0 * n**1.5 for n in (32, 64, 128)])
+    assert growth.measured(curve, 1, 1)["exponent"] == pytest.approx(1.5)

@@ -17,7 +17,7 @@ class Stepping:
     Nothing has been compiled or computed when it is made: the first `step` does it.
     """
 
-    def __init__(self, method, backend, gradient, dtype, num_inducing, *, rows=ROWS, batch_rows=BATCH, noise=0.1):
+    def __init__(self, method, backend, gradient, dtype, num_inducing, *, rows=ROWS, batch_rows=BATCH, **options):
         from agp.likelihoods import Gaussian
         from agp.methods import build, updates_of
         from agp.training import Batches, begun
@@ -25,10 +25,9 @@ class Stepping:
         self.B, device = backend_or_skip(backend, gradient)
         self.gradient = gradient
         X, y = problem(self.B, device, rows=rows, dtype=dtype)
-        model = build(
-            method, X, y, likelihood=Gaussian(noise), kernel="rbf", num_inducing=num_inducing, seed=0,
-            num_actions=num_inducing, support=max(num_inducing, rows // 2),
-        )  # fmt: skip
+        options = {"num_actions": num_inducing, "support": max(num_inducing, rows // 2)} | options
+        parts = {"likelihood": Gaussian(0.1), "kernel": "rbf", "num_inducing": num_inducing, "seed": 0}
+        model = build(method, X, y, **parts, **options)
         self.model = begun(model)
         size = min(batch_rows, rows) if model.stochastic else rows
         self.batch = Batches(X, y, size, 0, model.draws)[0]
