@@ -57,6 +57,8 @@ class Backend(ABC):
     where `triangular_product` skips the zeros."""
     rounds_products: bool = False
     """Whether products may be less precise than their dtype, so that `full_precision` is needed."""
+    loops_on_device: bool = False
+    """Whether `repeat`, compiled, is a loop on the device."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -279,6 +281,34 @@ class Backend(ABC):
         while bool(condition(*carry)):
             carry = body(*carry)
         return carry
+
+    def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
+        """What `f` makes of the carry, row after row, and what it has logged; never differentiated.
+
+        Parameters
+        ----------
+        f
+            ``f(carry, row) -> (carry, logged)``, where `logged` holds 0-d arrays by name.
+        carry
+            A tuple of models, arrays, and lists, tuples and dictionaries of them.
+        rows
+            Arrays [K, ...], and None, in tuples and dictionaries; a row has the same structure with arrays [...].
+        count
+            How many rows to take, 0-d, at most K.
+
+        Returns
+        -------
+        carry
+        logged
+            Arrays [K], or [count] where that can be read.
+
+        Raises
+        ------
+        BackendError
+            Where there are no loops on the device.
+        """
+        msg = f"backend {self.name!r} compiles no loops; take the steps one by one."
+        raise BackendError(msg)
 
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0

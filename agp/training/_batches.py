@@ -60,17 +60,28 @@ class Batches:
                 checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
         return checksum
 
-    def __getitem__(self, step: int) -> Batch:
-        draws = self._draws(step)
-        if self.size == self.X.shape[0]:
-            return Batch(self.X, self.y, 1.0, None, draws)
-        epoch, here = self._place(step)
-        xp, rows = backend_of(self.X).xp, self._placed(epoch)[here]  # of an epoch they travel to a device once
-        scale = self.X.shape[0] / self.size
-        return Batch(xp.take(self.X, rows, axis=0), xp.take(self.y, rows, axis=0), scale, rows, draws)
+    @property
+    def whole(self) -> bool:
+        """Whether a batch is all data."""
+        return self.size == self.X.shape[0]
 
-    def _draws(self, step: int) -> Draws:
-        if self.draws is None:
-            return NO_DRAWS
-        found = self.draws(generator(self.seed, 3, step), self.size)
-        return Draws(*({name: placed(x, self.X) for name, x in part.items()} for part in found))
+    def __getitem__(self, step: int) -> Batch:
+        found = self.host_draws(step)
+        draws = Draws(*({name: placed(x, self.X) for name, x in part.items()} for part in found))
+        return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+
+    def _rows(self, step: int) -> Array:
+        """The rows [B] of a step; those of an epoch travel to a device once."""
+        epoch, here = self._place(step)
+        return self._placed(epoch)[here]
+
+    def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
+        """The batch of these rows [B] of all data, or of all; it may be traced."""
+        if rows is None:
+            return Batch(X, y, 1.0, None, draws)
+        xp = backend_of(X).xp
+        return Batch(xp.take(X, rows, axis=0), xp.take(y, rows, axis=0), X.shape[0] / self.size, rows, draws)
+
+    def host_draws(self, step: int) -> Draws:
+        """The noise of a step, on the host."""
+        return NO_DRAWS if self.draws is None else self.draws(generator(self.seed, 3, step), self.size)

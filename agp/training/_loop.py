@@ -16,6 +16,7 @@ from agp.precision import in_full_precision
 from agp.repairs import collected
 from agp.training._batches import Batches
 from agp.training._begun import begun, leaves_kept
+from agp.training._epochs import check_loops
 from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
 from agp.training._result import Result
@@ -42,6 +43,7 @@ def train(
     progress: bool = False,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
+    on_device: bool = False,
 ) -> Result:
     """Train a model: apply the updates in turn, `steps` times, from where `begun` moves an untrained one.
 
@@ -66,11 +68,16 @@ def train(
     checkpoint, checkpoint_every
         A safetensors file to write before the first step, every so many steps, at the end and when interrupted, and
         to resume from if it exists: a resumed run gives the numbers of one that was never stopped.
+    on_device
+        Hand the device whole epochs of steps (a hundred at least), as one loop of its compiled program: for steps that
+        take less time than their launch, on JAX. Numbers are those of single steps to rounding; they are looked at,
+        shown and saved between epochs, where alone the training can be interrupted; there are no callbacks.
 
     Raises
     ------
     TypeError, ValueError
-        For data that do not fit each other or the model, a batch size out of range, or a checkpoint of another run.
+        For data that do not fit each other or the model, a batch size out of range, a checkpoint of another run, or
+        `on_device` with callbacks, or with an array library that compiles no loops.
     agp.errors.NonFiniteError
         If the bound or what an update reports becomes NaN or infinite; `.result` holds the last finite state.
     agp.errors.Interrupted
@@ -86,6 +93,9 @@ def train(
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
+    callbacks = list(callbacks)
+    if on_device:
+        check_loops(X, callbacks)
     model = detached(model)
     steps = check_whole("steps", steps, least=0)
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
@@ -97,7 +107,7 @@ def train(
     updates = _checked_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model.draws)
     model = begun(model, leaves_kept(model, updates)) if steps else model
-    run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts)
+    run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device)
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)
@@ -106,7 +116,7 @@ def train(
         run.begin()
     try:
         with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):
-            run.advance_to(steps, list(callbacks), bar, checkpoint_every)
+            run.advance_to(steps, callbacks, bar, checkpoint_every)
             run.save()
         result = run.result()
         run.repairs.tell()

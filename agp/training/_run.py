@@ -15,6 +15,7 @@ from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
 from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
+from agp.training._epochs import Epochs
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
 from agp.updates import Update
@@ -37,10 +38,19 @@ class Run:
         What is trained, how, and on what.
     path, facts
         The checkpoint, if any, and what must be the same when it is resumed.
+    on_device
+        Whether the device takes whole epochs of steps by itself.
     """
 
     def __init__(
-        self, model: Any, updates: list[Update], batches: Batches, path: Path | None, facts: dict[str, Any]
+        self,
+        model: Any,
+        updates: list[Update],
+        batches: Batches,
+        path: Path | None,
+        facts: dict[str, Any],
+        *,
+        on_device: bool = False,
     ) -> None:
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
         self.states = [update.init(model) for update in updates]
@@ -65,6 +75,7 @@ class Run:
             )
             self._resume(path)
         self._apply = backend_of(batches.X).compile(self._apply_updates)
+        self.epochs = Epochs(self._apply_updates, batches) if on_device else None
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -84,8 +95,11 @@ class Run:
         """Steps until `steps` are done or a callback returns True."""
         while self.step < steps:
             began = time.perf_counter()
-            info = self._advance()
-            if self.step % CHECK_EVERY == 0 or self.step == steps:
+            if self.epochs is None:
+                info = self._advance()
+            else:
+                info = self._advance_to(self.epochs.to(self.step, min(steps, _next(self.step, checkpoint_every))))
+            if self.step % CHECK_EVERY == 0 or self.step == steps or self.epochs is not None:
                 self._look()
                 self._show(bar)
             elif callbacks:
@@ -96,6 +110,19 @@ class Run:
             seen = Progress(self.step, self.model, info, self.seconds)
             if sum(bool(callback(seen)) for callback in callbacks):  # every callback is called
                 return
+
+    def _advance_to(self, last: int) -> dict[str, Array]:
+        assert self.epochs is not None
+        with collected() as reports:
+            model, states, logged = self.epochs(self.model, self.states, self.step, last)
+        infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
+        # repairs were counted together: they are told with the step that they explain, or with the last
+        good = [all(np.isfinite(x) for x in info.values()) for info in infos]
+        at = len(infos) - 1 if all(good) else good.index(False)
+        told = [(info, reports if i == at else []) for i, info in enumerate(infos)]
+        pending = [*self.pending, *told]
+        self.model, self.states, self.step, self.pending = model, states, last, pending
+        return infos[-1]
 
     def _advance(self) -> dict[str, Array]:
         try:
@@ -271,6 +298,11 @@ class Run:
         self.states = list(states.values())
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
+
+
+def _next(step: int, every: int) -> int:
+    """The next multiple of so many steps."""
+    return step - step % every + every
 
 
 def _joined(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:

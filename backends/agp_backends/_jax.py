@@ -34,6 +34,7 @@ class JaxBackend(Backend):
     xp = xp
     array_types = (jax.Array, jax.core.Tracer)  # tracers stand for arrays while a function is traced
     gradients = ("closed-form", "autodiff")
+    loops_on_device = True
     special_module = "jax.scipy.special"
     rounds_products = True
 
@@ -161,6 +162,26 @@ class JaxBackend(Backend):
         value, rows = jax.lax.while_loop(lambda state: condition(*state[0]), once, (carry, _rows([], kinds)))
         reported(_reports(kinds, rows))
         return value
+
+    def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
+        def row(i: Any) -> Any:
+            return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
+
+        carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), carry)
+        run, (_, logged), reports = _traced_with_shapes(f, carry, row(0))
+        length, kinds = jax.tree.leaves(rows)[0].shape[0], _kinds(reports)
+        empty = {name: xp.zeros((length,), x.dtype) for name, x in logged.items()}
+
+        def once(state: tuple) -> tuple:
+            i, carry, told, numbers = state
+            (carry, logged), new = run(carry, row(i))
+            told = {name: told[name].at[i].set(x) for name, x in logged.items()}
+            return i + 1, carry, told, _rows([*_reports(kinds, numbers), *new], kinds)
+
+        start = xp.zeros((), count.dtype), carry, empty, _rows([], kinds)
+        _, carry, told, numbers = jax.lax.while_loop(lambda state: state[0] < count, once, start)
+        reported(_reports(kinds, numbers))
+        return carry, told
 
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
@@ -365,13 +386,19 @@ def _reporting(f: Callable) -> Callable:
 
 def _traced(f: Callable, *args: Any) -> tuple[Callable, list[Report]]:
     """`_recorded(f)`, traced once, and what it reports: branches are compared without tracing nested ones anew."""
+    run, _, reports = _traced_with_shapes(f, *args)
+    return run, reports
+
+
+def _traced_with_shapes(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
+    """The same, with the shapes of the value between."""
     closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
     structure = jax.tree.structure(shapes)
 
     def run(*args: Any) -> tuple[Any, list[Report]]:
         return jax.tree.unflatten(structure, jaxpr_as_fun(closed)(*jax.tree.leaves(args)))
 
-    return run, shapes[1]
+    return run, *shapes
 
 
 def _kinds(*reports: list[Report]) -> dict[Kind, Any]:
