@@ -199,3 +199,23 @@ def test_compiled_steps_are_those_of_a_loop_on_the_host(noise, available):
     assert float(compiled.steps) == float(eager.steps)
     rounding = max(float(eager.rounding), 1e-9) if noise > 1e-9 else 1e-6
     assert_close(place.numpy(compiled.factor), place.numpy(eager.factor), 10.0 * rounding)
+
+
+def test_jax_asks_cuda_devices_for_tf32_in_the_low_products_alone(available, monkeypatch):
+    place = available(JAX)
+    import jax
+
+    from agp_backends import _jax
+
+    monkeypatch.setattr(_jax, "_platform", lambda _device: "cuda")
+    monkeypatch.setattr(_jax.JaxBackend, "device_block", lambda _self, _x: 0.0)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    A = place.array(covariance(6, 1.0, 0.3))
+
+    def asked(precision):
+        traced = str(jax.make_jaxpr(lambda A: inverse_factor(A, precision=precision).factor)(A))
+        return [traced.count(f"(Precision.{kind}, Precision.{kind})") for kind in ("HIGH", "HIGHEST")]
+
+    low, _ = asked("tf32")  # JAX's word for it is HIGH
+    assert low == 3  # of L^T A L two, of L Phi one
+    assert asked("float32")[0] == 0
