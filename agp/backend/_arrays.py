@@ -57,7 +57,9 @@ def numbers_of(several: Sequence[Array | float], /) -> list[float]:
     if not arrays:
         return [float(x) for x in several]
     B = backend_of(arrays[0])
-    stacked = B.xp.stack([B.xp.astype(x, B.widest_float(x)) for x in arrays])
+    floating = next((x for x in arrays if B.xp.isdtype(x.dtype, "real floating")), None)
+    dtype = B.xp.float32 if floating is None else B.widest_float(floating)
+    stacked = B.xp.stack([B.xp.astype(x, dtype) for x in arrays])
     values = iter(to_numpy(stacked))
     return [float(x) if isinstance(x, (int, float)) else float(next(values)) for x in several]
 
