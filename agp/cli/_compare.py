@@ -44,11 +44,9 @@ model and training:
   --fall F, --q-steps NAME, --mean NAME   where rates end (0.1 of R); q(u) by
                natural (gradients) or adam; constant (by the targets) or zero
   --device NAME, --threads N, --seed N   cpu, 1, 0 (defaults)
-others:
+beside other libraries, and output:
   --peers PYTHON ...   wsvgp of GPyTorch, GPflow, GPJax, where these have them
-output:
-  --out FOLDER       for results and pictures (default: agp-compare)
-  -q, --quiet, --debug, -h, --help   as agp --help says
+  --out FOLDER, -q, --quiet, --debug, -h, --help   agp-compare; as agp --help
 example: agp compare --data t.csv --target y --method gpr rsvgp --dtype float64
 """
 NUMBERS: dict[str, int | None] = {
