@@ -202,9 +202,7 @@ def test_compiled_steps_are_those_of_a_loop_on_the_host(noise, available):
 
 
 def test_jax_asks_cuda_devices_for_tf32_in_the_low_products_alone(available, monkeypatch):
-    place = available(JAX)
-    import jax
-
+    place, jax = available(JAX), pytest.importorskip("jax")
     from agp_backends import _jax
 
     monkeypatch.setattr(_jax, "_platform", lambda _device: "cuda")
