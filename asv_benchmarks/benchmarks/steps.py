@@ -75,11 +75,8 @@ class Ways:
     param_names = WAYS
     timeout = 300
 
-    def setup(self, *way):
-        self.stepping = Stepping(*way).warm()
-
-    def time_step(self, *way):
-        self.stepping.step()
+    setup = Methods.setup
+    time_step = Methods.time_step
 
 
 class Launches:
