@@ -55,6 +55,9 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     if 0 in x.shape:
         msg = f"{name} has shape {tuple(x.shape)}: it is empty."
         raise ValueError(msg)
+    if any(n != n for n in x.shape):  # NaN: nobody has counted the rows of its chunks yet
+        msg = f"{name} has chunks of unknown length; count them first, by {name}.compute_chunk_sizes()."
+        raise ValueError(msg)
 
 
 def _converted(name: str, x: Any) -> str:
@@ -153,9 +156,18 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """TypeError or ValueError unless both arrays have one library, one dtype and one device."""
+    """TypeError or ValueError unless both arrays have one library, one dtype and one device.
+
+    Rows of data that lie elsewhere need the dtype alone: their library is what they are evaluated in.
+    """
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
+    if here.rows_elsewhere or there.rows_elsewhere:
+        names = here.dtype_name(x), there.dtype_name(reference)
+        if names[0] != names[1]:
+            msg = f"{name} has dtype {names[0]}, {reference_name} has {names[1]}; convert one of them."
+            raise TypeError(msg)
+        return
     if here is not there:
         msg = f"{name} is a {here.name} array, {reference_name} a {there.name} array; move one with agp.to_backend."
         raise TypeError(msg)

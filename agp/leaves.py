@@ -60,8 +60,9 @@ def _no_pullback(name: str) -> Callable:
 
 
 def copied(x: Array) -> Array:
-    """The array as a model holds it: what the user does to theirs later does not reach it."""
-    return backend_of(x).xp.asarray(x, copy=True)
+    """The array as a model holds it: what users do to theirs later does not reach it; rows elsewhere stay there."""
+    B = backend_of(x)
+    return x if B.rows_elsewhere else B.xp.asarray(x, copy=True)
 
 
 def constant_data(*arrays: Array) -> tuple[Array, ...]:

@@ -17,7 +17,7 @@ from agp.backend._discovery import (
 )
 from agp.backend._guesses import guessed, guessing
 from agp.backend._protocol import Array, Backend, ClosedForm, Pullback
-from agp.backend._rows import row_blocks
+from agp.backend._rows import mapped, row_blocks, row_count
 
 __all__ = [
     "Array",
@@ -33,10 +33,12 @@ __all__ = [
     "guessing",
     "known_backends",
     "like",
+    "mapped",
     "numbers_of",
     "placed",
     "register_backend",
     "row_blocks",
+    "row_count",
     "to_numpy",
     "wide",
 ]

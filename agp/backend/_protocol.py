@@ -59,6 +59,8 @@ class Backend(ABC):
     """Whether products may be less precise than their dtype, so that `full_precision` is needed."""
     loops_on_device: bool = False
     """Whether `repeat`, compiled, is a loop on the device."""
+    rows_elsewhere: bool = False
+    """Whether arrays are rows of data that lie elsewhere: `fold` sums over them there, `gathered` brings them here."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 
@@ -344,15 +346,18 @@ class Backend(ABC):
                 value = value_of(params, block)
             total = add(total, value)
 
-        def pullback(bar):
-            params_bar = None
-            with collected():  # what was repaired has been reported with the value
-                for number, block in enumerate(row_blocks(rows, block_rows)):
-                    pull = kept[number] if number < len(kept) else f(params, block)[1]
-                    params_bar = add(params_bar, pull(bar))
-            return params_bar
+        return total, lambda bar: self.fold_cotangent(f, params, rows, block_rows, bar, add=add, kept=kept)
 
-        return total, pullback
+    def fold_cotangent(
+        self, f: Callable, params: Any, rows: Any, block_rows: int, bar: Any, /, *, add: Callable, kept: Sequence = ()
+    ) -> Any:
+        """The pullback of `fold` at the cotangent of the sum; pullbacks of the first blocks may have been kept."""
+        params_bar = None
+        with collected():  # what was repaired has been reported with the value
+            for number, block in enumerate(row_blocks(rows, block_rows)):
+                pull = kept[number] if number < len(kept) else f(params, block)[1]
+                params_bar = add(params_bar, pull(bar))
+        return params_bar
 
     def map_rows(
         self, f: Callable, params: Any, X: Array, block_rows: int, /, *, add: Callable
@@ -393,6 +398,30 @@ class Backend(ABC):
             return params_bar, self.xp.concat(X_bars, axis=0)
 
         return self.xp.concat(values, axis=0), pullback
+
+    # -- rows of data that may lie elsewhere ------------------------------------------------------------------------
+
+    def gathered(self, x: Array, index: Any = None, /) -> Array:
+        """The rows x [N, ...], or those at a host array of places [n], as an array in memory; usually x itself."""
+        if index is None:
+            return x
+        return self.xp.take(x, self.from_numpy(index, device=self.device_name(x) or None), axis=0)
+
+    def same_rows(self, x: Array, y: Array, /) -> bool:
+        """Whether two arrays of rows are equal."""
+        return x is y or (x.shape == y.shape and bool(self.xp.all(x == y)))
+
+    def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
+        """Arrays [S, N, ...] beside X [N, D], of which ``f(start, rows)`` gives parts [S, rows, ...] on the host."""
+        names = self.dtype_name(X), self.device_name(X) or None
+        return {name: self.from_numpy(x, dtype=names[0], device=names[1]) for name, x in f(0, X.shape[0]).items()}
+
+    def map_chunks(self, f: Callable[..., tuple], rows: tuple, example: tuple, /) -> tuple[Array, ...]:
+        """``f(*rows)``, a tuple of arrays with one row for each of arrays [N, ...]: of rows elsewhere, when asked for.
+
+        `example` is what f gives for one row, in arrays of any library.
+        """
+        return f(*rows)
 
     def remat(self, f: Callable, /) -> Callable:
         """f, whose intermediates automatic differentiation recomputes instead of keeping."""

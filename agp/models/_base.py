@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
+from agp import tree
 from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
@@ -240,15 +241,20 @@ class Model(ABC):
         """
         self._check_test_inputs(X)
         unbounded = observed and self.likelihood.infinite_variance
-        posterior, parts = self.conditioned(memory=memory), []
-        for chunk, moments in self._moments(posterior, X, memory):
-            if unbounded:
-                self._refuse_nonfinite(variance=moments[1])
-            moments = self.likelihood.predict(*moments) if observed else moments
-            parts.append(mixture(moments, chunk.shape[0]))
-        found = _joined(parts)
-        self._refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
-        return found
+        posterior = self.conditioned(memory=memory)
+
+        def predicted(X: Array) -> Prediction:
+            parts = []
+            for chunk, moments in self._moments(posterior, X, memory):
+                if unbounded:
+                    self._refuse_nonfinite(variance=moments[1])
+                moments = self.likelihood.predict(*moments) if observed else moments
+                parts.append(mixture(moments, chunk.shape[0]))
+            found = _joined(parts)
+            self._refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
+            return found
+
+        return Prediction(*self._row_by_row(predicted, X))
 
     @counted
     @in_full_precision
@@ -258,10 +264,14 @@ class Model(ABC):
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
         posterior = self.conditioned(memory=memory)
-        parts = [average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
-        mean = backend_of(X).xp.concat(parts, axis=0)
-        self._refuse_nonfinite(mean=mean)
-        return mean
+
+        def averaged(X: Array) -> tuple[Array]:
+            parts = [average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
+            mean = backend_of(X).xp.concat(parts, axis=0)
+            self._refuse_nonfinite(mean=mean)
+            return (mean,)
+
+        return self._row_by_row(averaged, X)[0]
 
     @counted
     @in_full_precision
@@ -404,15 +414,33 @@ class Model(ABC):
         if backend_of(y).is_concrete(y):
             self.likelihood.check_targets(y)
         posterior = self.conditioned(memory=memory)
-        parts, start = [], 0
-        for chunk, (mu, var) in self._moments(posterior, X, memory):
-            stop = start + chunk.shape[0]
-            targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
-            parts.append(over_samples(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
-            start = stop
-        density = backend_of(X).xp.concat(parts, axis=0)
-        self._refuse_nonfinite(**{"log density": density})
-        return density
+
+        def scored(X: Array, y: Array) -> tuple[Array]:
+            parts, start = [], 0
+            for chunk, (mu, var) in self._moments(posterior, X, memory):
+                stop = start + chunk.shape[0]
+                targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
+                density = self.likelihood.predictive_log_density(mu, var, targets)
+                parts.append(over_samples(density, chunk.shape[0]))
+                start = stop
+            density = backend_of(X).xp.concat(parts, axis=0)
+            self._refuse_nonfinite(**{"log density": density})
+            return (density,)
+
+        return self._row_by_row(scored, X, y)[0]
+
+    def _row_by_row(self, f: Callable[..., tuple], X: Array, *others: Array) -> tuple[Array, ...]:
+        """What f gives of rows in memory: of all rows, or of rows that lie elsewhere chunk by chunk, when asked for."""
+        B = backend_of(X)
+        if not B.rows_elsewhere:
+            return f(X, *others)
+        first = [backend_of(x).gathered(x[:1, :]) for x in (X, *others)]
+        reference = next(x for x in tree.leaves(self).values() if not backend_of(x).rows_elsewhere)
+
+        def beside(*rows: Array) -> tuple[Array, ...]:
+            return f(*(x if backend_of(x) is backend_of(reference) else placed(x, reference) for x in rows))
+
+        return B.map_chunks(beside, (X, *others), beside(*first))
 
     def _check_test_inputs(self, X: Array) -> None:
         name, reference = self._reference()

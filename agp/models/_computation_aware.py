@@ -29,7 +29,7 @@ from agp.models._actions import (
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import started, started_model
+from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import (
     FollowsInverse,
     InverseOwner,
@@ -169,6 +169,8 @@ class CaGP(Model, InverseOwner):
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
         check_without_white(cls, kernel, X)
+        if support is None or actions is not None or policy is not None:
+            refuse_rows_elsewhere(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
             X, y = taken(X, y, random_rows(N, support, seed))
