@@ -16,8 +16,9 @@ from agp.backend._discovery import (
     register_backend,
 )
 from agp.backend._guesses import guessed, guessing
-from agp.backend._protocol import Array, Backend, ClosedForm, Pullback
+from agp.backend._protocol import Backend
 from agp.backend._rows import mapped, row_blocks, row_count
+from agp.backend._types import Array, ClosedForm, Pullback
 
 __all__ = [
     "Array",

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from agp.backend._protocol import Array, Backend
+from agp.backend._protocol import Backend
+from agp.backend._types import Array
 from agp.errors import BackendError, not_installed
 
 __all__ = ["BackendStatus", "backend_of", "check_array_type", "get_backend", "known_backends", "register_backend"]
