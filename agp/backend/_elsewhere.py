@@ -1,12 +1,16 @@
 """Rows of data that may lie elsewhere: on disk, or on other machines. The defaults are right for arrays in memory."""
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 from agp.backend._library import Library
+from agp.backend._rows import row_blocks
 from agp.backend._types import Array
 
 __all__ = ["Elsewhere"]
+
+CHECKSUM_ROWS = 65_536
 
 
 class Elsewhere(Library):
@@ -26,6 +30,26 @@ class Elsewhere(Library):
         """Arrays [S, N, ...] beside X [N, D], of which ``f(start, rows)`` gives parts [S, rows, ...] on the host."""
         names = self.dtype_name(X), self.device_name(X) or None
         return {name: self.from_numpy(x, dtype=names[0], device=names[1]) for name, x in f(0, X.shape[0]).items()}
+
+    def in_chunks(self, X: Array, y: Array, /) -> tuple[Array, Array, tuple[int, ...]]:
+        """X and y in common chunks, and the number of rows in each; arrays in memory are one chunk."""
+        return X, y, (X.shape[0],)
+
+    def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
+        """The rows of some chunks, by their numbers, of arrays in common chunks; in memory."""
+        return several
+
+    def selected(self, x: Array, index: Any, /) -> Array:
+        """The rows of x [N, ...] at a host array of ascending places [n], each where it is now."""
+        return self.gathered(x, index)
+
+    def checksum(self, rows: tuple[Array, ...], /) -> int:
+        """A number that tells arrays of rows from others, whatever library holds them."""
+        found = 0
+        for block in row_blocks(rows, CHECKSUM_ROWS):
+            for x in block:
+                found = zlib.crc32(self.to_numpy(x).tobytes(), found)
+        return found
 
     def map_chunks(self, f: Callable[..., tuple], rows: tuple, example: tuple, /) -> tuple[Array, ...]:
         """``f(*rows)``, a tuple of arrays with one row for each of arrays [N, ...]: of rows elsewhere, when asked for.

@@ -1,22 +1,21 @@
 """Minibatches: seeded permutations drawn on the host, the same on every backend."""
 
-import zlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, placed, row_blocks, to_numpy
+from agp.backend import Array, Backend, backend_of, placed
 from agp.batch import Batch
 from agp.draws import NO_DRAWS, Draws
 from agp.host import generator
+from agp.training._order import Order
+from agp.training._pooled import Pooled
 
 __all__ = ["Batches"]
 
 DrawsOf = Callable[[np.random.Generator, int], Draws]
-
-FINGERPRINT_ROWS = 65_536
 
 
 class Batches:
@@ -27,25 +26,52 @@ class Batches:
     Parameters
     ----------
     X, y
-        All inputs [N, D] and targets [N, P].
+        All inputs [N, D] and targets [N, P]. Of rows that lie elsewhere, batches are fetched ahead from a few chunks at
+        a time.
     size
         Rows in a batch; N gives the data as they are, unshuffled.
     seed
         Of the permutations and the draws.
     draws
         The noise that a step on so many rows needs (`agp.models.Model.draws`).
+    reference
+        An array of the library and device that batches are wanted on, where the rows lie elsewhere.
+    in_place
+        Whether batches of such rows stay where they are, so that workers evaluate each its share of a step.
     """
 
-    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: DrawsOf | None = None) -> None:
+    def __init__(
+        self,
+        X: Array,
+        y: Array,
+        size: int,
+        seed: int,
+        draws: DrawsOf | None = None,
+        *,
+        reference: Array | None = None,
+        in_place: bool = False,
+    ) -> None:
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.per_epoch = X.shape[0] // size
-        self._permutation = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(X.shape[0]))
-        self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self._permutation(epoch), X))
+        self.order = Order(X.shape[0], seed)
+        self.reference = X if reference is None else reference
+        self.pooled = None
+        if backend_of(X).rows_elsewhere and not self.whole:
+            self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
+        self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
+
+    @property
+    def backend(self) -> Backend:
+        """The library that evaluates a step: that of the batches."""
+        moved = self.pooled is not None and not self.pooled.in_place
+        return backend_of(self.reference if moved else self.X)
 
     def indices(self, step: int) -> Any:
         """The rows [B] of a step, as a host array."""
         epoch, here = self._place(step)
-        return np.ascontiguousarray(self._permutation(epoch)[here])
+        if self.pooled is not None:
+            return self.pooled.indices(epoch, here.start, here.stop)
+        return self.order.rows(epoch, here.start, here.stop)
 
     def _place(self, step: int) -> tuple[int, slice]:
         """The epoch of a step, and where its rows stand in the permutation."""
@@ -54,11 +80,7 @@ class Batches:
 
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
-        checksum = 0
-        for block in row_blocks((self.X, self.y), FINGERPRINT_ROWS):
-            for x in block:
-                checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
-        return checksum
+        return backend_of(self.X).checksum((self.X, self.y))
 
     @property
     def whole(self) -> bool:
@@ -67,13 +89,17 @@ class Batches:
 
     def __getitem__(self, step: int) -> Batch:
         found = self.host_draws(step)
-        draws = Draws(*({name: placed(x, self.X) for name, x in part.items()} for part in found))
-        return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+        draws = Draws(*({name: placed(x, self.reference) for name, x in part.items()} for part in found))
+        if self.pooled is None:
+            return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+        epoch, here = self._place(step)
+        X, y, rows = self.pooled.rows(epoch, here.start, here.stop)
+        return Batch(X, y, self.X.shape[0] / self.size, rows, draws)
 
     def _rows(self, step: int) -> Array:
         """The rows [B] of a step; those of an epoch travel to a device once."""
         epoch, here = self._place(step)
-        return self._placed(epoch)[here]
+        return self._placed(epoch)[here] if self.order.listed else placed(self.indices(step), self.X)
 
     def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
         """The batch of these rows [B] of all data, or of all; it may be traced."""

@@ -6,11 +6,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from agp.backend import Array
+from agp.backend import Array, backend_of
 from agp.checks import check_model, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.leaves import detached
+from agp.leaves import detached, zero_like
 from agp.models import valid_data
 from agp.precision import in_full_precision
 from agp.repairs import collected
@@ -44,6 +44,7 @@ def train(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     on_device: bool = False,
+    data_parallel: bool = False,
 ) -> Result:
     """Train a model: apply the updates in turn, `steps` times, from where `begun` moves an untrained one.
 
@@ -72,12 +73,15 @@ def train(
         Hand the device whole epochs of steps (a hundred at least), as one loop of its compiled program: for steps that
         take less time than their launch, on JAX. Numbers are those of single steps to rounding; they are looked at,
         shown and saved between epochs, where alone the training can be interrupted; there are no callbacks.
+    data_parallel
+        Leave the minibatches of rows in a dask array where these are, so that each worker evaluates its share of a
+        step; by default they are fetched ahead, a few chunks at a time, and steps are taken here. Same numbers.
 
     Raises
     ------
     TypeError, ValueError
         For data that do not fit each other or the model, a batch size out of range, a checkpoint of another run, or
-        `on_device` with callbacks, or with an array library that compiles no loops.
+        `on_device` with callbacks, or with an array library that compiles no loops, `data_parallel` in memory.
     agp.errors.NonFiniteError
         If the bound or what an update reports becomes NaN or infinite; `.result` holds the last finite state.
     agp.errors.Interrupted
@@ -96,6 +100,10 @@ def train(
     callbacks = list(callbacks)
     if on_device:
         check_loops(X, callbacks)
+    elsewhere = backend_of(X).rows_elsewhere
+    if data_parallel and not elsewhere:
+        msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
+        raise ValueError(msg)
     model = detached(model)
     steps = check_whole("steps", steps, least=0)
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
@@ -105,7 +113,8 @@ def train(
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on it
     updates = _checked_updates(updates)
-    batches = Batches(X, y, size, facts["seed"], model.draws)
+    place = {"reference": zero_like(model), "in_place": data_parallel} if elsewhere else {}
+    batches = Batches(X, y, size, facts["seed"], model.draws, **place)
     model = begun(model, leaves_kept(model, updates)) if steps else model
     run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device)
     if run.step > steps:

@@ -5,6 +5,7 @@ library of the parameters. Chunks are of NumPy or CuPy; what is computed from al
 """
 
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -85,6 +86,24 @@ class DaskBackend(Backend):
             return da.concatenate(parts, axis=1)
 
         return {name: along(name, shape) for name, shape in shapes.items()}
+
+    def in_chunks(self, X: Array, y: Array, /) -> tuple[Array, Array, tuple[int, ...]]:
+        chunks = X.chunks[0]
+        X, y = ((x if isinstance(x, da.Array) else da.from_array(x)) for x in (X, y))
+        return X.rechunk((chunks, -1)), y.rechunk((chunks, -1)), chunks
+
+    def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
+        return _computed(tuple(da.concatenate([x.blocks[int(i)] for i in chunks], axis=0) for x in several))
+
+    def selected(self, x: Array, index: Any, /) -> Array:
+        starts = np.asarray(_starts(x))
+        ends = np.searchsorted(index, starts)
+        here = [(i, index[ends[i] : ends[i + 1]] - starts[i]) for i in range(len(starts) - 1) if ends[i] < ends[i + 1]]
+        return da.concatenate([x.blocks[i][places, ...] for i, places in here], axis=0)
+
+    def checksum(self, rows: tuple[Array, ...], /) -> int:
+        found = _computed([delayed(_checksum, pure=False)(block) for block in _blocks(rows)])
+        return zlib.crc32(repr(found).encode())
 
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
@@ -205,6 +224,11 @@ def _cotangent_of(
 def _rows_of(f: Callable[..., tuple], block: tuple) -> list[Any]:
     found = [(backend_of(x), x) for x in f(*block)]
     return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # dask arrays hold no tensors of torch or JAX
+
+
+def _checksum(block: tuple) -> int:
+    arrays = [x for x in block if x is not None]
+    return backend_of(arrays[0]).checksum(tuple(arrays))
 
 
 def _beside(params: Any, block: Any) -> tuple[Backend, Any]:
