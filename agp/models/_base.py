@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
-from agp import tree
 from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
@@ -20,6 +19,7 @@ from agp.checks import (
 )
 from agp.draws import Draws, under
 from agp.host import generator, overflow_is_judged, underflow_is_zero
+from agp.leaves import zero_like
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.models._functions import FunctionSamples
@@ -293,7 +293,7 @@ class Model(ABC):
         """
         self._check_test_inputs(X)
         check_finite("X", X)
-        posterior = self.conditioned()
+        X, posterior = self._gathered(X), self.conditioned()
         variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         latent = posterior.covariance(X)
         covariance = covariance_with(variance.mT, output_covariances(latent, posterior.mixing))  # type: ignore[union-attr]
@@ -330,7 +330,7 @@ class Model(ABC):
         count = check_whole("count", count)
         self._check_test_inputs(X)
         check_finite("X", X)
-        posterior = self.conditioned()
+        X, posterior = self._gathered(X), self.conditioned()
         latent, mean = posterior.covariance(X), posterior.mean(X)
         if posterior.mixing is None:
             variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
@@ -434,13 +434,17 @@ class Model(ABC):
         B = backend_of(X)
         if not B.rows_elsewhere:
             return f(X, *others)
-        first = [backend_of(x).gathered(x[:1, :]) for x in (X, *others)]
-        reference = next(x for x in tree.leaves(self).values() if not backend_of(x).rows_elsewhere)
 
-        def beside(*rows: Array) -> tuple[Array, ...]:
-            return f(*(x if backend_of(x) is backend_of(reference) else placed(x, reference) for x in rows))
+        def gathered(*rows: Array) -> tuple[Array, ...]:
+            return f(*(self._gathered(x) for x in rows))
 
-        return B.map_chunks(beside, (X, *others), beside(*first))
+        return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
+
+    def _gathered(self, X: Array) -> Array:
+        """Rows that lie elsewhere as an array like the leaves; others as they are."""
+        reference = zero_like(self)
+        x = backend_of(X).gathered(X)
+        return x if backend_of(x) is backend_of(reference) else placed(x, reference)
 
     def _check_test_inputs(self, X: Array) -> None:
         name, reference = self._reference()
