@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "rows_elsewhere.py"
 
 @pytest.mark.slow
 def test_any_number_of_workers_and_one_that_dies_give_the_same_numbers():
-    small = "--rows 12000 --chunk 2000 --num-inducing 16 --workers 1 2 --kills 1".split()
+    small = ["--rows", "12000", "--chunk", "2000", "--num-inducing", "16", "--workers", "1", "2", "--kills", "1"]
     done = subprocess.run([sys.executable, str(SCRIPT), *small], capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, done.stderr
     gaps = [float(x) for x in re.findall(r"difference (\S+?),?\s", done.stdout)]
