@@ -36,8 +36,8 @@ class Library(ABC):
     triangular_block: float = 128
     """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
     where `triangular_product` skips the zeros."""
-    rounds_products: bool = False
-    """Whether products may be less precise than their dtype, so that `full_precision` is needed."""
+    needs_context: bool = False
+    """Whether `context` sets anything."""
     loops_on_device: bool = False
     """Whether `repeat`, compiled, is a loop on the device."""
     conformance: bool = False
@@ -106,9 +106,11 @@ class Library(ABC):
         """Whether x has values that the host can read now; False while a function is being traced."""
         return True
 
-    def full_precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, products are as precise as their dtype, unless the user has asked for less.
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        """Inside, this library computes with arrays like x, whose library and thread have the settings for that.
 
-        For libraries that round what they multiply to fewer digits on some devices (`agp.precision`).
+        For libraries that compute on a current device, which becomes that of x, and for those that round what they
+        multiply to fewer digits on some devices: products become as precise as their dtype, unless the user has asked
+        for less. All is as before outside. Where it sets anything, `needs_context` is True (`agp.entrances`).
         """
         return contextlib.nullcontext()

@@ -12,6 +12,7 @@ import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_positive, check_whole
+from agp.entrances import entrance
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.host import generator
@@ -56,6 +57,7 @@ class FitResult(Result):
     """Why the training ended."""
 
 
+@entrance
 def fit(
     model: Any,
     X: Array,

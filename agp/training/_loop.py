@@ -8,11 +8,11 @@ from typing import Any
 
 from agp.backend import Array
 from agp.checks import check_model, check_whole
+from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
-from agp.precision import in_full_precision
 from agp.repairs import collected
 from agp.training._batches import Batches
 from agp.training._begun import begun, leaves_kept
@@ -27,7 +27,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
-@in_full_precision
+@entrance
 @underflow_is_zero
 @overflow_is_judged
 def train(

@@ -1,7 +1,7 @@
 """CuPy: closed-form gradients on CUDA devices.
 
 New arrays go to the device that a call names, which is that of the data (`like`). CuPy itself has one current device
-for each thread, on which it runs its kernels, so programs with data on another say ``with cupy.cuda.Device(1):``.
+for each thread, on which it runs its kernels: public entrances make it that of the data (`context`).
 Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
 """
 
@@ -65,6 +65,7 @@ class CupyBackend(Backend):
     )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"
+    needs_context = True
 
     # -- arrays -----------------------------------------------------------------------------------------------------
 
@@ -104,6 +105,9 @@ class CupyBackend(Backend):
         # the pool of a device never gives blocks back by itself, so its size is the peak
         with x.device:
             return cupy.get_default_memory_pool().total_bytes() / 2**20
+
+    def context(self, x: Array, /) -> Any:
+        return x.device
 
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class JaxBackend(Backend):
     gradients = ("closed-form", "autodiff")
     loops_on_device = True
     special_module = "jax.scipy.special"
-    rounds_products = True
+    needs_context = True
 
     def __init__(self) -> None:
         tree.on_model_class(_register)
@@ -86,7 +86,10 @@ class JaxBackend(Backend):
         statistics = x.device.memory_stats()  # None on the host
         return statistics["peak_bytes_in_use"] / 2**20 if statistics else super().peak_memory(x)
 
-    def full_precision(self) -> contextlib.AbstractContextManager[Any]:
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        return self._full_precision()
+
+    def _full_precision(self) -> contextlib.AbstractContextManager[Any]:
         # float32 products are made of shorter factors (TF32, bfloat16) on some devices unless one asks for more
         asked = jax.config.jax_default_matmul_precision is not None
         return contextlib.nullcontext() if asked else jax.default_matmul_precision("highest")
@@ -233,7 +236,7 @@ class JaxBackend(Backend):
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
         def precise(arrays: dict[str, Array]) -> tuple[Array, Callable]:
-            with self.full_precision():  # the library may trace f later than it is called
+            with self._full_precision():  # the library may trace f later than it is called
                 return f(arrays)
 
         value_of: Any = jax.custom_vjp(lambda arrays: precise(arrays)[0])
@@ -241,7 +244,7 @@ class JaxBackend(Backend):
         def forward(primals: dict[str, Any]) -> tuple[Array, Callable]:
             asked = tuple(name for name, x in primals.items() if x.perturbed and xp.isdtype(x.value.dtype, FLOATS))
             value, pullback = precise({name: x.value for name, x in primals.items()})
-            with self.full_precision():
+            with self._full_precision():
                 return value, _as_residual(lambda bar: dict(pullback(bar, asked)), value)
 
         def backward(pullback: Callable, bar: Any) -> tuple[dict[str, Array | None]]:
