@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg
 from helpers import assert_close
 
-from agp import fit, fit_lbfgs, train, tree, value_and_gradient
+from agp import DeepGP, fit, fit_lbfgs, train, tree, value_and_gradient
 from agp.backend import like, placed, wide
 from agp.estimators import GPRegressor
 from agp.models import SVGP
@@ -108,6 +108,21 @@ def _cholesky(a):
         return np.zeros(a.shape).view(Stub)
 
 
+class Generator:
+    """CuPy's generator over NumPy's; its state lies on one device, and so must what it draws."""
+
+    def __init__(self, bits):
+        self._source, self._device = bits, CURRENT[-1]
+
+    def standard_normal(self, size=None, dtype=np.float64, out=None):
+        assert (out, CURRENT[-1]) == (None, self._device)
+        return self._source.standard_normal(size, dtype).view(Stub)
+
+    def integers(self, low, high=None, size=None, dtype=np.int64, endpoint=False):
+        assert (endpoint, CURRENT[-1]) == (False, self._device)
+        return self._source.integers(low, high, size, dtype).view(Stub)
+
+
 def _module(name, **members):
     module = ModuleType(name)
     module.__dict__.update(members)
@@ -124,6 +139,7 @@ def B(monkeypatch):
     cupy = _module(
         "cupy", ndarray=Stub, cuda=cuda, array=_stub(np.array), asnumpy=lambda x: np.array(np.asarray(x)),
         stack=lambda xs: np.stack(xs).view(Stub), linalg=SimpleNamespace(cholesky=_cholesky),
+        random=SimpleNamespace(Generator=Generator, Philox4x3210=np.random.default_rng),
     )  # fmt: skip
 
     def without_device(create):  # as the wrapper does, which takes the device and ignores it
@@ -300,6 +316,25 @@ def test_entrances_compute_on_the_device_of_the_data(use, B):
 def test_updates_of_inverse_factors_compute_on_the_device_of_the_data(B):
     model, X, y = _on_second_device(B, _relaxed)
     train(model, X, y, steps=3, updates=[Adam(1e-2), InverseUpdate()])
+    assert (CURRENT, APART) == ([0], [])
+
+
+def test_noise_is_drawn_on_the_device_of_the_data(B):
+    for dtype in ("float64", "float32"):
+        x = B.from_numpy(np.ones((2, 2)), dtype=dtype, device="cuda:1")
+        first, again, other = (B.generator(x, 3, 5, step) for step in (7, 7, 8))
+        normal, signs = first.standard_normal((50,)), first.integers(0, 2, (50,))
+        assert [B.device_name(each) for each in (normal, signs)] == ["cuda:1", "cuda:1"]
+        assert normal.dtype == dtype
+        assert set(signs.tolist()) == {0, 1}
+        np.testing.assert_array_equal(np.asarray(again.standard_normal((50,))), np.asarray(normal))
+        assert np.all(np.asarray(other.standard_normal((50,))) != np.asarray(normal))
+
+
+def test_training_with_noise_of_the_device(B):
+    model, X, y = _on_second_device(B, lambda X, y: DeepGP.from_data(X, y, num_inducing=3, posterior="whitened"))
+    first, again = (train(model, X, y, steps=2, updates=[Adam(1e-2)], draws="device").trace for _ in range(2))
+    assert first == again
     assert (CURRENT, APART) == ([0], [])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agp.backend._types import Array
+from agp.host import generator
 
 __all__ = ["Library"]
 
@@ -79,6 +80,14 @@ class Library(ABC):
     @abstractmethod
     def to_numpy(self, x: Array, /) -> Any:
         """The array on the host, as NumPy; it may share the memory of x."""
+
+    def generator(self, x: Array, /, *seeds: Any) -> Any:
+        """What draws random numbers for arrays like x, the same for the same seeds: an `agp.draws.Noise` on its device.
+
+        By default NumPy's generator, whose numbers come from the host. The last of the seeds may be traced where
+        `loops_on_device`.
+        """
+        return generator(*seeds)
 
     def synchronise(self, x: Array, /) -> None:  # noqa: B027 - nothing to wait for where libraries are eager
         """Wait until the device has computed x."""

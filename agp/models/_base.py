@@ -135,7 +135,7 @@ class Model(ABC):
         return Batch(X, y, scale)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
+        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.draws.Noise`."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property

@@ -15,6 +15,7 @@ import cupy
 import numpy as np
 
 from agp.backend import Array, Backend
+from agp.draws import Noise
 from agp_backends._cuda import whole_block
 from agp_backends._together import joined_where_small
 
@@ -55,6 +56,24 @@ NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
 
+class _Noise(Noise):
+    """Random numbers of the dtype of an array, by a generator on its device."""
+
+    def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
+        self._device, self._dtype = beside.device, beside.dtype
+        with self._device:
+            bits = cupy.random.Philox4x3210(np.random.SeedSequence(seeds))
+            self._source = cupy.random.Generator(bits)
+
+    def standard_normal(self, size: Any = ()) -> Array:
+        with self._device:
+            return self._source.standard_normal(size, dtype=self._dtype)
+
+    def integers(self, low: int, high: int, size: Any = ()) -> Array:
+        with self._device:
+            return self._source.integers(low, high, size)
+
+
 class CupyBackend(Backend):
     name = "cupy"
     xp = SimpleNamespace(
@@ -91,6 +110,9 @@ class CupyBackend(Backend):
             msg = f"CuPy has no device {name!r}; it has {', '.join(self.devices()) or 'none here'}."
             raise ValueError(msg)
         return cupy.cuda.Device(int(number)) if number else cupy.cuda.Device()
+
+    def generator(self, x: Array, /, *seeds: int) -> Noise:
+        return _Noise(x, seeds)
 
     def to_numpy(self, x: Array, /) -> Any:
         return cupy.asnumpy(x)
