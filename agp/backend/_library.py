@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agp.backend._types import Array
+from agp.host import generator
 
 __all__ = ["Library"]
 
@@ -36,8 +37,8 @@ class Library(ABC):
     triangular_block: float = 128
     """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
     where `triangular_product` skips the zeros."""
-    rounds_products: bool = False
-    """Whether products may be less precise than their dtype, so that `full_precision` is needed."""
+    needs_context: bool = False
+    """Whether `context` sets anything."""
     loops_on_device: bool = False
     """Whether `repeat`, compiled, is a loop on the device."""
     rows_elsewhere: bool = False
@@ -82,6 +83,14 @@ class Library(ABC):
     def to_numpy(self, x: Array, /) -> Any:
         """The array on the host, as NumPy; it may share the memory of x."""
 
+    def generator(self, x: Array, /, *seeds: Any) -> Any:
+        """What draws random numbers for arrays like x, the same for the same seeds: an `agp.draws.Noise` on its device.
+
+        By default NumPy's generator, whose numbers come from the host. The last of the seeds may be traced where
+        `loops_on_device`.
+        """
+        return generator(*seeds)
+
     def synchronise(self, x: Array, /) -> None:  # noqa: B027 - nothing to wait for where libraries are eager
         """Wait until the device has computed x."""
 
@@ -108,9 +117,11 @@ class Library(ABC):
         """Whether x has values that the host can read now; False while a function is being traced."""
         return True
 
-    def full_precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, products are as precise as their dtype, unless the user has asked for less.
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        """Inside, this library computes with arrays like x, whose library and thread have the settings for that.
 
-        For libraries that round what they multiply to fewer digits on some devices (`agp.precision`).
+        For libraries that compute on a current device, which becomes that of x, and for those that round what they
+        multiply to fewer digits on some devices: products become as precise as their dtype, unless the user has asked
+        for less. All is as before outside. Where it sets anything, `needs_context` is True (`agp.entrances`).
         """
         return contextlib.nullcontext()

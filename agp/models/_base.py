@@ -18,6 +18,7 @@ from agp.checks import (
     check_whole,
 )
 from agp.draws import Draws, under
+from agp.entrances import entrance
 from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.leaves import zero_like
 from agp.likelihoods import Likelihood, Prediction
@@ -25,7 +26,6 @@ from agp.linalg import covariance_with, nonnegative
 from agp.models._functions import FunctionSamples
 from agp.models._joint import cross_covariances, output_covariances, with_own
 from agp.models._mixture import average, log_average, mixture
-from agp.precision import in_full_precision
 from agp.priors import Priors
 from agp.processes import Paths
 from agp.repairs import counted
@@ -73,7 +73,7 @@ class Model(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if isinstance(build := vars(cls).get("from_data"), classmethod):  # a public entrance like those below
-            cls.from_data = classmethod(in_full_precision(underflow_is_zero(overflow_is_judged(build.__func__))))
+            cls.from_data = classmethod(entrance(underflow_is_zero(overflow_is_judged(build.__func__))))
 
     @property
     @abstractmethod
@@ -85,7 +85,7 @@ class Model(ABC):
         """`bound` of a batch that is known to fit the model."""
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
@@ -136,7 +136,7 @@ class Model(ABC):
         return Batch(X, y, scale)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
+        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.draws.Noise`."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property
@@ -216,7 +216,7 @@ class Model(ABC):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
@@ -257,7 +257,7 @@ class Model(ABC):
         return Prediction(*self._row_by_row(predicted, X))
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
@@ -274,7 +274,7 @@ class Model(ABC):
         return self._row_by_row(averaged, X)[0]
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
@@ -303,7 +303,7 @@ class Model(ABC):
         return covariance
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
@@ -346,7 +346,7 @@ class Model(ABC):
         return mean + (functions if posterior.mixing is None else functions @ posterior.mixing.mT)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
@@ -384,7 +384,7 @@ class Model(ABC):
         raise TypeError(msg)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
@@ -396,7 +396,7 @@ class Model(ABC):
         return self._log_density(X, y, log_average, memory)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:

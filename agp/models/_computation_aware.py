@@ -10,6 +10,7 @@ from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, c
 from agp.backend import Array, Pullback, backend_of, like, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.inducing import Points
 from agp.kernels import Kernel
@@ -38,7 +39,6 @@ from agp.posteriors import (
     ProjectedInverse,
     ProjectedInverseFree,
 )
-from agp.precision import in_full_precision
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
@@ -325,7 +325,7 @@ class CaGP(Model, InverseOwner):
         choice = {"outputs": P, "count": count, "features": features}
         return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
 
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into what data and computation leave open.

@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets
+from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.inducing import Points
 from agp.kernels import Kernel, White
@@ -15,7 +16,6 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal, cholesky, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
-from agp.precision import in_full_precision
 from agp.processes import Paths, SparsePrior, conditioned_paths
 from agp.repairs import counted
 from agp.rows import MEMORY, mebibytes, rows_within, tile_rows
@@ -177,7 +177,7 @@ class SparseRegression(Regression, SparsePrior):
         self.inducing.check(self.kernel)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.

@@ -1,8 +1,8 @@
-"""Minibatches: seeded permutations drawn on the host, the same on every backend."""
+"""Minibatches: seeded permutations drawn on the host, the same on every backend, and the noise of their steps."""
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from agp.host import generator
 from agp.training._order import Order
 from agp.training._pooled import Pooled
 
-__all__ = ["Batches"]
+__all__ = ["Batches", "Place", "check_place"]
 
-DrawsOf = Callable[[np.random.Generator, int], Draws]
+DrawsOf = Callable[[Any, int], Draws]
+Place = Literal["host", "device"]
 
 
 class Batches:
@@ -34,6 +35,8 @@ class Batches:
         Of the permutations and the draws.
     draws
         The noise that a step on so many rows needs (`agp.models.Model.draws`).
+    place
+        Where it is drawn: on the "host", the same for every library, or on the "device" of the batches.
     reference
         An array of the library and device that batches are wanted on, where the rows lie elsewhere.
     in_place
@@ -47,11 +50,13 @@ class Batches:
         size: int,
         seed: int,
         draws: DrawsOf | None = None,
+        place: Place = "host",
         *,
         reference: Array | None = None,
         in_place: bool = False,
     ) -> None:
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
+        self.draws_on_device = place == "device"
         self.per_epoch = X.shape[0] // size
         self.order = Order(X.shape[0], seed)
         self.reference = X if reference is None else reference
@@ -88,8 +93,8 @@ class Batches:
         return self.size == self.X.shape[0]
 
     def __getitem__(self, step: int) -> Batch:
-        found = self.host_draws(step)
-        draws = Draws(*({name: placed(x, self.reference) for name, x in part.items()} for part in found))
+        host = not self.draws_on_device
+        draws = _beside(self.reference, self.host_draws(step)) if host else self.device_draws(self.reference, step)
         if self.pooled is None:
             return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
         epoch, here = self._place(step)
@@ -109,5 +114,33 @@ class Batches:
         return Batch(xp.take(X, rows, axis=0), xp.take(y, rows, axis=0), X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
-        """The noise of a step, on the host."""
-        return NO_DRAWS if self.draws is None else self.draws(generator(self.seed, 3, step), self.size)
+        """The noise of a step, on the host: none where the device draws it."""
+        if self.draws is None or self.draws_on_device:
+            return NO_DRAWS
+        return self.draws(generator(self.seed, 3, step), self.size)
+
+    def device_draws(self, X: Array, step: int | Array) -> Draws:
+        """The noise of a step, by the generator of the library of X; the number of the step may be traced."""
+        if self.draws is None:
+            return NO_DRAWS
+        return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
+
+
+def _beside(X: Array, draws: Draws) -> Draws:
+    """The draws as arrays of the library, the device and, unless they are whole numbers, the dtype of X."""
+    B = backend_of(X)
+
+    def one(x: Any) -> Array:
+        if backend_of(x) is not B or isinstance(x, np.ndarray):
+            return placed(x, X)
+        return B.xp.astype(x, X.dtype) if B.xp.isdtype(x.dtype, "real floating") else x
+
+    return Draws(*({name: one(x) for name, x in part.items()} for part in draws))
+
+
+def check_place(draws: Any) -> Place:
+    """ValueError unless it names a place where noise can be drawn."""
+    if draws not in ("host", "device"):
+        msg = f"draws is {draws!r}, but must be 'host' or 'device'."
+        raise ValueError(msg)
+    return draws

@@ -18,13 +18,13 @@ from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
 from agp.checks import check_model, check_whole
 from agp.constraints import POSITIVE
+from agp.entrances import entrance
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
 from agp.guesses import settled
 from agp.host import generator, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
-from agp.precision import in_full_precision
 from agp.repairs import Report, Tally, collected
 from agp.rows import MEMORY
 from agp.training._begun import begun
@@ -62,7 +62,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for one that had none."""
 
 
-@in_full_precision
+@entrance
 @underflow_is_zero
 def fit_lbfgs(
     model: Any,

@@ -4,6 +4,7 @@ Dask schedules, retries and reports; this plug-in says what a task is: `Backend.
 library of the parameters. Chunks are of NumPy or CuPy; what is computed from all of them comes back small.
 """
 
+import contextlib
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,6 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
 from agp.errors import BackendError, WorkerError
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.precision import in_full_precision
 from agp.repairs import collected, packed, reported
 
 BRANCHES = 8
@@ -200,23 +200,20 @@ def _joined(add: Callable, parts: list[tuple[Any, list[Any]]]) -> tuple[Any, lis
 
 @underflow_is_zero
 @overflow_is_judged
-@in_full_precision
 def _value_of(f: Callable, add: Callable, block_rows: int, params: Any, block: Any) -> tuple[Any, list[Any]]:
-    B, block = _beside(params, block)
-    with collected() as reports:
+    with _beside(params, block) as (B, block), collected() as reports:
         value = B.fold(f, params, block, block_rows, add=add)[0]
     return value, packed(reports)
 
 
 @underflow_is_zero
 @overflow_is_judged
-@in_full_precision
 def _cotangent_of(
     f: Callable, add: Callable, block_rows: int, params_and_bar: tuple[Any, Any], block: Any
 ) -> tuple[Any, list[Any]]:
     params, bar = params_and_bar
-    B, block = _beside(params, block)
-    return B.fold_cotangent(f, params, block, block_rows, bar, add=add), []
+    with _beside(params, block) as (B, block):
+        return B.fold_cotangent(f, params, block, block_rows, bar, add=add), []
 
 
 @underflow_is_zero
@@ -231,11 +228,13 @@ def _checksum(block: tuple) -> int:
     return backend_of(arrays[0]).checksum(tuple(arrays))
 
 
-def _beside(params: Any, block: Any) -> tuple[Backend, Any]:
-    """The library of the parameters, and the rows of a chunk as arrays of it."""
+@contextlib.contextmanager
+def _beside(params: Any, block: Any) -> Iterator[tuple[Backend, Any]]:
+    """The library of the parameters, within its context, and the rows of a chunk as arrays of it."""
     reference = _first_array(params)
     B = backend_of(reference)
-    return B, mapped(block, lambda x: x if backend_of(x) is B else placed(x, reference))
+    with B.context(reference):
+        yield B, mapped(block, lambda x: x if backend_of(x) is B else placed(x, reference))
 
 
 def _first_array(params: Any) -> Array:
