@@ -82,9 +82,8 @@ def open_rows(
 
 
 def _chunks(source: Any, rows: int | None) -> Any:
-    own = getattr(source, "chunks", None)
-    if rows is None and own is not None:
-        return (own[0], *source.shape[1:])
+    if rows is None and source.chunks is not None:
+        return (source.chunks[0], *source.shape[1:])
     return ("auto" if rows is None else rows, *source.shape[1:])
 
 
@@ -148,7 +147,7 @@ def _zarr(name: str, dataset: str | None) -> Any:
         msg = f"{name} needs the package zarr, which is not installed."
         raise ImportError(msg) from error
     found: Any = zarr.open(name, mode="r")
-    return found if hasattr(found, "shape") else _member(found, dataset, name)
+    return found if isinstance(found, zarr.Array) else _member(found, zarr.Array, dataset, name)
 
 
 def _hdf5(name: str, dataset: str | None) -> Any:
@@ -157,11 +156,11 @@ def _hdf5(name: str, dataset: str | None) -> Any:
     except ImportError as error:
         msg = f"{name} needs the package h5py, which is not installed."
         raise ImportError(msg) from error
-    return _member(h5py.File(name, "r"), dataset, name)
+    return _member(h5py.File(name, "r"), h5py.Dataset, dataset, name)
 
 
-def _member(group: Any, dataset: str | None, name: str) -> Any:
-    known = [key for key in group if hasattr(group[key], "shape")]
+def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:
+    known = [key for key in group if isinstance(group[key], kind)]
     if dataset is None and len(known) == 1:
         return group[known[0]]
     if dataset not in known:

@@ -72,7 +72,8 @@ class DaskBackend(Backend):
         return backend_of(found).gathered(found, back)
 
     def same_rows(self, x: Array, y: Array, /) -> bool:
-        return getattr(x, "name", None) == getattr(y, "name", "") or super().same_rows(x, y)
+        named = isinstance(x, da.Array) and isinstance(y, da.Array) and x.name == y.name
+        return named or super().same_rows(x, y)
 
     def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
         later = delayed(f, pure=False)
