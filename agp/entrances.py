@@ -21,8 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def entrance(f: F) -> F:
     """A public entrance that computes within the context of its arrays, and so does the pullback that it may return.
 
-    The arrays are told by the first among the arguments, or by a leaf of the first model. A pullback is the second of
-    two values.
+    The arrays are told by the first among the arguments that does not lie elsewhere, or else by one in the first tuple
+    or model that has any. A pullback is the second of two values.
     """
 
     @wraps(f)
@@ -50,12 +50,12 @@ def _within(B: Backend, x: Array, f: Callable) -> Callable:
 
 
 def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
-    models = []
+    inside = []
     for x in arguments:
-        if x is None or isinstance(x, (type, str, bool, int, list, tuple, dict)):
+        if x is None or isinstance(x, (type, str, bool, int, list, dict)):
             continue
-        if tree.is_model_class(type(x)):
-            models.append(x)
+        if isinstance(x, tuple) or tree.is_model_class(type(x)):
+            inside.append(x)
             continue
         try:
             B = backend_of(x)
@@ -63,5 +63,5 @@ def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
             continue
         if not B.rows_elsewhere:  # rows are evaluated beside the leaves
             return B, x
-    leaves = (leaf for model in models for leaf in tree.leaves(model).values())
-    return next((found for leaf in leaves if (found := _first_array([leaf]))[0] is not None), (None, None))
+    parts = (x if isinstance(x, tuple) else tree.leaves(x).values() for x in inside)
+    return next((found for part in parts if (found := _first_array(part))[0] is not None), (None, None))

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
 import array_api_compat
@@ -19,7 +20,15 @@ from agp.posteriors import Relaxed, Whitened
 from agp.training import begun
 from agp.updates import Adam, InverseUpdate
 
-CURRENT = [0]
+
+class Current(threading.local):
+    """The devices that a thread has made current, the last of which is."""
+
+    def __init__(self):
+        self.devices = [0]
+
+
+CURRENT = Current()
 CALLS = []
 APART = []
 """Where arrays lay and what device was current instead, when something was computed from them."""
@@ -27,13 +36,13 @@ APART = []
 
 class Device:
     def __init__(self, number=None):
-        self.id = CURRENT[-1] if number is None else number
+        self.id = CURRENT.devices[-1] if number is None else number
 
     def __enter__(self):
-        CURRENT.append(self.id)
+        CURRENT.devices.append(self.id)
 
     def __exit__(self, *_):
-        CURRENT.pop()
+        CURRENT.devices.pop()
 
     @property
     def compute_capability(self):
@@ -48,9 +57,9 @@ class Stub(np.ndarray):
 
     def __array_finalize__(self, source):
         base = self.base if isinstance(self.base, Stub) else None
-        self._device = base._device if base is not None else CURRENT[-1]
-        if base is None and isinstance(source, Stub) and source._device != CURRENT[-1]:
-            APART.append((source._device, CURRENT[-1]))
+        self._device = base._device if base is not None else CURRENT.devices[-1]
+        if base is None and isinstance(source, Stub) and source._device != CURRENT.devices[-1]:
+            APART.append((source._device, CURRENT.devices[-1]))
 
     def __array_wrap__(self, array, context=None, return_scalar=False):
         return super().__array_wrap__(array, context, False)  # an array with one number stays an array
@@ -112,14 +121,14 @@ class Generator:
     """CuPy's generator over NumPy's; its state lies on one device, and so must what it draws."""
 
     def __init__(self, bits):
-        self._source, self._device = bits, CURRENT[-1]
+        self._source, self._device = bits, CURRENT.devices[-1]
 
     def standard_normal(self, size=None, dtype=np.float64, out=None):
-        assert (out, CURRENT[-1]) == (None, self._device)
+        assert (out, CURRENT.devices[-1]) == (None, self._device)
         return self._source.standard_normal(size, dtype).view(Stub)
 
     def integers(self, low, high=None, size=None, dtype=np.int64, endpoint=False):
-        assert (endpoint, CURRENT[-1]) == (False, self._device)
+        assert (endpoint, CURRENT.devices[-1]) == (False, self._device)
         return self._source.integers(low, high, size, dtype).view(Stub)
 
 
@@ -171,7 +180,7 @@ def B(monkeypatch):
 
 def test_new_arrays_go_to_the_device_of_the_data(B):
     x = B.from_numpy(np.ones((3, 2)), device="cuda:1")
-    assert (B.device_name(x), CURRENT) == ("cuda:1", [0])
+    assert (B.device_name(x), CURRENT.devices) == ("cuda:1", [0])
     xp = B.xp
     made = [
         xp.zeros((2,), **like(x)), xp.ones((2,), **like(x)), xp.eye(3, **like(x)), xp.full((2,), 7.0, **like(x)),
@@ -309,14 +318,14 @@ ENTRANCES = {
 def test_entrances_compute_on_the_device_of_the_data(use, B):
     model, X, y = _on_second_device(B, _whitened)
     ENTRANCES[use](model, X, y)
-    assert CURRENT == [0]
+    assert CURRENT.devices == [0]
     assert APART == []
 
 
 def test_updates_of_inverse_factors_compute_on_the_device_of_the_data(B):
     model, X, y = _on_second_device(B, _relaxed)
     train(model, X, y, steps=3, updates=[Adam(1e-2), InverseUpdate()])
-    assert (CURRENT, APART) == ([0], [])
+    assert (CURRENT.devices, APART) == ([0], [])
 
 
 def test_noise_is_drawn_on_the_device_of_the_data(B):
@@ -335,7 +344,16 @@ def test_training_with_noise_of_the_device(B):
     model, X, y = _on_second_device(B, lambda X, y: DeepGP.from_data(X, y, num_inducing=3, posterior="whitened"))
     first, again = (train(model, X, y, steps=2, updates=[Adam(1e-2)], draws="device").trace for _ in range(2))
     assert first == again
-    assert (CURRENT, APART) == ([0], [])
+    assert (CURRENT.devices, APART) == ([0], [])
+
+
+def test_rows_elsewhere_leave_the_choice_to_the_model(B):
+    rows = pytest.importorskip("dask.array", reason="dask is not installed: not executed")
+    model, *data = _on_second_device(B, _whitened)
+    X, y = (rows.from_array(B.to_numpy(x), chunks=(6, -1)) for x in data)
+    train(model, X, y, steps=2, batch_size=6)
+    model.bound(X, y)[1](1.0)
+    assert (CURRENT.devices, APART) == ([0], [])
 
 
 def test_the_stand_in_tells_what_is_computed_elsewhere(B):
@@ -355,8 +373,8 @@ def test_what_is_raised_inside_leaves_the_device_as_it_was(current, B):
             train(model, X[:, :1], y, steps=1)
         with pytest.raises(TypeError):
             pullback("1.0")
-        assert [0, current] == CURRENT
-    assert CURRENT == [0]
+        assert [0, current] == CURRENT.devices
+    assert CURRENT.devices == [0]
 
 
 def test_a_bound_runs_with_every_array_where_the_data_are(B):
@@ -369,5 +387,5 @@ def test_a_bound_runs_with_every_array_where_the_data_are(B):
     bar, _ = pullback(1.0)
     assert_close(np.asarray(value), expected, 1e-12)
     assert {B.device_name(x) for x in tree.leaves(bar).values()} == {"cuda:1"}
-    assert CURRENT == [0]
+    assert CURRENT.devices == [0]
     assert B.device_name(wide(model.process.inducing.Z)) == "cuda:1"

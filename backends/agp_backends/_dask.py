@@ -20,6 +20,7 @@ from dask.delayed import Delayed, delayed
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
+from agp.entrances import entrance
 from agp.errors import BackendError, WorkerError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.repairs import collected, packed, reported
@@ -188,11 +189,12 @@ def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -
     sums = [of_block(whole, block) for block in blocks]
     join = delayed(partial(_joined, add), pure=False, traverse=False)
     while len(sums) > 1:
-        sums = [join(sums[i : i + BRANCHES]) for i in range(0, len(sums), BRANCHES)]
+        sums = [join(*sums[i : i + BRANCHES]) for i in range(0, len(sums), BRANCHES)]
     return sums[0]
 
 
-def _joined(add: Callable, parts: list[tuple[Any, list[Any]]]) -> tuple[Any, list[Any]]:
+@entrance
+def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
     total, reports = parts[0]
     for other, more in parts[1:]:
         total, reports = add(total, other), [*reports, *more]
