@@ -82,7 +82,8 @@ def started(
     mean_function = usable(data.mean_function.from_data(seen, data.level, variance**0.5), seen)
     kernel.check(X.shape[1])
     mean_function.check(X.shape[1], data.outputs)
-    return Start(*constant_data(X, as_columns(y)), kernel, data.likelihood, mean_function)
+    X, y = constant_data(X, as_columns(y))
+    return Start(X, y, kernel, data.likelihood, mean_function)
 
 
 def observed(

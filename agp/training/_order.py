@@ -129,5 +129,5 @@ class Pools:
     def numbers(self, epoch: int, pool: int) -> Rows:
         """The numbers of the rows of a pool among all rows, in the order in which they are taken."""
         chunks, order = self.members(epoch, pool)
-        listed = [np.arange(self.starts[i], self.starts[i] + self.chunks[i]) for i in chunks]
+        listed = [int(self.starts[i]) + np.arange(int(self.chunks[i])) for i in chunks]
         return np.concatenate(listed)[order]

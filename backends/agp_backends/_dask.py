@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 import array_api_compat.dask.array as xp
-import dask
 import dask.array as da
 import numpy as np
+from dask import config as dask_config
+from dask.base import compute as dask_compute
 from dask.delayed import Delayed, delayed
 
 from agp import tree
@@ -77,7 +78,7 @@ class DaskBackend(Backend):
         return named or super().same_rows(x, y)
 
     def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
-        later = delayed(f, pure=False)
+        later: Any = delayed(f, pure=False)
         shapes = {name: (x.shape[0], *x.shape[2:]) for name, x in f(0, 1).items()}
 
         def along(name: str, shape: tuple[int, ...]) -> Array:
@@ -123,7 +124,7 @@ class DaskBackend(Backend):
 
     def map_chunks(self, f: Callable[..., tuple], rows: tuple, example: tuple, /) -> tuple[Array, ...]:
         kinds = [(tuple(x.shape[1:]), backend_of(x).dtype_name(x)) for x in example]
-        task = delayed(_rows_of, pure=False)
+        task: Any = delayed(_rows_of, pure=False)
         of_chunks = [task(delayed(f, pure=False, traverse=False), block) for block in _blocks(rows)]
         counts = rows[0].chunks[0]
         return tuple(
@@ -162,7 +163,8 @@ def _blocks(rows: Any) -> Iterator[Any]:
         if not isinstance(x, da.Array):
             return [x[start:stop, ...] for start, stop in pairwise(starts)]
         if x.ndim > 1 or x.chunks[0] != first.chunks[0]:
-            x = x.rechunk((first.chunks[0], *((n,) for n in x.shape[1:])))
+            common: Any = (first.chunks[0], *((n,) for n in x.shape[1:]))
+            x = x.rechunk(common)
         return list(x.to_delayed().reshape(-1))
 
     pieces = mapped(rows, lambda x: iter(cut(x)))
@@ -258,8 +260,8 @@ def _computed(what: Any, rows: int | None = None) -> Any:
         If memory ran out in a task, or workers died of it again and again.
     """
     try:
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH}):
-            return dask.compute(what)[0]
+        with dask_config.set({"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH}):
+            return dask_compute(what)[0]
     except MemoryError as error:
         raise WorkerError(_too_large("a task ran out of memory", rows)) from error
     except Exception as error:
