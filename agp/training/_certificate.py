@@ -4,11 +4,13 @@ import math
 from typing import Any, NamedTuple
 
 from agp.backend import Array, backend_of, placed
+from agp.checks import as_columns
 from agp.host import generator
 from agp.models import collapsed_model
 
-__all__ = ["Certificate", "certified"]
+__all__ = ["Certificate", "certified", "noise_alone"]
 
+LOG_2PI = math.log(2.0 * math.pi)
 ROWS = 200_000
 """Rows that are looked at, at the most."""
 
@@ -43,3 +45,11 @@ def certified(model: Any, X: Array, y: Array, /, *, seed: int, memory: float) ->
     upper = float(collapsed.upper_bound(X, y, memory=memory)) / X.shape[0]
     lower = bound if all_rows else float(collapsed.bound(X, y, memory=memory)[0]) / X.shape[0]
     return Certificate(bound, upper, upper - lower, X.shape[0])
+
+
+def noise_alone(y: Array, /) -> float:
+    """The log density per datum of targets [N, P] that are nothing but noise, at their means and variances."""
+    xp = backend_of(y).xp
+    variances = xp.var(as_columns(y), axis=0)
+    positive = xp.where(variances > 0.0, variances, xp.ones_like(variances))
+    return float(-0.5 * xp.sum(xp.log(positive) + (LOG_2PI + 1.0)))

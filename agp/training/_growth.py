@@ -1,10 +1,12 @@
 """The number of inducing inputs by itself: training, a certificate, twice as many, until more would gain nothing."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agp import tree
 from agp.backend import Array
 from agp.checks import check_positive
 from agp.errors import ConvergenceWarning
@@ -13,7 +15,7 @@ from agp.inducing import greedy_variance
 from agp.models import growing_part, valid_data
 from agp.repairs import outside
 from agp.rows import MEMORY
-from agp.training._certificate import Certificate, certified
+from agp.training._certificate import Certificate, certified, noise_alone
 from agp.training._fit import FitResult, continued, fit
 from agp.training._limits import Limits, Round
 from agp.training._result import Progress
@@ -26,6 +28,9 @@ MOST_INDUCING = 1024
 """Inducing inputs at most where the user does not say."""
 GROWTH_TOLERANCE = 0.01
 """In nats per datum: what a doubling must gain."""
+RESETS, LITTLE = 2, 5.0
+"""How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
+above the density of noise alone by less than so many tolerances."""
 LOOSER, LAST = 10.0, 3.0
 """Where training ends before the last round, and in it, in tolerances of training: before, it has only to tell what a
 doubling gains; in the last it begins where others have ended, and most is gained by then."""
@@ -81,6 +86,10 @@ def fit_growing(
     - there are as many as asked for, or no row is left that adds any ("most");
     - twice as many would exceed the memory ("memory") or the time ("time", "steps"), or a callback says so.
 
+    A model whose bound is hardly above the density of noise alone has learned nothing, and neither its certificate nor
+    its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
+    inducing inputs to see some of the signal.
+
     Then the last model is trained to the end. The upper bound costs as much as one pass of training over the data; of
     more than 200,000 rows so many are drawn for it.
 
@@ -129,6 +138,7 @@ def fit_growing(
     settings |= {"seed": seed, "callbacks": [watch], "progress": progress}
     found = FitResult(model, 0, 0.0)
     rounds: list[Round] = []
+    resets = 0
 
     def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Round, Certificate]:
         left = limits.left(found)
@@ -142,8 +152,13 @@ def fit_growing(
         in_full = bool(last) or not rounds  # the first may be the only one, and costs least
         found, one, seen = trained(found, fit_tolerance * (LAST if in_full else LOOSER))
         rounds.append(one)
-        ending = watch.ending() or limits.judged(rounds) or last or limits.budget(found, rounds)
+        learned = one.bound - noise_alone(y) if seen.rows else math.inf
+        lost = resets < RESETS and learned < LITTLE * limits.tolerance
+        judged = None if lost else limits.judged(rounds)
+        ending = watch.ending() or judged or last or limits.budget(found, rounds)
         if not ending:
+            if lost:
+                found, resets = replace(found, model=_reset(found.model, model)), resets + 1
             Z = _new_inputs(found.model, X, min(limits.most - one.num_inducing, one.num_inducing), seed)
             if Z.shape[0]:
                 found = replace(found, model=found.model.grown(Z, begun=True))
@@ -165,6 +180,12 @@ def _continued(found: FitResult, X: Array, y: Array, settings: dict[str, Any]) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # what matters is the end
         return continued(found, fit, X, y, settings)
+
+
+def _reset(model: Any, start: Any) -> Any:
+    """The model with the hyperparameters of another one, which has fewer inducing inputs."""
+    parts = {"kernel", "likelihood", "mean_function"}
+    return tree.with_leaves(model, {name: x for name, x in tree.leaves(start).items() if parts & {*name.split(".")}})
 
 
 def _new_inputs(model: Any, X: Array, count: int, seed: int) -> Array:

@@ -60,6 +60,24 @@ def test_it_ends_when_a_doubling_gains_little():
     assert "gained" in found.message
 
 
+def test_a_certificate_of_noise_alone_does_not_end_it():
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-3.0, 3.0, (800, 2))
+    waves = np.sin(3.0 * inputs[:, :1]) * np.cos(2.0 * inputs[:, 1:]) + 0.2 * rng.standard_normal((800, 1))
+    alone = -0.5 * math.log(2.0 * math.pi * math.e * float(np.var(waves)))
+    found = agp.fit_growing(few(inputs, waves, M=8), inputs, waves)
+    assert found.rounds[0].gap < 0.01
+    assert found.rounds[0].bound < alone + 0.02
+    assert found.rounds[-1].bound > alone + 0.5
+
+
+def test_of_noise_alone_it_ends_nevertheless():
+    noise = np.random.default_rng(1).normal(size=Y.shape)
+    found = agp.fit_growing(few(y=noise), X, noise)
+    assert found.reason in ("certificate", "gain")
+    assert found.model.inducing.count <= 16
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -122,7 +140,7 @@ def test_an_interruption_keeps_what_rounds_before_have_reached():
 
 def test_nothing_that_was_learned_is_lost_on_the_way():
     seen = []
-    found = agp.fit_growing(few(), X, Y, callbacks=[lambda progress: seen.append(float(progress.info["bound"]))])
+    found = agp.fit_growing(few(M=10), X, Y, callbacks=[lambda progress: seen.append(float(progress.info["bound"]))])
     for one in found.rounds[:-1]:
         assert seen[min(one.steps, len(seen) - 1)] > len(X) * one.bound - 1e-3 * abs(len(X) * one.bound)
 
