@@ -85,7 +85,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         Whitened,
     )
     from agp.processes import Deep, EachPatch, Known, Mixed, Sparse, Stack
-    from agp.training import fit, fit_lbfgs, recipe, train
+    from agp.training import fit, fit_growing, fit_lbfgs, recipe, train
     from agp.tree import to_backend
 
 __version__ = "0.1.0"
@@ -169,6 +169,7 @@ __all__ = [
     "backend_of",
     "bounds",
     "fit",
+    "fit_growing",
     "fit_lbfgs",
     "get_backend",
     "inducing",
@@ -218,7 +219,7 @@ _HOMES: dict[str, str] = {
         "LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion Whitened"
     ),
     "processes": "Deep EachPatch Known Mixed Sparse Stack",
-    "training": "fit fit_lbfgs recipe train",
+    "training": "fit fit_growing fit_lbfgs recipe train",
     "tree": "to_backend",
 }
 """The names of the package by the room that they come from."""

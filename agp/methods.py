@@ -32,6 +32,7 @@ __all__ = [
     "FULL_METHODS",
     "GAUSSIAN_METHODS",
     "GROUP_METHODS",
+    "GROWING_METHODS",
     "KERNELS",
     "LAYERS",
     "METHODS",
@@ -144,6 +145,8 @@ GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cg
 """Methods for the Gaussian likelihood alone."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
 """Methods that take a choice of what several outputs share."""
+GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
+"""Methods whose number of inducing inputs `agp.fit_growing` finds."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
 """Methods whose every step takes all rows; computation-aware ones do, too, if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}

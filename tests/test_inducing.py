@@ -280,6 +280,28 @@ def test_a_tolerance_stops_where_a_kernel_of_low_rank_is_exhausted():
     assert len(greedy_variance(np.zeros((5, 2)), Linear(0.5), 1, tolerance=0.0)) == 1
 
 
+@pytest.mark.parametrize("M0", [1, 5, 11])
+def test_after_given_inputs_the_greedy_sequence_goes_on(backend, M0):
+    X, kernel = uniform(), Matern32(1.0, 0.7)
+    whole = greedy_variance(X, kernel, 12, seed=3)
+    rest = greedy_variance(backend.array(X), kernel, 12 - M0, seed=3, given=backend.array(whole[:M0]))
+    np.testing.assert_array_equal(backend.numpy(rest), whole[M0:])
+
+
+def test_given_inputs_need_not_be_rows_and_are_not_chosen_again():
+    X = np.linspace(0.0, 1.0, 21)[:, None]
+    far = greedy_variance(X, RBF(1.0, 0.2), 1, given=np.asarray([[0.0001], [0.5]]))
+    assert far[0, 0] == 1.0
+    rows = greedy_variance(X, RBF(1.0, 1e-3), 18, given=X[:3])
+    assert len({*map(float, rows[:, 0])} & {*map(float, X[:3, 0])}) == 0
+    assert len(greedy_variance(X, RBF(1.0, 0.2), 5, given=X, tolerance=0.0)) == 0
+    assert len(greedy_variance(X, Linear(0.5), 5, given=X[3:5], tolerance=0.0)) == 0
+    with pytest.raises(ValueError, match="only 18 of"):
+        greedy_variance(X, RBF(1.0, 1e-3), 19, given=X[:3])
+    with pytest.raises(ValueError, match="given has 2"):
+        greedy_variance(X, RBF(1.0, 1.0), 2, given=np.zeros((2, 2)))
+
+
 def test_ties_are_decided_by_the_seed_and_not_by_last_digits():
     # all rows of a ring are equally good; a kernel that is off in its last digits must not matter
     angle = np.linspace(0.0, 2.0 * np.pi, 24, endpoint=False)

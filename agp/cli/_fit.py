@@ -48,7 +48,7 @@ model:
   --kernel TEXT        rbf (default), or sums and products: "matern32 + linear"
   --likelihood NAME    latent-noise: by the inputs; ordinal: classes in an order
   --outputs NAME       what targets share: shared, separate, coregionalised, ...
-  --num-inducing M, --layers L   inducing inputs; layers of deep methods
+  --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
 training:
   --tolerance T        end when an epoch gains less nats per row (default: 1e-3)
@@ -78,7 +78,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--kernel", default="rbf")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
     parser.add_argument("--outputs", choices=OUTPUTS)
-    parser.add_argument("--num-inducing", type=int)
+    parser.add_argument("--num-inducing", type=_count)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--scheduler")
     for name in ("backend", "device", "dtype"):
@@ -87,6 +87,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--max-steps", type=int)
     parser.add_argument("--max-seconds", type=float)
     parser.add_argument("--seed", type=int, default=0)
+
+
+def _count(text: str) -> int | str:
+    """A whole number, or "auto"."""
+    return text if text == "auto" else int(text)
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -145,7 +150,7 @@ def _check(a: argparse.Namespace) -> None:
     chosen_layers(a.layers, [a.method])
     for name in ("num_inducing", "max_steps", "seed"):
         value = vars(a)[name]
-        if value is not None:
+        if value is not None and not (name == "num_inducing" and value == "auto"):
             check_whole(f"--{name.replace('_', '-')}", value, least=0 if name == "seed" else 1)
     for name in ("tolerance", "max_seconds"):
         value = vars(a)[name]
@@ -245,6 +250,9 @@ def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: An
     ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
     seconds = time.perf_counter() - began
     _say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
+    if "growth_" in vars(estimator):
+        numbers = ", ".join(f"{M:.0f}" for M in estimator.growth_["num_inducing"])
+        _say(a, f"inducing inputs: {numbers} ({estimator.growth_reason_})")
     return estimator
 
 

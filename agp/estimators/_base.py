@@ -18,7 +18,9 @@ from agp.inspection import column_names
 from agp.methods import (
     ACTION_METHODS,
     DEEP_METHODS,
+    DENSE_METHODS,
     GROUP_METHODS,
+    GROWING_METHODS,
     METHODS,
     OWN_UPDATES,
     PART_METHODS,
@@ -27,7 +29,7 @@ from agp.methods import (
 )
 from agp.models import Model, valid_data
 from agp.repairs import counted
-from agp.training import FALL, RATE, Batches, begun, fit
+from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
 from agp.tree import leaves, to_backend
 
 __all__ = [
@@ -51,6 +53,22 @@ SHARE, FEWEST = 3, 32
 """Of few rows it is a third, and no fewer than so many."""
 
 
+START = 64
+"""Where growth begins."""
+
+
+def _check_grows(method: str, asked: str, *, parts: bool) -> None:
+    """ValueError unless the number of inducing inputs can be found in training; methods without any do not mind."""
+    if parts:
+        msg = "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
+        raise ValueError(msg)
+    if method not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
+        known = ", ".join(GROWING_METHODS)
+        name = f"{method}{', which auto stands for,' if asked == 'auto' else ''}"
+        msg = f"num_inducing is 'auto', but the method {name} does not grow; give a number, or use one of {known}."
+        raise ValueError(msg)
+
+
 def usual_inducing(rows: int) -> int:
     """The default number of inducing inputs for so many rows."""
     usual = max(LEAST, min(MOST, int(SQUARE_ROOTS * rows**0.5)))
@@ -71,7 +89,7 @@ class GPEstimator(ABC, BaseEstimator):
 
     method: str = "auto"
     kernel: Any = "rbf"
-    num_inducing: int | None = None
+    num_inducing: int | str | None = None
     layers: int | None = None
     missing: str = "refuse"
     backend: str | None = None
@@ -181,7 +199,7 @@ class GPEstimator(ABC, BaseEstimator):
     def _built(self, X: Array, y: Array, likelihood: Any, *, parts: bool, **settings: Any) -> Model:
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0]), "seed": self._seed}
+        settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0], parts=parts), "seed": self._seed}
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
         settings |= self._layers()
@@ -201,19 +219,28 @@ class GPEstimator(ABC, BaseEstimator):
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
-    def _inducing(self, rows: int) -> int:
-        """How many inducing inputs, or actions: no more than there are rows for each group."""
-        asked = self.num_inducing
+    @property
+    def _grows(self) -> bool:
+        return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
+
+    def _inducing(self, rows: int, *, parts: bool) -> int:
+        """How many inducing inputs, or actions, to begin with: no more than there are rows for each group."""
+        asked: Any = self.num_inducing
+        if asked == "auto":
+            _check_grows(self.method_, self.method, parts=parts)
+            asked = START
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 
     def _fit(self, model: Any, X: Array, y: Array) -> None:
         X, y = valid_data(X, y, missing=model.likelihood.missing)
-        result = fit(
+        grows = self._grows
+        training: Any = fit_growing if grows else fit
+        result = training(
             model,
             X,
             y,
-            tolerance=self.tolerance,
+            **{"fit_tolerance" if grows else "tolerance": self.tolerance},
             max_steps=self.max_steps,
             max_seconds=self.max_seconds,
             batch_size=self._batch(model, X),
@@ -226,6 +253,11 @@ class GPEstimator(ABC, BaseEstimator):
         self.n_rows_seen_ = X.shape[0]
         self.history_ = result.trace
         self.converged_ = result.converged
+        self._forget_growth()
+        if grows:
+            columns = zip(*result.rounds, strict=True)
+            self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
+            self.growth_reason_ = result.reason
         self.bound_ = float(result.model.bound(X, y)[0])
         self._forget_updates()
 
@@ -245,12 +277,17 @@ class GPEstimator(ABC, BaseEstimator):
     def _is_started(self) -> bool:
         return "model_" in vars(self)
 
+    def _forget_growth(self) -> None:
+        for name in ("growth_", "growth_reason_"):
+            vars(self).pop(name, None)
+
     def _forget_updates(self) -> None:
         for name in ("_updates", "_states"):
             vars(self).pop(name, None)
 
     def _start_parts(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
+        self._forget_growth()
         self._forget_updates()
 
     @counted

@@ -19,6 +19,7 @@ from agp.estimators._regressor import GPRegressor
 from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Bernoulli, Gaussian, LatentNoiseGaussian, Likelihood, Ordinal, Softmax
 from agp.methods import METHODS
+from agp.training import Round
 
 __all__ = ["register", "restored", "stored"]
 
@@ -77,6 +78,9 @@ def stored(estimator: GPEstimator) -> Stored:
         facts["columns"] = state_of(here["columns_"])
     facts["history"] = list(estimator.history_)
     arrays = {f"history.{name}": np.asarray(steps, float) for name, steps in estimator.history_.items()}
+    if "growth_" in here:
+        facts["growth"] = here["growth_reason_"]
+        arrays |= {f"growth.{name}": np.asarray(values, float) for name, values in estimator.growth_.items()}
     if "classes_" in here:
         facts["classes"] = _labels(here["classes_"])
     if "order_" in here:
@@ -141,6 +145,9 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     if "columns" in facts:
         estimator.columns_ = columns_of(facts["columns"])
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
+    if "growth" in facts:
+        estimator.growth_reason_ = _reason(facts["growth"])
+        estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
         classes = _classes(facts["classes"])
         beside = next(iter(tree.leaves(found.model).values()))
@@ -180,6 +187,13 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
     if asked["backend"] is not None:
         parameters |= {"backend": asked["backend"], "device": None}
     return parameters | {name: value for name, value in asked.items() if value is not None}
+
+
+def _reason(found: Any) -> str:
+    if not isinstance(found, str):
+        msg = f"it has {found!r:.80} where the reason of an end belongs"
+        raise TypeError(msg)
+    return found
 
 
 def _names(found: Any, count: int) -> list[str]:

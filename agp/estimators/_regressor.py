@@ -62,7 +62,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     num_inducing
         The number of inducing inputs (of each group of the methods with two, of each layer of deep ones, of actions in
         computation-aware GPs), or what the rows allow; by default 2 square roots of N, from 128 to 1,000, of less than
-        384 rows a third.
+        384 rows a third. "auto" finds it by training (`agp.fit_growing`), for collapsed sparse regression and the
+        M-, W-, L-, R- and A-SVGP.
     layers
         How many layers a deep method has, two by default; other methods have none.
     outputs
@@ -104,6 +105,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         The bound on the log evidence of the training data.
     history_
         What each step logged, by name.
+    growth_, growth_reason_
+        With ``num_inducing="auto"``: what each number of inducing inputs reached, by the names of `agp.training.Round`,
+        and why there are no more.
     n_iter_, converged_
         Steps taken, and whether training ended by its tolerance.
     n_rows_seen_

@@ -76,6 +76,11 @@ class Inducing(ABC):
     def check(self, kernel: Kernel, /) -> None:
         """ValueError unless the leaves fit each other and the kernel."""
 
+    def grown(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
+        """With further variables at inputs Z [M, D], after those that are there or in front; TypeError if it cannot."""
+        msg = f"{type(self).__name__} does not grow by inducing inputs; use Points."
+        raise TypeError(msg)
+
     @abstractmethod
     def started(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int

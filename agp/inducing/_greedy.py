@@ -7,20 +7,31 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, placed, to_numpy
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.checks import check_inputs
 from agp.host import generator
 from agp.inducing import _rows
 from agp.inducing._rows import Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
+from agp.linalg import add_diagonal, cholesky
 
 __all__ = ["greedy_variance"]
 
 TIE = 1e-6
 """Variances that differ by this share count as equal: the kernels of two backends may differ in their last digits."""
+JITTER = 1e-12
+"""On the diagonal of the covariance of given inducing inputs, relative to its mean."""
 
 
 def greedy_variance(
-    X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, tolerance: float | None = None
+    X: Array,
+    kernel: Kernel,
+    num_inducing: int,
+    /,
+    *,
+    seed: int = 0,
+    tolerance: float | None = None,
+    given: Array | None = None,
 ) -> Array:
     """Inducing inputs Z [M, D], rows of X [N, D] chosen one by one: next the row with the largest variance given Z.
 
@@ -42,14 +53,18 @@ def greedy_variance(
     seed
         Of the rows that are looked at, and of ties.
     tolerance
-        Stop, with fewer than M rows, once the trace that is left is at most this share, in [0, 1), of tr(Kff).
+        Stop, with fewer than M rows, once the trace that is left is at most this share, in [0, 1), of tr(Kff), or no
+        distinct row is left.
+    given
+        Inducing inputs [M0, D] that are there already: the M rows are those that come after them. With those that it
+        began with, the greedy sequence goes on where it ended. With a tolerance there may be none to add.
 
     Raises
     ------
     TypeError, ValueError
         If X is no finite floating-point array [N, D], M is not a whole number from 1 to N, fewer than M of the rows
-        looked at are distinct, the kernel has missing values or cannot take D columns, or the tolerance is outside
-        [0, 1).
+        looked at are distinct, the kernel has missing values or cannot take D columns, the tolerance is outside
+        [0, 1), or the given inducing inputs have not D columns.
 
     Source: Burt, Rasmussen & van der Wilk, "Convergence of sparse variational inference in Gaussian processes
     regression", JMLR 2020.
@@ -61,8 +76,18 @@ def greedy_variance(
     host = _on_host(kernel, X.shape[1])
     order = generator(seed, 6).permutation(X.shape[0])[: max(_rows.ROWS, M)]
     rows = taken(X, order)
-    chosen = _pivots(host, rows, M, tolerance)
+    chosen = _pivots(host, rows, M, tolerance, _given(given, X))
     return placed(np.ascontiguousarray(rows[chosen]), X)
+
+
+def _given(Z: Array | None, X: Array) -> Rows:
+    if Z is None:
+        return np.empty((0, X.shape[1]))
+    check_inputs("given", Z)
+    if Z.shape[1] != X.shape[1]:
+        msg = f"X has {X.shape[1]} columns, given has {Z.shape[1]}; they must live in one space."
+        raise ValueError(msg)
+    return to_numpy(Z).astype(np.float64)
 
 
 def _on_host(kernel: Any, width: int) -> Kernel:
@@ -82,29 +107,44 @@ def _number(x: Any) -> npt.NDArray[np.float64]:
     return np.asarray(x if given else to_numpy(x), dtype=np.float64)
 
 
-def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None) -> list[int]:
-    """The positions of the chosen rows [n, D]."""
-    first, kind = distinct(rows)
-    check_distinct(len(first), len(rows), M)
+def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: Rows) -> list[int]:
+    """The positions of the chosen rows [n, D], after those that are given [M0, D]."""
+    both, kind = distinct(np.concatenate([given, rows]))
+    M0, there = len(given), set(kind[: len(given)].tolist())
+    first, kind = both[both >= M0] - M0, kind[M0:]  # rows that are new
+    if tolerance is None:
+        check_distinct(len(first), len(rows), M)
+    M = min(M, len(first))
     left = np.array(kernel.diag(rows)[0])  # the diagonal of Kff - E^T E
-    E = np.empty((M, len(rows)))  # E = L^-1 Kuf with Kuu = L L^T
     total, largest = left.sum(), left.max()
-    free = np.ones(len(rows), dtype=bool)
+    E = np.empty((M0 + M, len(rows)))  # E = L^-1 Kuf with Kuu = L L^T
+    if M0:
+        E[:M0] = _projected(kernel, given, rows)
+        left = left - np.sum(E[:M0] * E[:M0], axis=0)
+    free = np.asarray([k not in there for k in kind.tolist()])
+    floor = max((M0 + M) * np.finfo(np.float64).eps, 100.0 * JITTER if M0 else 0.0)
     chosen: list[int] = []
     while len(chosen) < M:
+        if tolerance is not None and (chosen or M0) and np.maximum(left, 0.0).sum() <= tolerance * total:
+            break
         best = np.max(left, where=free, initial=-np.inf)
-        if best <= M * np.finfo(np.float64).eps * largest:  # what is left is rounding
-            if tolerance is not None and chosen:
+        if best <= floor * largest:  # what is left is rounding
+            if tolerance is not None and (chosen or M0):
                 break
             rest = first[free[first]]
             return [*chosen, *map(int, rest[: M - len(chosen)])]
         i = int(np.argmax(free & (left >= (1.0 - TIE) * best)))
-        j = len(chosen)
+        j = M0 + len(chosen)
         covariance = np.asarray(kernel(rows[i : i + 1], rows)[0])[0]
         E[j] = (covariance - E[:j, i] @ E[:j]) / np.sqrt(left[i])
         left = left - E[j] * E[j]
         free &= kind != kind[i]
         chosen.append(i)
-        if tolerance is not None and np.maximum(left, 0.0).sum() <= tolerance * total:
-            break
     return chosen
+
+
+def _projected(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
+    """L^-1 k(given, rows) with L L^T = k(given, given), which may be singular but for rounding."""
+    K = np.asarray(kernel(given)[0])
+    L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))
+    return backend_of(K).solve_triangular(L, np.asarray(kernel(given, rows)[0]))

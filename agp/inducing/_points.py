@@ -61,6 +61,15 @@ class Points(AtInputs):
     def check(self, kernel: Kernel, /) -> None:
         kernel.check(self.width)
 
+    def grown(self, Z: Array, /, *, front: bool = False) -> Self:
+        check_inputs("Z", Z)
+        check_like("Z", Z, "the inducing inputs", self.Z)
+        if Z.shape[1] != self.width:
+            msg = f"Z has {Z.shape[1]} columns, the inducing inputs have {self.width}; they must live in one space."
+            raise ValueError(msg)
+        both = [Z, self.Z] if front else [self.Z, Z]
+        return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
+
     def started(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
@@ -80,6 +89,9 @@ def chosen_rows(
     TypeError, ValueError
         If Z is not like X, has other columns or more rows, or M is out of range.
     """
+    if num_inducing == "auto":
+        msg = "num_inducing is 'auto', which is a matter of training: begin with 64, and use agp.fit_growing."
+        raise ValueError(msg)
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
         Z = choose(X, kernel, M, seed=seed, how=how)

@@ -2,10 +2,12 @@
 
 from agp.models._base import Conditioned, Model
 from agp.models._cggp import CGGP
+from agp.models._collapsed import collapsed_model
 from agp.models._computation_aware import CaGP, Uncertainty
 from agp.models._deep_gp import DeepGP
 from agp.models._functions import FunctionSamples
 from agp.models._gpr import GPR
+from agp.models._growth import growing_part
 from agp.models._levels import level_probabilities
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
@@ -37,6 +39,8 @@ __all__ = [
     "SiteModel",
     "Uncertainty",
     "Variational",
+    "collapsed_model",
+    "growing_part",
     "level_probabilities",
     "summary",
     "valid_data",

@@ -99,6 +99,10 @@ class SGPR(SparseRegression):
         held = {"likelihood": data.likelihood, **held_data(X, y)}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
 
+    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
+        """The model with further inducing inputs Z [M, D]: q(u) is the best one again, and the bound no lower."""
+        return tree.replaced(self, {"inducing": self.inducing.grown(Z)})
+
     def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._kept_rows(batch.X, memory)}
         return collapsed_bound(self, batch.X, batch.y, **rows)

@@ -19,6 +19,7 @@ from agp.plot._calibration import plot_calibration
 from agp.plot._compare import plot_comparison, plot_map
 from agp.plot._effects import plot_effects
 from agp.plot._fit import plot_fit
+from agp.plot._growth import plot_growth
 from agp.plot._inducing import plot_inducing
 from agp.plot._learning import plot_learning
 
@@ -27,6 +28,7 @@ __all__ = [
     "plot_comparison",
     "plot_effects",
     "plot_fit",
+    "plot_growth",
     "plot_inducing",
     "plot_learning",
     "plot_map",

@@ -11,6 +11,8 @@ from agp.repairs import report
 
 __all__ = ["FollowsInverse", "GroupPosterior", "InverseFactored", "InverseOwner", "Posterior"]
 
+EXACT = 1e-8
+"""The residual that is asked of factors which are to change no prediction."""
 STALE = 0.1
 """The residual of an inverse factor above which predictions bring it up to date first."""
 
@@ -150,6 +152,28 @@ class Posterior(ABC):
         """
         return self
 
+    grows_in_front: ClassVar[bool] = False
+    """Whether new inducing variables come before those that are there (`grown`)."""
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        """q(u) p(w | u) for new inducing variables w: the same q(f), and the same KL divergence.
+
+        Parameters
+        ----------
+        Kuu
+            The covariance [M', M'] of all; its first M rows are those of u, or the last if `grows_in_front`.
+        begun
+            New pseudo-observations with the variances that training begins with, where these are the parameters: from
+            none at all steps by gradients take far longer. The mean of q(f) is still the same.
+
+        Raises
+        ------
+        TypeError
+            If no such q is among those that the posterior can be.
+        """
+        msg = f"{type(self).__name__} cannot take new inducing variables and leave q(f) as it is; use Whitened."
+        raise TypeError(msg)
+
     @classmethod
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
@@ -198,6 +222,10 @@ class FollowsInverse(ABC):
             factor = inverse_factor(current.inverse_target(Kuu, name)).factor
             current = tree.with_leaves(current, {name: factor})
         return current
+
+    def _inverted_from(self, Kuu: Array, name: str, start: Array) -> Array:
+        """A factor of the named target, as exact as its precision allows, found from a first one [..., M, M]."""
+        return tree.with_leaves(self, {name: start}).inverted(Kuu, name, tolerance=EXACT).factor
 
     def _one_refreshed(self, Kuu: Array, name: str) -> Self:
         B = backend_of(Kuu)

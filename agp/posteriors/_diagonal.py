@@ -10,6 +10,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
 from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
+from agp.posteriors._growth import extended
 
 __all__ = ["DiagonalMarginal", "DiagonalWhitened"]
 
@@ -81,6 +82,12 @@ class DiagonalWhitened(WhiteItself, DiagonalForm):
         m, s = self.mean, self.deviation
         kl = 0.5 * (xp.sum(m * m) + xp.sum(s * s) - m.shape[0] * m.shape[1]) - xp.sum(xp.log(s))
         return kl, lambda bar: tree.cotangent(self, mean=bar * m, deviation=bar * (s - 1.0 / s))
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        new = Kuu.shape[0] - self.mean.shape[0]
+        return tree.with_leaves(
+            self, {"mean": extended(self.mean, new), "deviation": extended(self.deviation, new, 1.0)}
+        )
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -23,6 +23,7 @@ from agp.linalg import (
     positive_definite,
 )
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
+from agp.posteriors._growth import extended, extended_block, new_weights, seen_through
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
@@ -121,6 +122,15 @@ class Dual(WhitePosterior, SiteHolder):
         return type(self)(*moved, self.tied), info
 
     # -- conversions ------------------------------------------------------------------------------------------------
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        # no sites of w: zeros in the natural coordinates [u; w], and in the white ones; seen through [I; J] otherwise
+        M, new = self.shift.shape[0], Kuu.shape[0] - self.shift.shape[0]
+        if self.tied == "kernel":
+            shift, precision = seen_through(new_weights(cholesky(Kuu), M), self.shift, self.precision)
+        else:
+            shift, precision = extended(self.shift, new), extended_block(self.precision, new)
+        return tree.with_leaves(self, {"shift": shift, "precision": precision})
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural") -> Self:

@@ -23,6 +23,7 @@ from agp.backend import Array, Pullback, backend_of, guessed, like
 from agp.errors import NonFiniteError
 from agp.linalg import (
     InverseFactor,
+    cholesky,
     diagonal,
     each_outer,
     each_times,
@@ -32,6 +33,7 @@ from agp.linalg import (
     report_restarts,
 )
 from agp.posteriors._base import InverseFactored
+from agp.posteriors._growth import new_weights, seen_through
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 from agp.repairs import report
 
@@ -263,6 +265,12 @@ class DualInverseFree(InverseFactored, SiteHolder):
 
         new = B.cond(worst <= STALE, lambda: present, better, likely=True)
         return self if new is present else tree.with_leaves(self, new)
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        J = new_weights(cholesky(Kuu), self.shift.shape[0])
+        shift, precision = seen_through(J, self.shift, self.precision)
+        sites = tree.with_leaves(self.from_prior(Kuu, self.outputs), {"shift": shift, "precision": precision})
+        return sites.followed(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[0]  # it had none: not a repair
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -10,7 +10,7 @@ both are those of W-SVGP (whitened by R^-T). R also enters the mean and the cova
 the gradient follows R = chol(Kuu^-1) through dR = -R Phi(R^T dKuu R), which needs products only.
 """
 
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -31,6 +31,7 @@ from agp.linalg import (
     symmetric_from_lower,
 )
 from agp.posteriors._base import InverseFactored
+from agp.posteriors._growth import extended, extended_block
 from agp.posteriors._natural_steps import RootSteps
 
 __all__ = ["InverseFree", "InverseFreeFactor"]
@@ -156,6 +157,20 @@ class InverseFree(InverseFactored, RootSteps):
         # R (m + C noise - R^T values): the covariances are those of q for every R
         R = factor.R
         return R @ (self.mean.mT[:, :, None] + lower_times(self.scale, noise) - R.mT @ values)
+
+    grows_in_front: ClassVar[bool] = True
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        # u = R^-T v with an upper triangle: the last variables depend on themselves alone, and the last block of R is
+        # that of Kuu^-1 for them by themselves
+        new = Kuu.shape[0] - self.mean.shape[0]
+        leaves = {
+            "mean": extended(self.mean, new, front=True),
+            "scale": extended_block(self.scale, new, 1.0, front=True),
+        }
+        corner = backend_of(Kuu).xp.mean(diagonal(Kuu)) ** -0.5
+        R = self._inverted_from(Kuu, "inverse_factor", extended_block(self.inverse_factor, new, corner, front=True))
+        return tree.with_leaves(self, {**leaves, "inverse_factor": R})
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -7,6 +7,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
+from agp.posteriors._growth import new_weights
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._whitened import Whitened
@@ -65,6 +66,16 @@ class Marginal(WhitePosterior, NaturalSteps, RootSteps):
         prior = root.mT @ root
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
         return tree.with_leaves(self, {"mean": mean, "scale": scale}), halvings
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        # w = J u + e with J = Kwu Kuu^-1, so that m = [m; J m] and C = [[C, 0], [J C, Lw]]
+        xp = backend_of(Kuu).xp
+        (P, M, _), Lu = self.scale.shape, cholesky(Kuu)
+        J, new = new_weights(Lu, M), Kuu.shape[0] - M
+        first = xp.concat([self.scale, xp.zeros((P, M, new), **like(Kuu))], axis=-1)
+        rest = xp.concat([J @ self.scale, xp.broadcast_to(Lu[M:, M:], (P, new, new))], axis=-1)
+        mean = xp.concat([self.mean, J @ self.mean], axis=0)
+        return tree.with_leaves(self, {"mean": mean, "scale": xp.concat([first, rest], axis=-2)})
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

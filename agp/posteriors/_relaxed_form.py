@@ -1,10 +1,11 @@
 """What R-SVGP is with exact and with estimated traces, and with either S: what does not depend on these."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from agp.backend import Array, Pullback
-from agp.linalg import lower_times, lower_transposed_times
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, like
+from agp.linalg import block_diagonal, lower_times, lower_transposed_times
 from agp.posteriors._base import InverseFactored
 from agp.posteriors._site_form import Preconditioned, SiteForm
 
@@ -30,6 +31,14 @@ class RelaxedForm(InverseFactored, SiteForm):
         if not self.preconditioned:
             return m, lambda mh_bar: (mh_bar, None)
         return self._preconditioned_weights(factor)
+
+    def _refactored(self, Kuu: Array, new: int) -> Self:
+        # diag(L, S^-1/2) is the factor but for what the new variances hide, and the start of its refinement
+        M = self.mean.shape[0] - new
+        deviations = self.site_noise.variances[M:] ** 0.5
+        corner = backend_of(Kuu).xp.eye(new, **like(Kuu)) / deviations[:, None]
+        start = block_diagonal([self.inverse_factor, corner], [M, new])
+        return tree.with_leaves(self, {"inverse_factor": self._inverted_from(Kuu, "inverse_factor", start)})
 
     @abstractmethod
     def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:

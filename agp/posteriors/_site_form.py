@@ -1,11 +1,13 @@
 """What L-SVGP and R-SVGP share: q(u) is the posterior of pseudo-observations of u with noise of covariance S."""
 
+from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.linalg import diagonal
 from agp.posteriors._base import Posterior
+from agp.posteriors._growth import extended
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
 __all__ = ["Preconditioned", "SiteForm"]
@@ -19,6 +21,9 @@ PRIOR_SITE = 100.0
 For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x: variances are those of the prior but
 for 1 %.
 """
+
+FORGOTTEN_SITE = 1e8
+"""s of new variables that are to change nothing, relative to the same."""
 
 WIDE = 0.1
 """s where training begins with a likelihood that is flat away from likely functions, relative to the mean diagonal of
@@ -64,6 +69,31 @@ class SiteForm(Posterior):
         share = WIDE if wide else noise.start
         variances = share * xp.mean(diagonal(Kuu)) * xp.ones_like(noise.variances)
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).inverted_anew(Kuu)
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        # pseudo-observations of w with the mean that q(u) gives them: mh = [mh; 0] at any variance, and for large ones
+        # nothing is learned from them
+        xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
+        new = Kuu.shape[0] - M
+        if begun:
+            variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones((new,), **like(Kuu))
+        else:
+            variances = FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu) * xp.ones((new,), **like(Kuu))
+        if self.preconditioned is True:
+            weights = self._weights(self.factorise(Kuu[:M, :M])[0])[0]
+            mean = xp.concat([self.mean, Kuu[M:, :M] @ weights], axis=0)
+        else:
+            mean = extended(self.mean, new)
+        leaves = {"mean": mean, noise.name: noise.extended(variances).leaf}
+        return tree.with_leaves(self, leaves)._refactored(Kuu, new)
+
+    def _refactored(self, _Kuu: Array, _new: int) -> Self:
+        """The same with inverse factors for so many new variables, if it has any."""
+        return self
+
+    @abstractmethod
+    def _weights(self, factor: Any) -> tuple[Array, Any]:
+        """mh [M, P], and its pullback."""
 
     def inverted_anew(self, _Kuu: Array, /) -> Self:
         """The same with inverse factors found from nothing, if it has any."""

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, Self
 from agp.backend import Array, backend_of, like
 from agp.linalg import (
     add_diagonal,
+    block_diagonal,
     diagonal,
     identity,
     lower_of,
@@ -65,6 +66,10 @@ class SiteNoise(ABC):
         """The diagonal of S [M]."""
 
     @abstractmethod
+    def extended(self, variances: Array, /) -> Self:
+        """S and, independent of it, further pseudo-observations with such variances."""
+
+    @abstractmethod
     def added_to(self, K: Array, /) -> Array:
         """K + S for K [M, M]."""
 
@@ -106,6 +111,9 @@ class DiagonalNoise(SiteNoise):
     @property
     def variances(self) -> Array:
         return self.leaf
+
+    def extended(self, variances: Array, /) -> Self:
+        return type(self)(backend_of(variances).xp.concat([self.leaf, variances]))
 
     def added_to(self, K: Array, /) -> Array:
         return add_diagonal(K, self.leaf)
@@ -156,6 +164,11 @@ class FactoredNoise(SiteNoise):
     @property
     def variances(self) -> Array:
         return backend_of(self.leaf).xp.sum(self.leaf * self.leaf, axis=-1)
+
+    def extended(self, variances: Array, /) -> Self:
+        new = self.independent(variances).leaf
+        M, count = self.leaf.shape[0], variances.shape[0]
+        return type(self)(block_diagonal([self.leaf, new], [M, count]))
 
     def added_to(self, K: Array, /) -> Array:
         return K + times_own_transpose(self.leaf)

@@ -1,7 +1,7 @@
 """The prior side of a sparse process: a kernel, inducing variables and a mean function."""
 
 from abc import ABC
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -24,6 +24,14 @@ class SparsePrior(ABC):
     inducing: Inducing
     mean_function: Mean
     jitter: float | None
+
+    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:
+        """The same with further inducing inputs Z [M, D] and the same q(f), if there is one.
+
+        `begun` as in `agp.posteriors.Posterior.grown`; TypeError where no such q can be had.
+        """
+        msg = f"{type(self).__name__} does not grow by inducing inputs; use SGPR, or SVGP."
+        raise TypeError(msg)
 
     def inducing_covariance(self) -> tuple[Array, Pullback]:
         """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``."""

@@ -231,6 +231,11 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {"posterior": factor}
 
+    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:
+        inducing = self.inducing.grown(Z, front=self.posterior.grows_in_front)
+        wider = tree.replaced(self, {"inducing": inducing})
+        return tree.replaced(wider, {"posterior": self.posterior.grown(wider.inducing_covariance()[0], begun=begun)})
+
     def refreshed(self) -> Self:
         posterior = self.posterior.refreshed(self.inducing_covariance()[0])
         return self if posterior is self.posterior else tree.replaced(self, {"posterior": posterior})

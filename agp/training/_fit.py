@@ -28,7 +28,7 @@ from agp.training._result import Progress, Result
 from agp.training._run import Callback
 from agp.updates import Update
 
-__all__ = ["FitResult", "fit"]
+__all__ = ["FitResult", "continued", "fit"]
 
 BATCH_ROWS = 1024
 """Rows in a minibatch where the user does not say."""
@@ -158,7 +158,7 @@ def fit(
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "draws": draws}
-        return _said(_continued(found, train, X, y, settings), True, clock, slope.message)
+        return _said(continued(found, train, X, y, settings), True, clock, slope.message)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _said(found, False, clock, ending)
 
@@ -191,7 +191,7 @@ def _by_lbfgs(
     def searched(before: Any) -> Any:
         if before is None:
             return fit_lbfgs(model, X, y, **settings, max_iterations=limit)
-        return _continued(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
+        return continued(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
 
     found = searched(found)
     if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
@@ -223,7 +223,7 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
     return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, converged, message)
 
 
-def _continued(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
+def continued(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
     """What a training that goes on after a first one leaves behind, the first one included; so do its errors."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:

@@ -538,3 +538,14 @@ def test_interruption_writes_nothing(tmp_path):
     assert done.returncode == 130
     assert done.stderr.endswith("agp: interrupted; nothing was written.\n")
     assert not (tmp_path / "m").exists()
+
+
+def test_the_number_of_inducing_inputs_can_be_left_to_it(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2.0, 2.0, 150)
+    path, out = tmp_path / "waves.csv", tmp_path / "m.safetensors"
+    pd.DataFrame({"x": x, "y": np.sin(3.0 * x) + 0.1 * rng.standard_normal(150)}).to_csv(path, index=False)
+    settings = ["--target", "y", "--out", str(out), "--method", "sgpr", "--num-inducing", "auto"]
+    assert main(["fit", str(path), *settings]) == 0
+    assert "inducing inputs: 64 (certificate)" in capsys.readouterr().out
+    assert main(["describe", str(out)]) == 0

@@ -16,7 +16,7 @@ import agp
 from agp.errors import ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
 from agp.metrics import coverage, reliability
-from agp.plot import plot_calibration, plot_effects, plot_fit, plot_inducing, plot_learning
+from agp.plot import plot_calibration, plot_effects, plot_fit, plot_growth, plot_inducing, plot_learning
 from agp.tree import leaves
 
 RNG = np.random.default_rng(0)
@@ -380,6 +380,38 @@ def test_inducing_inputs_of_estimators_have_the_names_of_columns():
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
+    result = agp.fit_growing(agp.SGPR.from_data(X, Y, num_inducing=3), X, Y)
+    figure = plot_growth(result)
+    left, right = figure.axes
+    lines = {line.get_label(): line for line in (*left.lines, *right.lines)}
+    assert set(lines) == {"bound", "upper bound", "gap", "gain of a doubling"}
+    sizes = [one.num_inducing for one in result.rounds]
+    np.testing.assert_array_equal(lines["bound"].get_xdata(), sizes)
+    np.testing.assert_allclose(lines["upper bound"].get_ydata(), [one.upper for one in result.rounds])
+    np.testing.assert_allclose(lines["gap"].get_ydata(), [one.gap for one in result.rounds])
+    gains = lines["gain of a doubling"].get_ydata()
+    assert len(gains) == len(set(sizes)) - 1
+    assert gains[0] == pytest.approx(result.rounds[1].bound - result.rounds[0].bound)
+    assert left.get_xlabel() == right.get_xlabel() == "inducing inputs M"
+    figure.savefig(tmp_path / "growth.png")
+
+
+def test_growth_without_an_upper_bound_and_of_estimators(monkeypatch):
+    monkeypatch.setattr("agp.estimators._base.START", 3)
+    settings = {"method": "wsvgp", "num_inducing": "auto", "tolerance": 0.05, "max_steps": 500}
+    model = GPClassifier(**settings).fit(X, Y[:, 0] > 0.0)
+    left, right = plot_growth(model, ax=axes_of(2)).axes
+    assert [line.get_label() for line in left.lines] == ["bound"]
+    assert [line.get_label() for line in right.lines] == ["gain of a doubling"]
+
+
+@pytest.mark.parametrize("wrong", [agp.GPR.from_data(X, Y), GPRegressor(), GPRegressor, {"bound": [1.0]}])
+def test_what_has_not_grown_has_no_such_picture(wrong):
+    with pytest.raises(TypeError, match="nothing has grown"):
+        plot_growth(wrong)
 
 
 def test_many_data_are_thinned_and_the_legend_says_so():

@@ -1,0 +1,39 @@
+"""More inducing variables: q(u, w) = q(u) p(w | u). New ones w have their prior given u, of which all known stays.
+
+The marginals of f at any input, and the KL divergence from the prior, are then those before.
+"""
+
+from agp.backend import Array, backend_of, like
+
+__all__ = ["extended", "extended_block", "new_weights", "seen_through"]
+
+
+def extended(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
+    """Rows of x [M, ...], and so many new ones with a value after them, or in front."""
+    xp = backend_of(x).xp
+    new = xp.full((count, *x.shape[1:]), value, **like(x))
+    return xp.concat([new, x] if front else [x, new], axis=0)
+
+
+def extended_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
+    """A [..., M, M] with a block value I [count, count] after it on the diagonal, or in front; zeros elsewhere."""
+    xp = backend_of(A).xp
+    M, outer = A.shape[-1], A.shape[:-2]
+    corner = xp.broadcast_to(value * xp.eye(count, **like(A)), (*outer, count, count))
+    beside_old, beside_new = (xp.zeros((*outer, *shape), **like(A)) for shape in ((M, count), (count, M)))
+    old = xp.concat([beside_old, A] if front else [A, beside_old], axis=-1)
+    new = xp.concat([corner, beside_new] if front else [beside_new, corner], axis=-1)
+    return xp.concat([new, old] if front else [old, new], axis=-2)
+
+
+def new_weights(Lu: Array, M: int, /) -> Array:
+    """Kwu Kuu^-1 [M' - M, M], by which new variables follow the first M, from the factor of their covariance."""
+    B = backend_of(Lu)
+    return B.solve_triangular(Lu[:M, :M], Lu[M:, :M].mT, transpose=True).mT
+
+
+def seen_through(J: Array, shift: Array, precision: Array, /) -> tuple[Array, Array]:
+    """Sites that are sums of kernel columns, l [M, P] and L2 [P, M, M], for w = J u too: T l, T L2 T^T, T = [I; J]."""
+    xp = backend_of(J).xp
+    rows = xp.concat([precision, J @ precision], axis=-2)
+    return xp.concat([shift, J @ shift], axis=0), xp.concat([rows, rows @ J.mT], axis=-1)

@@ -1,0 +1,55 @@
+"""How far a bound is from what any number of inducing inputs could reach."""
+
+import math
+from typing import Any, NamedTuple
+
+from agp.backend import Array, backend_of, placed
+from agp.checks import as_columns
+from agp.host import generator
+from agp.models import collapsed_model
+
+__all__ = ["Certificate", "certified", "noise_alone"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+ROWS = 200_000
+"""Rows that are looked at, at the most."""
+
+
+class Certificate(NamedTuple):
+    """In nats per datum."""
+
+    bound: float
+    upper: float
+    """On the evidence of the exact GP at the same hyperparameters; NaN where there is none."""
+    gap: float
+    """Between this and the bound; or, on rows that were drawn, the collapsed bound of the same rows."""
+    rows: int
+    """The rows that the upper bound has seen."""
+
+
+def certified(model: Any, X: Array, y: Array, /, *, seed: int, memory: float) -> Certificate:
+    """The bound of a model per datum, and for Gaussian noise an upper bound: O(N M^2).
+
+    Of more than 200,000 rows so many are drawn by the seed, but for models whose bound takes all rows in any case.
+    """
+    N, all_rows = X.shape[0], True
+    if model.stochastic and N > ROWS:
+        index, xp = placed(generator(seed, 14).permutation(N)[:ROWS], X), backend_of(X).xp
+        X, y, all_rows = xp.take(X, index, axis=0), xp.take(y, index, axis=0), False
+    scale = {} if all_rows else {"scale": N / ROWS}
+    bound = float(model.bound(X, y, memory=memory, **scale)[0]) / N
+    collapsed = collapsed_model(model, X, y)
+    if collapsed is None:
+        return Certificate(bound, math.nan, math.nan, 0)
+    y = collapsed.y
+    upper = float(collapsed.upper_bound(X, y, memory=memory)) / X.shape[0]
+    lower = bound if all_rows else float(collapsed.bound(X, y, memory=memory)[0]) / X.shape[0]
+    return Certificate(bound, upper, upper - lower, X.shape[0])
+
+
+def noise_alone(y: Array, /) -> float:
+    """The log density per datum of targets [N, P] that are nothing but noise, at their means and variances."""
+    xp = backend_of(y).xp
+    variances = xp.var(as_columns(y), axis=0)
+    positive = xp.where(variances > 0.0, variances, xp.ones_like(variances))
+    return float(-0.5 * xp.sum(xp.log(positive) + (LOG_2PI + 1.0)))

@@ -1,0 +1,208 @@
+"""The number of inducing inputs by itself: training, a certificate, twice as many, until more would gain nothing."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agp import tree
+from agp.backend import Array
+from agp.checks import check_positive
+from agp.errors import ConvergenceWarning
+from agp.gradient import GradientMode
+from agp.inducing import greedy_variance
+from agp.models import growing_part, valid_data
+from agp.repairs import outside
+from agp.rows import MEMORY
+from agp.training._certificate import Certificate, certified, noise_alone
+from agp.training._fit import FitResult, continued, fit
+from agp.training._limits import Limits, Round
+from agp.training._result import Progress
+from agp.training._run import Callback
+from agp.updates import Update
+
+__all__ = ["GROWTH_TOLERANCE", "MOST_INDUCING", "GrowthResult", "Round", "fit_growing"]
+
+MOST_INDUCING = 1024
+"""Inducing inputs at most where the user does not say."""
+GROWTH_TOLERANCE = 0.01
+"""In nats per datum: what a doubling must gain."""
+RESETS, LITTLE = 2, 5.0
+"""How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
+above the density of noise alone by less than so many tolerances."""
+LOOSER, LAST = 10.0, 3.0
+"""Where training ends before the last round, and in it, in tolerances of training: before, it has only to tell what a
+doubling gains; in the last it begins where others have ended, and most is gained by then."""
+
+
+@dataclass
+class GrowthResult(FitResult):
+    """What `fit_growing` leaves behind; `message` is the reason in a sentence."""
+
+    reason: str = ""
+    """Why M grew no more: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
+    rounds: list[Round] = field(default_factory=list)
+    """What each M reached, the first one first; the last M twice, before and after it was trained to the end."""
+    certified_rows: int = 0
+    """The rows of `Round.upper` and `Round.gap`: all, or as many as were drawn; 0 where there is no upper bound."""
+
+    def describe(self) -> str:
+        """The rounds as a table, and why they ended."""
+        lines = [f"{'M':>6} {'bound':>10} {'upper':>10} {'gap':>9} {'seconds':>9}   (nats per datum)"]
+        for M, bound, upper, gap, seconds, _ in self.rounds:
+            lines.append(f"{M:>6} {bound:>10.4f} {upper:>10.4f} {gap:>9.4f} {seconds:>9.1f}")
+        return "\n".join([*lines, f"{self.reason}: {self.message}"])
+
+
+def fit_growing(
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    tolerance: float = GROWTH_TOLERANCE,
+    most: int = MOST_INDUCING,
+    fit_tolerance: float = 1e-3,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    batch_size: int | None = None,
+    updates: Callable[..., list[Update]] | None = None,
+    gradient: GradientMode = "closed-form",
+    memory: float = MEMORY,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
+) -> GrowthResult:
+    """Train a model with few inducing inputs, and double their number until that gains no more.
+
+    Each round trains by `agp.fit`, and then looks at the bound per datum. New inducing inputs are rows of the data,
+    those of the largest variance given the present ones (`agp.inducing.greedy_variance`); their inducing variables
+    enter at the prior given the others, so that nothing that was learned is lost. M grows no more when
+
+    - the certificate says that no number of them could gain as much as the tolerance at these hyperparameters: the gap
+      between the bound and an upper bound on the exact evidence, for Gaussian noise ("certificate");
+    - the last doubling gained less than the tolerance, all parameters trained again ("gain");
+    - there are as many as asked for, or no row is left that adds any ("most");
+    - twice as many would exceed the memory ("memory") or the time ("time", "steps"), or a callback says so.
+
+    A model whose bound is hardly above the density of noise alone has learned nothing, and neither its certificate nor
+    its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
+    inducing inputs to see some of the signal.
+
+    Then the last model is trained to the end. The upper bound costs as much as one pass of training over the data; of
+    more than 200,000 rows so many are drawn for it.
+
+    Parameters
+    ----------
+    model
+        `SGPR`, or an `SVGP` whose process is a `Sparse` one (or a `Mixed` one of that) with `Points`, as `from_data`
+        gives it, with the number of inducing inputs to begin with: 64 for instance. It is not changed.
+    X, y
+        Inputs [N, D] and targets [N] or [N, P].
+    tolerance
+        In nats per datum.
+    most
+        M at most; never more than N.
+    fit_tolerance
+        As `tolerance` of `agp.fit`, of which the first and the last round take three times as much, the others ten.
+    max_steps, max_seconds
+        In all rounds together; unlimited by default, but that each is one of `agp.fit`, which has limits.
+    batch_size, updates, gradient, seed, callbacks, progress
+        As `agp.fit`; steps count on from round to round.
+    memory
+        Budget for working arrays in MiB. Those with M^2 numbers must fit, others are taken in blocks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `agp.fit`; also for models that do not grow, and for a tolerance or a limit that is not a positive number.
+    agp.errors.Interrupted
+        On Ctrl-C; `.result` holds everything so far, those of the rounds before included.
+
+    Warns
+    -----
+    agp.errors.ConvergenceWarning
+        If a budget ended the training of the last model.
+
+    Source: the greedy choice and the upper bound as a rule to stop by: Burt, Rasmussen & van der Wilk, "Convergence of
+    sparse variational inference in Gaussian processes regression", JMLR 2020.
+    """
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
+    model.check(X, y)
+    growing_part(model)
+    limits = Limits(tolerance, most, max_steps, max_seconds, memory, X.shape[0])
+    fit_tolerance = check_positive("fit_tolerance", fit_tolerance)
+    watch = _Watch(callbacks)
+    settings: dict[str, Any] = {"batch_size": batch_size, "updates": updates, "gradient": gradient, "memory": memory}
+    settings |= {"seed": seed, "callbacks": [watch], "progress": progress}
+    found = FitResult(model, 0, 0.0)
+    rounds: list[Round] = []
+    resets = 0
+
+    def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Round, Certificate]:
+        left = limits.left(found)
+        found = _continued(found, X, y, settings | left | {"tolerance": tolerance}) if left is not None else found
+        seen = certified(found.model, X, y, seed=seed, memory=memory)
+        M = growing_part(found.model)[1].inducing.count
+        return found, Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps), seen
+
+    while True:
+        last = limits.size(found.model)
+        in_full = bool(last) or not rounds  # the first may be the only one, and costs least
+        found, one, seen = trained(found, fit_tolerance * (LAST if in_full else LOOSER))
+        rounds.append(one)
+        learned = one.bound - noise_alone(y) if seen.rows else math.inf
+        lost = resets < RESETS and learned < LITTLE * limits.tolerance
+        judged = None if lost else limits.judged(rounds)
+        ending = watch.ending() or judged or last or limits.budget(found, rounds)
+        if not ending:
+            if lost:
+                found, resets = replace(found, model=_reset(found.model, model)), resets + 1
+            Z = _new_inputs(found.model, X, min(limits.most - one.num_inducing, one.num_inducing), seed)
+            if Z.shape[0]:
+                found = replace(found, model=found.model.grown(Z, begun=True))
+                continue
+            ending = "most", "the prior variance of the rows is explained, but for rounding"
+        if not in_full:
+            found = replace(found, converged=False)  # it has not been trained to the end
+            if not watch.ended:
+                found, one, seen = trained(found, LAST * fit_tolerance)
+                rounds.append(one)
+        if not found.converged:
+            text = f"the training of the last model has not converged: {limits.spent(found) or found.message}."
+            warnings.warn(text, ConvergenceWarning, stacklevel=outside())
+        growth = {"reason": ending[0], "rounds": rounds, "certified_rows": seen.rows}
+        return GrowthResult(**(vars(found) | {"message": ending[1]}), **growth)
+
+
+def _continued(found: FitResult, X: Array, y: Array, settings: dict[str, Any]) -> FitResult:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # what matters is the end
+        return continued(found, fit, X, y, settings)
+
+
+def _reset(model: Any, start: Any) -> Any:
+    """The model with the hyperparameters of another one, which has fewer inducing inputs."""
+    parts = {"kernel", "likelihood", "mean_function"}
+    return tree.with_leaves(model, {name: x for name, x in tree.leaves(start).items() if parts & {*name.split(".")}})
+
+
+def _new_inputs(model: Any, X: Array, count: int, seed: int) -> Array:
+    """At most so many rows of X, those of the largest variance given the inducing inputs."""
+    part: Any = growing_part(model)[1]
+    return greedy_variance(X, part.kernel, count, seed=seed, tolerance=0.0, given=part.inducing.Z)
+
+
+class _Watch:
+    """The user's callbacks as one, which remembers whether any of them ended the training."""
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self.callbacks, self.ended = list(callbacks), False
+
+    def __call__(self, seen: Progress) -> bool:
+        self.ended = sum(bool(callback(seen)) for callback in self.callbacks) > 0  # every callback is called
+        return self.ended
+
+    def ending(self) -> tuple[str, str] | None:
+        return ("callback", "a callback ended it") if self.ended else None

@@ -1,0 +1,62 @@
+"""`num_inducing="auto"` of the estimators and of `agp fit`."""
+
+import numpy as np
+import pytest
+
+import agp
+from agp.estimators import GPClassifier, GPRegressor
+from agp.estimators._base import START
+from agp.training import Round
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, size=(200, 1))
+Y = np.sin(3.0 * X[:, 0]) + 0.1 * RNG.normal(size=200)
+
+
+def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
+    monkeypatch.setattr("agp.estimators._base.START", 4)
+    model = GPRegressor(method="sgpr", num_inducing="auto", random_state=0).fit(X, Y)
+    assert model.growth_reason_ in ("certificate", "gain")
+    assert list(model.growth_) == list(Round._fields)
+    assert model.growth_["num_inducing"][0] == 4.0
+    assert model.growth_["num_inducing"][-1] == model.model_.inducing.count > 4
+    assert model.growth_["bound"][-1] * 200 == pytest.approx(model.bound_)
+    assert model.score(X, Y) > 0.95
+    agp.save(model, tmp_path / "m.safetensors")
+    again = agp.load(tmp_path / "m.safetensors")
+    assert again.growth_ == model.growth_
+    assert again.growth_reason_ == model.growth_reason_
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    model.set_params(num_inducing=5).fit(X, Y)
+    assert "growth_" not in vars(model)
+
+
+def test_a_classifier_does_as_well(monkeypatch):
+    monkeypatch.setattr("agp.estimators._base.START", 4)
+    model = GPClassifier(method="wsvgp", num_inducing="auto", tolerance=0.02, random_state=0).fit(X, Y > 0.0)
+    assert model.growth_reason_ == "gain"
+    assert np.isnan(model.growth_["gap"]).all()
+    assert model.score(X, Y > 0.0) > 0.9
+
+
+def test_it_is_no_matter_where_there_are_none():
+    model = GPRegressor(num_inducing="auto").fit(X, Y)
+    assert model.method_ == "gpr"
+    assert "growth_" not in vars(model)
+    assert START == 64
+
+
+@pytest.mark.parametrize("method", ["solve", "deep-wsvgp", "tsvgp", "cagp-opt"])
+def test_methods_that_do_not_grow_are_refused(method):
+    with pytest.raises(ValueError, match=rf"num_inducing is 'auto', but the method {method} does not grow"):
+        GPRegressor(method=method, num_inducing="auto").fit(X, Y)
+
+
+def test_parts_are_refused():
+    with pytest.raises(ValueError, match="takes all rows at once"):
+        GPRegressor(num_inducing="auto").partial_fit(X, Y)
+
+
+def test_other_words_are_refused():
+    with pytest.raises((TypeError, ValueError), match="num_inducing"):
+        GPRegressor(method="sgpr", num_inducing="many").fit(X, Y)

@@ -1,0 +1,232 @@
+"""`agp.fit_growing`: the number of inducing inputs by itself."""
+
+import math
+
+import numpy as np
+import pytest
+
+import agp
+from agp.errors import ConvergenceWarning, Interrupted
+from agp.training import Round
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-4.0, 4.0, size=(150, 1))
+Y = np.sin(3.0 * X) + 0.1 * RNG.normal(size=X.shape)
+
+
+def few(X=X, y=Y, M=4, **settings):
+    return agp.SGPR.from_data(X, y, num_inducing=M, **settings)
+
+
+def whitened(X=X, y=Y, M=4, **settings):
+    return agp.SVGP.from_data(X, y, num_inducing=M, posterior="whitened", **settings)
+
+
+def test_it_grows_until_the_certificate_says_so():
+    found = agp.fit_growing(few(), X, Y)
+    assert found.reason == "certificate"
+    sizes = [one.num_inducing for one in found.rounds]
+    assert sizes[:-2] == [4 * 2**i for i in range(len(sizes) - 2)]
+    assert 16 <= found.model.inducing.count == sizes[-1] == sizes[-2] <= 2 * sizes[-3] <= 32  # trained to the end
+    last = found.rounds[-1]
+    assert found.rounds[-2].gap < 0.01 <= found.rounds[-3].gap
+    assert last.bound > found.rounds[-2].bound - 1e-6
+    assert last.bound == pytest.approx(float(found.model.bound(X, Y)[0]) / len(X))
+    assert last.upper == pytest.approx(float(found.model.upper_bound(X, Y)) / len(X))
+    assert last.gap == pytest.approx(last.upper - last.bound)
+    assert found.certified_rows == len(X)
+    assert found.converged
+    assert found.steps == last.steps == len(found.trace["bound"])
+    assert "certificate: no number" in found.describe()
+    assert len(found.describe().splitlines()) == len(sizes) + 2
+
+
+def test_the_exact_evidence_lies_in_each_gap():
+    found = agp.fit_growing(few(), X, Y, most=8)
+    exact = agp.GPR.from_data(X, Y)
+    leaves = agp.tree.leaves(found.model)
+    same = agp.tree.with_leaves(exact, {name: leaves[name] for name in agp.tree.leaves(exact) if name in leaves})
+    evidence = float(same.bound(X, Y)[0]) / len(X)
+    assert found.rounds[-1].bound < evidence < found.rounds[-1].upper
+
+
+def test_it_ends_when_a_doubling_gains_little():
+    wide = RNG.uniform(-2.0, 2.0, size=(150, 5))
+    rough = np.sin(1.5 * wide).sum(axis=1, keepdims=True) + 0.3 * RNG.normal(size=X.shape)
+    found = agp.fit_growing(few(wide, rough, M=8), wide, rough, tolerance=0.05)
+    assert found.reason == "gain"
+    assert found.rounds[-1].gap > 0.05
+    assert found.rounds[-2].bound - found.rounds[-3].bound < 0.05
+    assert "gained" in found.message
+
+
+def test_a_certificate_of_noise_alone_does_not_end_it():
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-3.0, 3.0, (800, 2))
+    waves = np.sin(3.0 * inputs[:, :1]) * np.cos(2.0 * inputs[:, 1:]) + 0.2 * rng.standard_normal((800, 1))
+    alone = -0.5 * math.log(2.0 * math.pi * math.e * float(np.var(waves)))
+    found = agp.fit_growing(few(inputs, waves, M=8), inputs, waves)
+    assert found.rounds[0].gap < 0.01
+    assert found.rounds[0].bound < alone + 0.02
+    assert found.rounds[-1].bound > alone + 0.5
+
+
+def test_of_noise_alone_it_ends_nevertheless():
+    noise = np.random.default_rng(1).normal(size=Y.shape)
+    found = agp.fit_growing(few(y=noise), X, noise)
+    assert found.reason in ("certificate", "gain")
+    assert found.model.inducing.count <= 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"most": 10}, "most"),
+        ({"memory": 1e-3}, "memory"),
+        ({"max_steps": 15}, "steps"),
+        ({"max_seconds": 1e-3}, "time"),
+    ],
+)
+def test_budgets_end_it(settings, reason):
+    scarce = reason in ("steps", "time")
+    if scarce:
+        with pytest.warns(ConvergenceWarning, match="the limit of"):
+            found = agp.fit_growing(few(), X, Y, tolerance=1e-6, **settings)
+    else:
+        found = agp.fit_growing(few(), X, Y, tolerance=1e-6, **settings)
+    assert found.reason == reason
+    assert found.message
+    assert found.converged is not scarce
+    assert found.model.inducing.count == {"most": 10}.get(reason, 4)
+    if reason == "steps":
+        assert found.steps <= 15
+
+
+def test_where_the_rows_have_no_more_to_give_it_ends():
+    model = few(X, 0.5 * X + 0.1 * RNG.normal(size=X.shape), M=1, kernel=agp.kernels.Linear())
+    found = agp.fit_growing(model, model.X, model.y, tolerance=1e-12)
+    assert found.reason == "most"
+    assert "explained" in found.message
+    assert found.model.inducing.count == 1
+
+
+def test_a_callback_ends_all_and_steps_count_on():
+    seen = []
+
+    def last(progress):
+        seen.append(progress.step)
+        return len(seen) >= 60
+
+    with pytest.warns(ConvergenceWarning):
+        found = agp.fit_growing(few(), X, Y, tolerance=1e-9, callbacks=[last])
+    assert found.reason == "callback"
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(found.rounds) > 1
+
+
+def test_an_interruption_keeps_what_rounds_before_have_reached():
+    before = agp.fit_growing(few(), X, Y, most=8).rounds[0].steps
+
+    def interrupt(progress):
+        if progress.step == before + 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        agp.fit_growing(few(), X, Y, most=8, callbacks=[interrupt])
+    assert caught.value.result.steps >= before
+    assert len(caught.value.result.trace["bound"]) == caught.value.result.steps
+    assert caught.value.result.model.inducing.count == 8
+
+
+def test_nothing_that_was_learned_is_lost_on_the_way():
+    seen = []
+    found = agp.fit_growing(few(M=10), X, Y, callbacks=[lambda progress: seen.append(float(progress.info["bound"]))])
+    for one in found.rounds[:-1]:
+        assert seen[min(one.steps, len(seen) - 1)] > len(X) * one.bound - 1e-3 * abs(len(X) * one.bound)
+
+
+@pytest.mark.parametrize("posterior", ["whitened", "relaxed"])
+def test_variational_models_grow(posterior):
+    model = agp.SVGP.from_data(X, Y, num_inducing=4, posterior=posterior)
+    found = agp.fit_growing(model, X, Y, most=16, fit_tolerance=3e-3, tolerance=0.02)
+    assert found.model.process.inducing.count == 16
+    assert found.rounds[-1].bound > found.rounds[0].bound + 0.5
+    assert found.rounds[-1].upper > found.rounds[-1].bound
+    assert float(np.mean((found.model.predict(X).mean - np.sin(3.0 * X)) ** 2)) < 0.01
+
+
+def test_other_likelihoods_have_no_certificate():
+    label = (Y[:, 0] > 0.0).astype(float)
+    model = whitened(X, label, likelihood=agp.Bernoulli())
+    found = agp.fit_growing(model, X, label, most=8, fit_tolerance=0.01, tolerance=1.0)
+    assert math.isnan(found.rounds[0].upper)
+    assert math.isnan(found.rounds[0].gap)
+    assert found.certified_rows == 0
+    assert found.reason == "gain"
+
+
+def test_of_many_rows_some_are_drawn_for_the_certificate(monkeypatch):
+    monkeypatch.setattr("agp.training._certificate.ROWS", 50)
+    found = agp.fit_growing(whitened(), X, Y, most=8, max_steps=300, tolerance=0.02, fit_tolerance=0.1)
+    assert found.certified_rows == 50
+    assert all(one.gap > 0.0 for one in found.rounds)
+    exact = float(found.model.bound(X, Y)[0]) / len(X)
+    assert found.rounds[-1].bound == pytest.approx(exact, abs=0.2)
+
+
+def test_several_outputs_grow_together():
+    both = np.concatenate([Y, 100.0 * np.cos(2.0 * X)], axis=1)
+    found = agp.fit_growing(whitened(X, both), X, both, most=8, fit_tolerance=0.02, tolerance=0.02)
+    assert found.model.process.process.inducing.count == 8
+    assert math.isnan(found.rounds[-1].gap)
+
+
+@pytest.mark.parametrize(("a", "c", "d"), [(1e6, 1.0, 0.0), (1.0, 1e-6, 0.0), (1e-3, 1e3, 5e3)])
+def test_units_do_not_matter(a, c, d):
+    plain = agp.fit_growing(few(), X, Y, tolerance=0.05)
+    found = agp.fit_growing(few(a * X, c * Y + d), a * X, c * Y + d, tolerance=0.05)
+    assert [one.num_inducing for one in found.rounds] == [one.num_inducing for one in plain.rounds]
+    assert found.reason == plain.reason
+    assert found.rounds[-1].gap == pytest.approx(plain.rounds[-1].gap, abs=2e-3)
+    assert found.rounds[-1].bound + math.log(c) == pytest.approx(plain.rounds[-1].bound, abs=2e-3)
+
+
+def test_the_result_is_the_same_everywhere(backend):
+    Xb, Yb = backend.array(X), backend.array(Y)
+    found = agp.fit_growing(few(Xb, Yb), Xb, Yb, most=8)
+    plain = agp.fit_growing(few(), X, Y, most=8)
+    backend.check(found.model.inducing.Z)
+    assert [one.num_inducing for one in found.rounds] == [one.num_inducing for one in plain.rounds]
+    assert found.rounds[-1].bound == pytest.approx(plain.rounds[-1].bound, abs=1e-3)
+
+
+def test_models_that_do_not_grow_say_so():
+    for model in (
+        agp.GPR.from_data(X, Y),
+        agp.TSVGP.from_data(X, Y, num_inducing=5),
+        agp.SOLVEGP.from_data(X, Y, num_inducing=5),
+        agp.SOLVEGPR.from_data(X, Y, num_inducing=5),
+        agp.DeepGP.from_data(X, Y, num_inducing=5),
+        agp.SVGP.from_data(X, np.concatenate([Y, Y], axis=1), num_inducing=5, outputs="separate"),
+        agp.SVGP.from_data(X, Y, num_inducing=5, posterior=agp.DiagonalMarginal),
+    ):
+        with pytest.raises(TypeError, match=r"grow|new inducing variables") as caught:
+            agp.fit_growing(model, X, Y if model.outputs == 1 else np.concatenate([Y, Y], axis=1), max_steps=1)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tolerance", "most", "fit_tolerance", "max_steps", "max_seconds", "memory"])
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), "many"])
+def test_settings_are_positive_numbers(name, value):
+    with pytest.raises((TypeError, ValueError), match=name):
+        agp.fit_growing(few(), X, Y, **{name: value})
+
+
+def test_from_data_says_where_auto_belongs():
+    for build in (agp.SGPR.from_data, agp.SVGP.from_data):
+        with pytest.raises(ValueError, match="fit_growing"):
+            build(X, Y, num_inducing="auto")
+
+
+def test_rounds_have_names():
+    assert Round._fields == ("num_inducing", "bound", "upper", "gap", "seconds", "steps")
