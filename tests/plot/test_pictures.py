@@ -392,7 +392,7 @@ def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
     np.testing.assert_array_equal(lines["bound"].get_xdata(), sizes)
     np.testing.assert_allclose(lines["upper bound"].get_ydata(), [one.upper for one in result.rounds])
     np.testing.assert_allclose(lines["gap"].get_ydata(), [one.gap for one in result.rounds])
-    gains = lines["gain of a doubling"].get_ydata()
+    gains = np.asarray(lines["gain of a doubling"].get_ydata())
     assert len(gains) == len(set(sizes)) - 1
     assert gains[0] == pytest.approx(result.rounds[1].bound - result.rounds[0].bound)
     assert left.get_xlabel() == right.get_xlabel() == "inducing inputs M"
