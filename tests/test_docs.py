@@ -29,6 +29,8 @@ PAGES = [ROOT / "README.md", *GUIDE]
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SHORT = {
     "deep_models.py": ["--out", "runs", "--steps", "4", "--every", "2", "--num-inducing", "10"],
+    "inducing_auto.py": ["--out", "growth.json", "--sizes", "10"],
+    "inducing_growth.py": ["."],
     "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "rows_elsewhere.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],

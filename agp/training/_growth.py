@@ -26,7 +26,7 @@ __all__ = ["GROWTH_TOLERANCE", "MOST_INDUCING", "GrowthResult", "Round", "fit_gr
 
 MOST_INDUCING = 1024
 """Inducing inputs at most where the user does not say."""
-GROWTH_TOLERANCE = 0.01
+GROWTH_TOLERANCE = 0.005
 """In nats per datum: what a doubling must gain."""
 RESETS, LITTLE = 2, 5.0
 """How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
