@@ -7,6 +7,7 @@ Clusters are bound to this machine. The rows are drawn from a seed and the numbe
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import threading
@@ -55,14 +56,21 @@ def evaluated(model, X, y, memory):
     return agp.value_and_gradient(model, X, y, memory=memory), time.perf_counter() - began
 
 
-def killer(cluster, after):
+@contextlib.contextmanager
+def started(count, given):
+    """A client of a cluster of so many processes."""
+    own = {"n_workers": count, "threads_per_worker": 1, "memory_limit": given.limit}
+    with LocalCluster(host="127.0.0.1", dashboard_address=None, **own) as cluster, Client(cluster) as client:
+        yield client
+
+
+def killer(client, after):
     """A thread that kills one worker after so many seconds."""
+    workers = list(client.run(os.getpid).values())
 
     def kill():
         time.sleep(after)
-        workers = [worker for worker in cluster.workers.values() if worker.pid]
-        if workers:
-            os.kill(workers[int(1000 * after) % len(workers)].pid, signal.SIGKILL)
+        os.kill(workers[int(1000 * after) % len(workers)], signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -84,12 +92,14 @@ def main():
     first = made(0, given.chunk)
     start = agp.SGPR.from_data(first[:, :COLUMNS], first[:, COLUMNS:], num_inducing=given.num_inducing)
     model = agp.tree.with_leaves(start, {"X": X, "y": y})
+
+    def first_chunk():
+        return evaluated(model, X[: given.chunk], y[: given.chunk], given.memory)
+
     expected = None
     for count in given.workers:
-        own = {"n_workers": count, "threads_per_worker": 1, "memory_limit": given.limit}
-        with LocalCluster(host="127.0.0.1", dashboard_address=None, **own) as cluster, Client(cluster) as client:
-            client.run(made, 0, 1)
-            evaluated(model, X[: given.chunk], y[: given.chunk], given.memory)  # workers import what they need
+        with started(count, given) as client:
+            first_chunk()  # workers import what they need
             found, seconds = evaluated(model, X, y, given.memory)
             expected = expected or found
             peaks = [round(peak) for peak in client.run(memory_peak).values()]
@@ -98,9 +108,10 @@ def main():
                 f"{difference(found, expected):.1e}, peak MiB client {memory_peak():.0f}, workers {peaks}",
                 flush=True,
             )
-            moments = np.random.default_rng(0).uniform(0.0, seconds, given.kills)
-            for after in moments:
-                thread = killer(cluster, float(after))
+        for after in np.random.default_rng(0).uniform(0.0, seconds, given.kills):
+            with started(count, given) as client:
+                first_chunk()
+                thread = killer(client, float(after))
                 found, took = evaluated(model, X, y, given.memory)
                 thread.join()
                 print(
@@ -108,7 +119,6 @@ def main():
                     f"{difference(found, expected):.1e}",
                     flush=True,
                 )
-                client.wait_for_workers(count)
 
 
 if __name__ == "__main__":
