@@ -34,12 +34,14 @@ def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}
-    if not any(backend_of(x).asks_gradient(x) for x in arrays.values()):
+    arrays = {name: x for name, x in arrays.items() if not backend_of(x).rows_elsewhere}
+    asking = next((B for x in arrays.values() if (B := backend_of(x)).asks_gradient(x)), None)
+    if asking is None:
         return objective(model, batch)
 
     def closed_form(arrays: dict[str, Array]) -> tuple[Array, Callable]:
-        here = tree.with_leaves(model, {name: arrays[f"model.{name}"] for name in leaves})
-        value, pullback = objective(here, batch._replace(X=arrays["X"], y=arrays["y"]))
+        here = tree.with_leaves(model, {name: arrays.get(f"model.{name}", x) for name, x in leaves.items()})
+        value, pullback = objective(here, batch._replace(X=arrays.get("X", batch.X), y=arrays.get("y", batch.y)))
 
         def cotangents(bar: Array, names: tuple[str, ...]) -> dict[str, Array]:
             model_bar, X_bar = pullback(bar)
@@ -48,7 +50,7 @@ def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple
 
         return value, cotangents
 
-    value = backend_of(batch.X).with_pullback(closed_form, arrays)
+    value = asking.with_pullback(closed_form, arrays)
     return value, lambda bar=1.0: objective(model, batch)[1](bar)
 
 

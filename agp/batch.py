@@ -20,4 +20,4 @@ class Batch(NamedTuple):
     rows: Array | None = None
     """The positions [B] of these rows among all data; None for all data in order."""
     draws: Draws = NO_DRAWS
-    """Noise and probes that the step needs, drawn on the host from the seed and the step."""
+    """Noise and probes that the step needs, drawn from the seed and the step."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of, check_array_type
+from agp.backend import Array, backend_of, check_array_type, row_blocks
 from agp.errors import NonFiniteError
 
 __all__ = [
@@ -55,6 +55,9 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     if 0 in x.shape:
         msg = f"{name} has shape {tuple(x.shape)}: it is empty."
         raise ValueError(msg)
+    if any(n != n for n in x.shape):  # NaN: nobody has counted the rows of its chunks yet
+        msg = f"{name} has chunks of unknown length; count them first, by {name}.compute_chunk_sizes()."
+        raise ValueError(msg)
 
 
 def _converted(name: str, x: Any) -> str:
@@ -80,6 +83,8 @@ def check_model(model: Any) -> None:
     raise TypeError(msg)
 
 
+CHECKED_ROWS = 2**20
+"""Rows that are looked at at once: of arrays on disk no more are in memory."""
 REMOVE = "remove or impute such rows"
 UNOBSERVED = (
     f"{REMOVE}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for targets that "
@@ -92,14 +97,24 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: there are no entries yet
         return
-    xp = B.xp
+    count, row, start = 0, 0, 0
+    for block in [x] if B.rows_elsewhere else row_blocks(x, CHECKED_ROWS):
+        found, first = _not_finite(block)
+        row = start + first if found and not count else row
+        count, start = count + found, start + block.shape[0]
+    if count:
+        msg = f"{name} has {count} NaN or infinite entries, the first in row {first_row + row}; {remedy}."
+        raise ValueError(msg)
+
+
+def _not_finite(x: Array) -> tuple[int, int]:
+    """How many entries of x [N, ...] are NaN or infinite, and the first row with one."""
+    xp = backend_of(x).xp
     bad = ~xp.isfinite(x)
     count = int(xp.count_nonzero(bad))
-    if count:
-        row = int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
-        at = f"the first in row {first_row + row}"
-        msg = f"{name} has {count} NaN or infinite entries, {at}; {remedy}."
-        raise ValueError(msg)
+    if not count:
+        return 0, 0
+    return count, int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
@@ -153,9 +168,18 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """TypeError or ValueError unless both arrays have one library, one dtype and one device."""
+    """TypeError or ValueError unless both arrays have one library, one dtype and one device.
+
+    Rows of data that lie elsewhere need the dtype alone: their library is what they are evaluated in.
+    """
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
+    if here.rows_elsewhere or there.rows_elsewhere:
+        names = here.dtype_name(x), there.dtype_name(reference)
+        if names[0] != names[1]:
+            msg = f"{name} has dtype {names[0]}, {reference_name} has {names[1]}; convert one of them."
+            raise TypeError(msg)
+        return
     if here is not there:
         msg = f"{name} is a {here.name} array, {reference_name} a {there.name} array; move one with agp.to_backend."
         raise TypeError(msg)

@@ -1,9 +1,26 @@
-"""Random numbers that a step needs: drawn on the host from the seed, handed to the nodes that asked for them."""
+"""Random numbers that a step needs: drawn from the seed, handed to the nodes that asked for them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["NO_DRAWS", "Draws", "below", "under", "union"]
+__all__ = ["NO_DRAWS", "Draws", "Noise", "below", "under", "union"]
+
+
+class Noise(ABC):
+    """A generator of a library for the draws of a step: what nodes may ask for of NumPy's, as arrays on a device."""
+
+    @abstractmethod
+    def standard_normal(self, size: Any = ()) -> Any:
+        """Independent standard normal numbers of that shape."""
+
+    @abstractmethod
+    def integers(self, low: int, high: int, size: Any = ()) -> Any:
+        """Whole numbers of that shape, from low to high - 1, all equally probable."""
+
+    def __getattr__(self, name: str) -> Any:
+        msg = f"noise on a device has standard_normal and integers, but no {name}; leave draws='device' out."
+        raise AttributeError(msg)
 
 
 class Draws(NamedTuple):

@@ -12,6 +12,7 @@ __all__ = [
     "NotPositiveDefiniteError",
     "RepairWarning",
     "UntouchedWarning",
+    "WorkerError",
     "not_installed",
 ]
 
@@ -30,6 +31,10 @@ class BackendError(RuntimeError):
 
 class NotPositiveDefiniteError(ArithmeticError):
     """A covariance matrix could not be factorised, even with the largest jitter that the rule allows."""
+
+
+class WorkerError(RuntimeError):
+    """A worker of a cluster ran out of memory; the message names smaller chunks of rows."""
 
 
 class FileError(OSError, ValueError):

@@ -6,10 +6,10 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_model, check_results
+from agp.entrances import entrance
 from agp.errors import BackendError
 from agp.guesses import settled
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.precision import in_full_precision
 from agp.priors import log_prior
 from agp.repairs import counted
 from agp.rows import MEMORY
@@ -31,7 +31,7 @@ def check_mode(x: Array, mode: str) -> None:
 
 
 @counted
-@in_full_precision
+@entrance
 @underflow_is_zero
 @overflow_is_judged
 def value_and_gradient(

@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_parameters
 
-__all__ = ["at_inputs", "constant_data", "copied", "detached", "placed", "usable"]
+__all__ = ["at_inputs", "constant_data", "copied", "detached", "placed", "usable", "zero_like"]
 
 T = TypeVar("T", bound=Any)
 
@@ -60,8 +60,15 @@ def _no_pullback(name: str) -> Callable:
 
 
 def copied(x: Array) -> Array:
-    """The array as a model holds it: what the user does to theirs later does not reach it."""
-    return backend_of(x).xp.asarray(x, copy=True)
+    """The array as a model holds it: what users do to theirs later does not reach it; rows elsewhere stay there."""
+    B = backend_of(x)
+    return x if B.rows_elsewhere else B.xp.asarray(x, copy=True)
+
+
+def zero_like(model: Any) -> Array:
+    """Zero, 0-d, like the leaves of a model; the data may lie elsewhere."""
+    reference = next(iter(tree.leaves(model).values()))
+    return backend_of(reference).xp.zeros((), **like(reference))
 
 
 def constant_data(*arrays: Array) -> tuple[Array, ...]:

@@ -4,7 +4,7 @@ import numbers
 
 from agp.backend import Array, backend_of
 
-__all__ = ["MEMORY", "cached_rows", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
+__all__ = ["MEMORY", "block_rows", "cached_rows", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
 
 MEMORY = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB."""
@@ -41,6 +41,13 @@ def tile_rows(memory: float, floats_per_row: int, X: Array) -> int:
     rows = rows_within(memory, floats_per_row, X)
     on_cpu = backend_of(X).device_name(X) == "cpu"
     return min(rows, rows_within(TILE, floats_per_row, X)) if on_cpu else rows
+
+
+def block_rows(memory: float, floats_per_row: int, X: Array) -> int | None:
+    """Rows to take at once where not all rows of X [N, D] fit into `memory` MiB, or lie elsewhere; None for all."""
+    if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).rows_elsewhere:
+        return tile_rows(memory, floats_per_row, X)
+    return None
 
 
 def cached_rows(floats_per_row: int, X: Array) -> int:

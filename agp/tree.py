@@ -574,7 +574,8 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
     """
     B, dtype = get_backend(name), _dtype_name(dtype)
     if is_model(x):
-        moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in leaves(x).items()}
+        here = {k: v for k, v in leaves(x).items() if not backend_of(v).rows_elsewhere}
+        moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in here.items()}
         return with_leaves(x, moved)
     if isinstance(x, (int, float, list, tuple)):
         return B.from_numpy(get_backend("numpy").from_numpy(x), dtype=dtype, device=device)

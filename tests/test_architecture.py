@@ -19,7 +19,7 @@ HOUSE = (
     ("errors", "host", "ledger"),
     ("backend",),
     ("constraints", "tree"),
-    ("repairs", "guesses", "precision"),
+    ("repairs", "guesses", "entrances"),
     ("draws", "batch"),
     ("checks", "leaves", "rows", "units"),
     ("linalg",),

@@ -35,7 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 FREE = {"detach", "alias", "lift_fresh", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 FREE |= {"_unsafe_view", "view", "reshape"}
 READ = "_local_scalar_dense"
-BELOW = {"backend", "linalg", "precision", "host", "ledger", "leaves"}
+BELOW = {"backend", "linalg", "entrances", "host", "ledger", "leaves"}
 """Rooms whose launches count for those that call them."""
 ROOT = Path(agp.__file__).parent
 

@@ -16,8 +16,9 @@ from agp.backend._discovery import (
     register_backend,
 )
 from agp.backend._guesses import guessed, guessing
-from agp.backend._protocol import Array, Backend, ClosedForm, Pullback
-from agp.backend._rows import row_blocks
+from agp.backend._protocol import Backend
+from agp.backend._rows import mapped, row_blocks, row_count
+from agp.backend._types import Array, ClosedForm, Pullback
 
 __all__ = [
     "Array",
@@ -33,10 +34,12 @@ __all__ = [
     "guessing",
     "known_backends",
     "like",
+    "mapped",
     "numbers_of",
     "placed",
     "register_backend",
     "row_blocks",
+    "row_count",
     "to_numpy",
     "wide",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp.backend._discovery import backend_of
-from agp.backend._protocol import Array
+from agp.backend._types import Array
 
 __all__ = ["constant", "like", "numbers_of", "placed", "to_numpy", "wide"]
 

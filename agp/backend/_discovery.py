@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from agp.backend._protocol import Array, Backend
+from agp.backend._protocol import Backend
+from agp.backend._types import Array
 from agp.errors import BackendError, not_installed
 
 __all__ = ["BackendStatus", "backend_of", "check_array_type", "get_backend", "known_backends", "register_backend"]
@@ -26,6 +27,7 @@ class BackendStatus(NamedTuple):
     devices: list[str]
     gradients: tuple[str, ...]
     conformance: bool
+    rows_elsewhere: bool = False
 
 
 _REGISTERED: dict[str, Backend] = {}
@@ -108,9 +110,11 @@ def _status(name: str) -> BackendStatus:
     try:
         version, devices = B.version(), B.devices()
     except Exception as error:  # a driver that is missing or too old
-        return BackendStatus(name, False, f"{type(error).__name__}: {error}", version, [], B.gradients, B.conformance)
-    reason = "" if devices else "no device"
-    return BackendStatus(name, bool(devices), reason, version, devices, B.gradients, B.conformance)
+        devices, reason = [], f"{type(error).__name__}: {error}"
+    else:
+        reason = "" if devices else "no device"
+    kinds = B.gradients, B.conformance, B.rows_elsewhere
+    return BackendStatus(name, not reason, reason, version, devices, *kinds)
 
 
 def backend_of(x: Array, /) -> Backend:

@@ -1,9 +1,9 @@
 """Rows of arrays in (nested) tuples and dictionaries, cut into blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["row_blocks", "row_count"]
+__all__ = ["mapped", "row_blocks", "row_count"]
 
 
 def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
@@ -28,10 +28,15 @@ def row_count(rows: Any, /) -> int:
 
 
 def _cut(rows: Any, start: int, stop: int) -> Any:
+    return mapped(rows, lambda x: x[start:stop, ...])
+
+
+def mapped(rows: Any, f: Callable[[Any], Any], /) -> Any:
+    """What f makes of each array in (nested) tuples and dictionaries, in the same structure; None stays."""
     if rows is None:
         return None
     if isinstance(rows, dict):
-        return {name: _cut(part, start, stop) for name, part in rows.items()}
+        return {name: mapped(part, f) for name, part in rows.items()}
     if isinstance(rows, tuple):
-        return tuple(_cut(part, start, stop) for part in rows)
-    return rows[start:stop, ...]
+        return tuple(mapped(part, f) for part in rows)
+    return f(rows)

@@ -85,9 +85,10 @@ def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None
 
 
 def _summed(model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int) -> tuple[Moments, Pullback]:
-    if rows[0].shape[0] <= block_rows:
+    B = backend_of(rows[0])
+    if rows[0].shape[0] <= block_rows and not B.rows_elsewhere:
         return _moments_of_block(model, rows)
-    return backend_of(rows[0]).fold(_moments_of_block, model, rows, block_rows, add=tree.add)
+    return B.fold(_moments_of_block, model, rows, block_rows, add=tree.add)
 
 
 def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]:
@@ -179,10 +180,10 @@ def computation_aware_bound(
         else:
             model_bar = tree.add(model_bar, pull_support(Moments(moments_bar.A)))
             model_bar = tree.add(model_bar, pull_data(Moments(None, *(scale * x for x in moments_bar[1:]))))
-        noise_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, X.dtype))
+        noise_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, model.X.dtype))
         return tree.add(model_bar, tree.cotangent(model, likelihood=noise_bar)), None
 
-    return xp.astype(value, X.dtype), pullback
+    return xp.astype(value, model.X.dtype), pullback
 
 
 def _elbo(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:

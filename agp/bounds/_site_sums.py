@@ -38,7 +38,8 @@ def site_sums(
     block_rows
         Rows to take at once.
     """
-    weight = scale * backend_of(X).xp.ones((), **like(X))
+    _, reference = model.process.reference  # X may lie elsewhere
+    weight = scale * backend_of(reference).xp.ones((), **like(reference))
     rows = X, y, rows_first(draws.by_row)
     return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_added)[0]
 

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from agp.checks import check_positive, check_whole
 from agp.cli._answers import answers, scored
 from agp.cli._checks import chosen_layers
 from agp.cli._columns import inputs_of
+from agp.cli._fit_elsewhere import fit_elsewhere, is_elsewhere
 from agp.cli._notes import Notes
 from agp.cli._parser import add_command
 from agp.cli._targets import (
@@ -32,7 +34,9 @@ __all__ = ["add_parser"]
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
+Of many, "part-*.parquet", rows stay on disk.
 data:
+  --scheduler HOST:PORT   a Dask cluster whose workers read .parquet themselves
   --target COLUMN      what to predict, or again: several; others are inputs
   --drop COLUMN ...    leave columns out
   --task NAME          auto: by the target (default), regression, classification
@@ -76,6 +80,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=_count)
     parser.add_argument("--layers", type=int)
+    parser.add_argument("--scheduler")
     for name in ("backend", "device", "dtype"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--tolerance", type=float, default=1e-3)
@@ -92,6 +97,8 @@ def _count(text: str) -> int | str:
 def _run(a: argparse.Namespace) -> int:
     estimators = _estimators()
     _check(a)
+    if is_elsewhere(a):
+        return fit_elsewhere(a, partial(_trained, estimators=estimators), _say)
     table = read_table(a.table)
     check_columns(table, a.target)
     for name in a.drop:
@@ -109,7 +116,7 @@ def _run(a: argparse.Namespace) -> int:
     words = [f"{len(y) - test.sum():,} rows, {len(kinds)} input column{'s' * (len(kinds) != 1)}; {_task(a, task, y)}"]
     words += [*table.notes, *notes, *_gaps(table, a.target, rows)]
     _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
-    estimator = _trained(a, estimators, task, X[~test], y[~test])
+    estimator = _trained(a, task, X[~test], y[~test], estimators=estimators)
     about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds)
     if test.any():
         found = answers(estimator, X[test], 0.95, a.target)
@@ -215,7 +222,7 @@ def _held_out(count: int, share: float, seed: int) -> Any:
     return test
 
 
-def _trained(a: argparse.Namespace, estimators: Any, task: str, X: Any, y: Any) -> Any:
+def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any) -> Any:
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:

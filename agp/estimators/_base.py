@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import array_api_compat
 import numpy as np
@@ -168,7 +168,10 @@ class GPEstimator(ABC, BaseEstimator):
         """An array of the library, device and precision that were asked for."""
         if self.backend is None and self.device is None and self.dtype is None:
             return X
-        library = self.backend or backend_of(X).name
+        B = backend_of(X)
+        if B.rows_elsewhere:  # the model decides in which library they are evaluated
+            return X if self.dtype is None else B.xp.astype(X, getattr(B.xp, str(self.dtype)))
+        library = self.backend or B.name
         return to_backend(X, library, device=self.device, dtype=self.dtype)
 
     # -- training ---------------------------------------------------------------------------------------------------
@@ -194,13 +197,16 @@ class GPEstimator(ABC, BaseEstimator):
         """The method for so many rows."""
 
     def _built(self, X: Array, y: Array, likelihood: Any, *, parts: bool, **settings: Any) -> Model:
-        self.method_ = self._method(X.shape[0], parts=parts)
+        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0], parts=parts), "seed": self._seed}
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
         settings |= self._layers()
-        return build(self.method_, X, y, likelihood=likelihood, **settings)
+        model = build(self.method_, X, y, likelihood=likelihood, **settings)
+        if backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None):
+            return to_backend(model, self.backend or "numpy", device=self.device)
+        return model
 
     def _layers(self) -> dict[str, int]:
         """The argument of `build` for the layers, where they are told."""
@@ -322,6 +328,20 @@ class GPEstimator(ABC, BaseEstimator):
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return placed(A, next(iter(leaves(self.model_).values()))) if host else self._placed(A), host
+
+    def name_columns(self, example: Any) -> Self:
+        """Say what the columns are called of an array that the estimator was trained on, by a data frame of numbers.
+
+        Tables with such columns are then understood. ValueError if the frame has other columns than the array had.
+        """
+        check_is_fitted(self, "model_")
+        frame = as_frame(example)
+        if frame is None or len(frame.columns) != self.n_features_in_ or "columns_" in vars(self):
+            msg = f"{type(self).__name__} was trained on {self.n_features_in_} columns; give a data frame with as many."
+            raise ValueError(msg)
+        self.columns_ = Columns("refuse").fit(frame)
+        self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
+        return self
 
     def model_inputs(self, X: Any) -> Array:
         """Rows of X as the numbers [N, D] that `model_` takes: categories as 0 and 1, missing cells imputed."""

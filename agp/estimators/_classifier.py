@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.entrances import entrance
 from agp.estimators._base import GPEstimator, answered, check_choice, is_foreign, takes_parts
 from agp.estimators._columns import missing_rows, ordered_values
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
@@ -58,6 +59,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     likelihood: str = "auto"
 
+    @entrance
     def fit(self, X: Any, y: Any) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans."""
         A = self._placed(self._inputs(X, reset=True))
@@ -68,6 +70,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         return self
 
     @available_if(takes_parts)
+    @entrance
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "GPClassifier":
         """A training step on some more rows; the first call also sets the model up.
 
@@ -91,6 +94,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         self._fit_part(A, targets)
         return self
 
+    @entrance
     def predict(self, X: Any) -> Any:
         """The most probable label [N] at each row of X [N, D], as the labels came: text, NumPy or another library."""
         probabilities, host = self._probabilities(X)
@@ -101,6 +105,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         codes = codes if backend_of(codes) is B else placed(to_numpy(codes), classes)
         return B.xp.take(classes, codes, axis=0)
 
+    @entrance
     def predict_proba(self, X: Any) -> Any:
         """The probabilities [N, C] of the labels `classes_`."""
         probabilities, host = self._probabilities(X)
@@ -145,7 +150,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         """
         if is_foreign(labels):
             self._encoder: Any = None
-            self.classes_ = backend_of(labels).xp.unique_values(labels)
+            B = backend_of(labels)
+            self.classes_ = B.gathered(B.xp.unique_values(labels))
         else:
             self._encoder = LabelEncoder().fit(labels)
             self.classes_ = self._encoder.classes_

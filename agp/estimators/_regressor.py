@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import as_columns, check_whole
+from agp.entrances import entrance
 from agp.estimators._base import (
     GPEstimator,
     answered,
@@ -125,6 +126,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    @entrance
     def fit(self, X: Any, y: Any) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
 
@@ -141,6 +143,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return self
 
     @available_if(takes_parts)
+    @entrance
     def partial_fit(self, X: Any, y: Any) -> "GPRegressor":
         """A training step on some more rows; the first call also sets the model up, and should be representative."""
         first = not self._is_started
@@ -150,6 +153,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self._fit_part(X, y)
         return self
 
+    @entrance
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """Means [N] or [N, K] of new observations at X [N, D].
 
@@ -173,6 +177,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
             return self._shaped(mean, host=host), self._shaped(backend_of(variance).xp.sqrt(variance), host=host)
         return self._shaped(mean, host=host)
 
+    @entrance
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint samples of the function at X [N, D]: [N, n_samples] or [N, K, n_samples].
 
@@ -185,6 +190,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         return answered(samples[:, 0, :] if self._single else samples, host=host)
 
+    @entrance
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
         if self.missing_targets != "ignore":
@@ -209,7 +215,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
-        method, outputs = self._method(X.shape[0], parts=parts), self._outputs(y.shape[1])
+        method, outputs = (
+            self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere),
+            self._outputs(y.shape[1]),
+        )
         likelihood = self._likelihood(y, method)
         if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)

@@ -11,11 +11,11 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
+from agp.entrances import entrance
 from agp.kernels._columns import chosen, scattered
 from agp.kernels._features import Features, features_of
 from agp.kernels._quadratic_forms import quadratic_form
 from agp.leaves import at_inputs
-from agp.precision import in_full_precision
 
 __all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
 
@@ -33,7 +33,7 @@ class Kernel(ABC):
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
             evaluated = at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
-            setattr(cls, name, in_full_precision(evaluated))
+            setattr(cls, name, entrance(evaluated))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:

@@ -114,9 +114,10 @@ class Likelihood(ABC):
         return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
-        """The noise that an estimate for so many rows and latent functions needs, from a NumPy generator.
+        """The noise that an estimate for so many rows and latent functions needs, from a generator.
 
-        Host arrays [S, rows, ...] by name, for S samples: the rows lie along the second axis. Usually none.
+        That is NumPy's, or an `agp.draws.Noise`. Arrays [S, rows, ...] by name, for S samples: the rows lie along the
+        second axis. Usually none.
         """
         return {}
 

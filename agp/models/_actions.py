@@ -3,7 +3,7 @@
 from typing import Any
 
 from agp.actions import Actions
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.host import generator
 
@@ -17,15 +17,18 @@ __all__ = [
     "taken",
 ]
 
+LISTED = 10**7
+"""Up to so many rows a support is drawn from a list of all."""
 NUM_ACTIONS = 128
 """Actions where the user does not say how many."""
 
 
 def taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
     """These rows of X [N, D] and y [N, P]; the numbers of the rows may be host numbers."""
+    if type(rows) is not type(X):
+        return backend_of(X).gathered(X, rows), backend_of(y).gathered(y, rows)
     xp = backend_of(X).xp
-    at = placed(rows, X) if type(rows) is not type(X) else rows
-    return xp.take(X, at, axis=0), xp.take(y, at, axis=0)
+    return xp.take(X, rows, axis=0), xp.take(y, rows, axis=0)
 
 
 def random_rows(N: int, support: int | None, seed: int) -> Any:
@@ -34,7 +37,8 @@ def random_rows(N: int, support: int | None, seed: int) -> Any:
     if m > N:
         msg = f"support is {m}, but there are {N} data; cover at most all of them."
         raise ValueError(msg)
-    return generator(check_whole("seed", seed, least=0), 7).permutation(N)[:m]
+    rng = generator(check_whole("seed", seed, least=0), 7)
+    return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
 
 
 def checked_count(num_actions: int | None, m: int) -> int:

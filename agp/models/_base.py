@@ -18,13 +18,14 @@ from agp.checks import (
     check_whole,
 )
 from agp.draws import Draws, under
+from agp.entrances import entrance
 from agp.host import generator, overflow_is_judged, underflow_is_zero
+from agp.leaves import zero_like
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.models._functions import FunctionSamples
 from agp.models._joint import cross_covariances, output_covariances, with_own
 from agp.models._mixture import average, log_average, mixture
-from agp.precision import in_full_precision
 from agp.priors import Priors
 from agp.processes import Paths
 from agp.repairs import counted
@@ -72,7 +73,7 @@ class Model(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if isinstance(build := vars(cls).get("from_data"), classmethod):  # a public entrance like those below
-            cls.from_data = classmethod(in_full_precision(underflow_is_zero(overflow_is_judged(build.__func__))))
+            cls.from_data = classmethod(entrance(underflow_is_zero(overflow_is_judged(build.__func__))))
 
     @property
     @abstractmethod
@@ -84,7 +85,7 @@ class Model(ABC):
         """`bound` of a batch that is known to fit the model."""
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     def bound(self, X: Array, y: Array, /, *, scale: float = 1.0, memory: float = MEMORY) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
@@ -135,7 +136,7 @@ class Model(ABC):
         return Batch(X, y, scale)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that a step on so many rows needs, as host arrays, from a NumPy generator."""
+        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.draws.Noise`."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property
@@ -215,7 +216,7 @@ class Model(ABC):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
@@ -240,31 +241,40 @@ class Model(ABC):
         """
         self._check_test_inputs(X)
         unbounded = observed and self.likelihood.infinite_variance
-        posterior, parts = self.conditioned(memory=memory), []
-        for chunk, moments in self._moments(posterior, X, memory):
-            if unbounded:
-                self._refuse_nonfinite(variance=moments[1])
-            moments = self.likelihood.predict(*moments) if observed else moments
-            parts.append(mixture(moments, chunk.shape[0]))
-        found = _joined(parts)
-        self._refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
-        return found
+        posterior = self.conditioned(memory=memory)
+
+        def predicted(X: Array) -> Prediction:
+            parts = []
+            for chunk, moments in self._moments(posterior, X, memory):
+                if unbounded:
+                    self._refuse_nonfinite(variance=moments[1])
+                moments = self.likelihood.predict(*moments) if observed else moments
+                parts.append(mixture(moments, chunk.shape[0]))
+            found = _joined(parts)
+            self._refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
+            return found
+
+        return Prediction(*self._row_by_row(predicted, X))
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
         """The means [N, P] of the latent functions alone, at the cost of the mean alone; arguments as `predict`."""
         self._check_test_inputs(X)
         posterior = self.conditioned(memory=memory)
-        parts = [average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
-        mean = backend_of(X).xp.concat(parts, axis=0)
-        self._refuse_nonfinite(mean=mean)
-        return mean
+
+        def averaged(X: Array) -> tuple[Array]:
+            parts = [average(here.mean(chunk), chunk.shape[0]) for chunk, here in self._chunks(X, posterior, memory)]
+            mean = backend_of(X).xp.concat(parts, axis=0)
+            self._refuse_nonfinite(mean=mean)
+            return (mean,)
+
+        return self._row_by_row(averaged, X)[0]
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
@@ -283,7 +293,7 @@ class Model(ABC):
         """
         self._check_test_inputs(X)
         check_finite("X", X)
-        posterior = self.conditioned()
+        X, posterior = self._gathered(X), self.conditioned()
         variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
         latent = posterior.covariance(X)
         covariance = covariance_with(variance.mT, output_covariances(latent, posterior.mixing))  # type: ignore[union-attr]
@@ -293,7 +303,7 @@ class Model(ABC):
         return covariance
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
@@ -320,7 +330,7 @@ class Model(ABC):
         count = check_whole("count", count)
         self._check_test_inputs(X)
         check_finite("X", X)
-        posterior = self.conditioned()
+        X, posterior = self._gathered(X), self.conditioned()
         latent, mean = posterior.covariance(X), posterior.mean(X)
         if posterior.mixing is None:
             variance = _joined([moments for _, moments in self._moments(posterior, X, MEMORY)]).variance
@@ -336,7 +346,7 @@ class Model(ABC):
         return mean + (functions if posterior.mixing is None else functions @ posterior.mixing.mT)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
@@ -374,7 +384,7 @@ class Model(ABC):
         raise TypeError(msg)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
@@ -386,7 +396,7 @@ class Model(ABC):
         return self._log_density(X, y, log_average, memory)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
@@ -404,15 +414,37 @@ class Model(ABC):
         if backend_of(y).is_concrete(y):
             self.likelihood.check_targets(y)
         posterior = self.conditioned(memory=memory)
-        parts, start = [], 0
-        for chunk, (mu, var) in self._moments(posterior, X, memory):
-            stop = start + chunk.shape[0]
-            targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
-            parts.append(over_samples(self.likelihood.predictive_log_density(mu, var, targets), chunk.shape[0]))
-            start = stop
-        density = backend_of(X).xp.concat(parts, axis=0)
-        self._refuse_nonfinite(**{"log density": density})
-        return density
+
+        def scored(X: Array, y: Array) -> tuple[Array]:
+            parts, start = [], 0
+            for chunk, (mu, var) in self._moments(posterior, X, memory):
+                stop = start + chunk.shape[0]
+                targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
+                density = self.likelihood.predictive_log_density(mu, var, targets)
+                parts.append(over_samples(density, chunk.shape[0]))
+                start = stop
+            density = backend_of(X).xp.concat(parts, axis=0)
+            self._refuse_nonfinite(**{"log density": density})
+            return (density,)
+
+        return self._row_by_row(scored, X, y)[0]
+
+    def _row_by_row(self, f: Callable[..., tuple], X: Array, *others: Array) -> tuple[Array, ...]:
+        """What f gives of rows in memory: of all rows, or of rows that lie elsewhere chunk by chunk, when asked for."""
+        B = backend_of(X)
+        if not B.rows_elsewhere:
+            return f(X, *others)
+
+        def gathered(*rows: Array) -> tuple[Array, ...]:
+            return f(*(self._gathered(x) for x in rows))
+
+        return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
+
+    def _gathered(self, X: Array) -> Array:
+        """Rows that lie elsewhere as an array like the leaves; others as they are."""
+        reference = zero_like(self)
+        x = backend_of(X).gathered(X)
+        return x if backend_of(x) is backend_of(reference) else placed(x, reference)
 
     def _check_test_inputs(self, X: Array) -> None:
         name, reference = self._reference()

@@ -27,7 +27,7 @@ from agp.models._regression import (
     exact_posterior,
     gaussian_only,
 )
-from agp.models._start import started, started_model
+from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths
 from agp.rows import MEMORY, rows_within, tile_rows
@@ -139,6 +139,7 @@ class CGGP(Regression):
         X, y, kernel, likelihood, mean_function = started(
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
+        refuse_rows_elsewhere(cls, X, y)
         model = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]

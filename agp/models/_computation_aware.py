@@ -10,6 +10,7 @@ from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, c
 from agp.backend import Array, Pullback, backend_of, like, wide
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.inducing import Points
 from agp.kernels import Kernel
@@ -29,7 +30,7 @@ from agp.models._actions import (
 from agp.models._base import Conditioned, Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import started, started_model
+from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import (
     FollowsInverse,
     InverseOwner,
@@ -38,7 +39,6 @@ from agp.posteriors import (
     ProjectedInverse,
     ProjectedInverseFree,
 )
-from agp.precision import in_full_precision
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
@@ -169,6 +169,8 @@ class CaGP(Model, InverseOwner):
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
         check_without_white(cls, kernel, X)
+        if support is None or actions is not None or policy is not None:
+            refuse_rows_elsewhere(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
             X, y = taken(X, y, random_rows(N, support, seed))
@@ -323,7 +325,7 @@ class CaGP(Model, InverseOwner):
         choice = {"outputs": P, "count": count, "features": features}
         return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
 
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into what data and computation leave open.

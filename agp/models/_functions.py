@@ -5,8 +5,8 @@ from collections.abc import Callable
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.checks import check_finite, check_inputs, check_like, check_results
+from agp.entrances import entrance
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.precision import in_full_precision
 from agp.processes import Paths
 from agp.repairs import counted
 from agp.rows import MEMORY, row_ranges, rows_within
@@ -47,7 +47,7 @@ class FunctionSamples:
         return self.paths.outputs
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def __call__(self, X: Array, /, *, memory: float = MEMORY) -> Array:
@@ -58,7 +58,7 @@ class FunctionSamples:
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def with_pullback(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -69,7 +69,7 @@ class FunctionSamples:
         return samples, underflow_is_zero(pullback)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def gradient(self, X: Array, /, *, memory: float = MEMORY) -> Array:

@@ -15,7 +15,7 @@ from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import Regression, exact_paths, exact_posterior, gaussian_only
-from agp.models._start import started, started_model
+from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths
 from agp.rows import MEMORY
@@ -67,6 +67,7 @@ class GPR(Regression):
         X, y, kernel, likelihood, mean_function = started(
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
+        refuse_rows_elsewhere(cls, X, y)
         held = {"X": copied(X), "y": copied(y), "mean_function": mean_function, "priors": as_priors(priors)}
         return started_model(cls(kernel, likelihood, **held))  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, backend_of
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets
+from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.inducing import Points
 from agp.kernels import Kernel, White
@@ -15,7 +16,6 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal, cholesky, nonnegative
 from agp.means import Mean
 from agp.models._base import Conditioned, Model
-from agp.precision import in_full_precision
 from agp.processes import Paths, SparsePrior, conditioned_paths
 from agp.repairs import counted
 from agp.rows import MEMORY, mebibytes, rows_within, tile_rows
@@ -62,7 +62,7 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     """ValueError for a kernel with white noise, for models that evaluate its covariance matrix in tiles of X [N, D]."""
-    x = X[:1, :]
+    x = backend_of(X).gathered(X[:1, :])
     # one argument sees white noise, two do not: so that of a user's own kernel is seen, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
@@ -100,8 +100,8 @@ class Regression(Model):
 
     def check(self, X: Array, y: Array, /) -> None:
         super().check(X, y)
-        xp = backend_of(X).xp
-        if X.shape != self.X.shape or not bool(xp.all(X == self.X)) or not bool(xp.all(y == self.y)):
+        B = backend_of(X)
+        if not (B.same_rows(X, self.X) and B.same_rows(y, self.y)):
             msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
             raise ValueError(msg)
 
@@ -177,7 +177,7 @@ class SparseRegression(Regression, SparsePrior):
         self.inducing.check(self.kernel)
 
     @counted
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
@@ -197,7 +197,7 @@ class SparseRegression(Regression, SparsePrior):
 
     def _block_rows(self, X: Array, memory: float) -> int | None:
         rows = tile_rows(memory, self._floats_per_row, X)
-        return rows if rows < X.shape[0] else None
+        return rows if rows < X.shape[0] or backend_of(X).rows_elsewhere else None
 
     def _kept_rows(self, X: Array, memory: float) -> int:
         """Rows whose Kuf, its unscaled form and A may be kept for the pullback, beside the block at work."""

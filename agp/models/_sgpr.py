@@ -9,13 +9,12 @@ from agp.batch import Batch
 from agp.bounds import collapsed_bound, collapsed_posterior
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
-from agp.models._start import observed, started_model
+from agp.models._start import held_data, observed, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.priors import Prior, Priors, as_priors
@@ -97,7 +96,7 @@ class SGPR(SparseRegression):
         data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
-        held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}
+        held = {"likelihood": data.likelihood, **held_data(X, y)}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
 
     def grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002

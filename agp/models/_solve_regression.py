@@ -17,7 +17,6 @@ from agp.bounds import (
 )
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
@@ -26,7 +25,7 @@ from agp.models._groups import check_groups, check_part
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
-from agp.models._start import observed, started_model
+from agp.models._start import held_data, observed, started_model
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths, Sparse, started_prior
@@ -119,7 +118,7 @@ class SOLVEGPR(SparseRegression):
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
-        held = {"likelihood": data.likelihood, "X": copied(data.X), "y": copied(data.y)}
+        held = {"likelihood": data.likelihood, **held_data(X, y)}
         model = cls(**prior._asdict(), **held, sizes=sizes, tight=tight, priors=as_priors(priors))  # type: ignore[arg-type]
         if second is not None and len(sizes) == 2:
             L = cholesky(model.inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]

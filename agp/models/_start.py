@@ -4,16 +4,30 @@ import math
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like
-from agp.checks import check_data
+from agp.checks import as_columns, check_data
+from agp.host import generator
 from agp.kernels import RBF, Kernel
-from agp.leaves import constant_data, detached, usable
+from agp.leaves import constant_data, copied, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
 
-__all__ = ["Observed", "Start", "check_instance", "observed", "started", "started_model", "valid_data"]
+__all__ = [
+    "Observed",
+    "Start",
+    "check_instance",
+    "held_data",
+    "observed",
+    "refuse_rows_elsewhere",
+    "started",
+    "started_model",
+    "valid_data",
+]
 
 T = TypeVar("T", bound=Any)
+
+MOST_ROWS = 200_000
+"""Rows that starting values are taken from; of more data a sample of so many, drawn with a fixed seed."""
 
 
 class Start(NamedTuple):
@@ -27,12 +41,12 @@ class Start(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """Valid data, the likelihood, and what the targets tell of the latent functions."""
+    """The likelihood, and what valid data tell of the latent functions."""
 
     X: Array
-    """Valid inputs [N, D]."""
+    """Inputs [n, D] that starting values are taken from, in memory."""
     y: Array
-    """Valid targets [N, K]."""
+    """Targets [n, K] of them."""
     likelihood: Likelihood
     """All its leaves arrays like the data."""
     outputs: int
@@ -63,12 +77,13 @@ def started(
     observations, the kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth.
     """
     data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output)
-    X, variance = data.X, data.variance
-    kernel = usable((RBF() if kernel is None else kernel).from_data(X, variance), X)
-    mean_function = usable(data.mean_function.from_data(X, data.level, variance**0.5), X)
+    seen, variance = data.X, data.variance
+    kernel = usable((RBF() if kernel is None else kernel).from_data(seen, variance), seen)
+    mean_function = usable(data.mean_function.from_data(seen, data.level, variance**0.5), seen)
     kernel.check(X.shape[1])
     mean_function.check(X.shape[1], data.outputs)
-    return Start(X, data.y, kernel, data.likelihood, mean_function)
+    X, y = constant_data(X, as_columns(y))
+    return Start(X, y, kernel, data.likelihood, mean_function)
 
 
 def observed(
@@ -96,6 +111,7 @@ def observed(
     check_instance("mean_function", mean_function, Mean)
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
+    X, y = looked_at(X, y)
     outputs = likelihood.latents(y.shape[1])
     likelihood.check_outputs(outputs)
     values = likelihood.observations(y)
@@ -106,6 +122,33 @@ def observed(
     likelihood.check_parameters()
     mean_function = usual if mean_function is None else mean_function
     return Observed(X, y, likelihood, outputs, level, variance, variances, mean_function)
+
+
+def held_data(X: Array, y: Array) -> dict[str, Array]:
+    """Copies of valid inputs [N, D] and targets [N] or [N, K], as models hold them; rows elsewhere stay there."""
+    X, y = constant_data(X, as_columns(y))
+    return {"X": copied(X), "y": copied(y)}
+
+
+def refuse_rows_elsewhere(model_class: type, *arrays: Array) -> None:
+    """ValueError for rows that are not in memory, for models that need all of them at once."""
+    for x in arrays:
+        if backend_of(x).rows_elsewhere:
+            msg = (
+                f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
+                "array; compute it first if they fit, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
+            )
+            raise ValueError(msg)
+
+
+def looked_at(X: Array, y: Array) -> tuple[Array, Array]:
+    """The rows X [n, D], y [n, K] that starting values are taken from, in memory: all, or of very many a sample."""
+    B, N = backend_of(X), X.shape[0]
+    if N > MOST_ROWS:
+        sample = generator(0, 12).choice(N, MOST_ROWS, replace=False, shuffle=False)
+        sample.sort()
+        return B.gathered(X, sample), backend_of(y).gathered(y, sample)
+    return B.gathered(X), backend_of(y).gathered(y)
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:

@@ -8,13 +8,12 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
 from agp.models._site_sums import SummedSites, nothing_kept
 from agp.models._sparse_sites import SparseSites
-from agp.models._start import observed, started_model
+from agp.models._start import held_data, observed, refuse_rows_elsewhere, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
@@ -87,10 +86,12 @@ class TSVGP(SparseSites, KeepsSums):
     ) -> Self:
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
         data = observed(X, y, kernel, likelihood, mean_function)
+        refuse_rows_elsewhere(cls, X, y)
+        X = held_data(X, y)["X"]
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
-        none = backend_of(data.X).xp.zeros((data.X.shape[0], data.outputs), **like(data.X))
-        held = {"likelihood": data.likelihood, "X": copied(data.X), "site_shift": none, "site_precision": none + 0.0}
+        none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))
+        held = {"likelihood": data.likelihood, "X": X, "site_shift": none, "site_precision": none + 0.0}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))
 
     def white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:

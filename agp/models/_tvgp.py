@@ -15,7 +15,7 @@ from agp.linalg import add_diagonal, nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
-from agp.models._start import started, started_model
+from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import moments_of_sites, path_weights_of_sites, solved_sites
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Paths, conditioned_paths
@@ -72,6 +72,7 @@ class TVGP(SiteModel):
     ) -> Self:
         """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
+        refuse_rows_elsewhere(cls, X, y)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
         return started_model(cls(kernel, likelihood, copied(X), none, none + 0.0, mean_function, as_priors(priors)))

@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, placed
+from agp.backend import Array, Pullback, backend_of, placed
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
 from agp.draws import Draws, below, under, union
@@ -12,7 +12,7 @@ from agp.models._base import Conditioned, Model
 from agp.posteriors import SiteGradients
 from agp.priors import Priors
 from agp.processes import Paths, Process, Sparse, check_process
-from agp.rows import MEMORY, rows_within, tile_rows
+from agp.rows import MEMORY, block_rows
 
 __all__ = ["Variational"]
 
@@ -61,9 +61,12 @@ class Variational(Model):
         Probes for traces, which belong to no rows, are not made up: a bound without them is exact.
         """
         draws = batch.draws
-        if not draws.by_row:
-            fixed = self.process.row_draws(SEED, 0, batch.X.shape[0])
-            draws = Draws(_placed(under("process", fixed), batch.X).by_row, draws.whole) if fixed.by_row else draws
+        if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:
+
+            def fixed(start: int, rows: int) -> dict[str, Any]:
+                return dict(under("process", self.process.row_draws(SEED, start, rows)).by_row)
+
+            draws = Draws(backend_of(batch.X).generated_rows(fixed, batch.X), draws.whole)
         process = self.process.drawn(Draws({}, below("process", draws).whole))
         return (self if process is self.process else tree.replaced(self, {"process": process})), draws
 
@@ -73,10 +76,7 @@ class Variational(Model):
         return elbo(self, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
 
     def _block_rows(self, X: Array, memory: float) -> int | None:
-        """Rows to take at once where not all fit; None for all."""
-        if rows_within(memory, self._floats_per_row, X) >= X.shape[0]:
-            return None
-        return tile_rows(memory, self._floats_per_row, X)
+        return block_rows(memory, self._floats_per_row, X)
 
     @property
     def _floats_per_row(self) -> int:

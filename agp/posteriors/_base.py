@@ -105,9 +105,9 @@ class Posterior(ABC):
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """The noise that an evaluation in training needs, as host arrays by name, from a NumPy generator; usually none.
+        """The noise that an evaluation in training needs by name, by NumPy's generator or an `agp.draws.Noise`.
 
-        Unlike the noise of a likelihood, it belongs to no rows.
+        Usually none. Unlike the noise of a likelihood, it belongs to no rows.
         """
         return {}
 

@@ -124,7 +124,7 @@ class Process(MultiOutput):
         """ValueError unless the parts fit each other."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that an evaluation on so many rows needs, as host arrays, from a NumPy generator; usually none."""
+        """The noise that an evaluation on so many rows needs, from NumPy's generator or an `agp.draws.Noise`."""
         return NO_DRAWS
 
     def drawn(self, draws: Draws, /) -> "Process":

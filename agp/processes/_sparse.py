@@ -6,13 +6,13 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
 from agp.draws import Draws, below, under
+from agp.entrances import entrance
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
-from agp.precision import in_full_precision
 from agp.processes._base import Process, SitePull
 from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
@@ -48,7 +48,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     jitter: float | None = None
 
     @classmethod
-    @in_full_precision
+    @entrance
     @underflow_is_zero
     @overflow_is_judged
     def from_data(

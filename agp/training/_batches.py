@@ -1,22 +1,22 @@
-"""Minibatches: seeded permutations drawn on the host, the same on every backend."""
+"""Minibatches: seeded permutations drawn on the host, the same on every backend, and the noise of their steps."""
 
-import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from agp.backend import Array, backend_of, placed, row_blocks, to_numpy
+from agp.backend import Array, Backend, backend_of, placed
 from agp.batch import Batch
 from agp.draws import NO_DRAWS, Draws
 from agp.host import generator
+from agp.training._order import Order
+from agp.training._pooled import Pooled
 
-__all__ = ["Batches"]
+__all__ = ["Batches", "Place", "check_place"]
 
-DrawsOf = Callable[[np.random.Generator, int], Draws]
-
-FINGERPRINT_ROWS = 65_536
+DrawsOf = Callable[[Any, int], Draws]
+Place = Literal["host", "device"]
 
 
 class Batches:
@@ -27,25 +27,56 @@ class Batches:
     Parameters
     ----------
     X, y
-        All inputs [N, D] and targets [N, P].
+        All inputs [N, D] and targets [N, P]. Of rows that lie elsewhere, batches are fetched ahead from a few chunks at
+        a time.
     size
         Rows in a batch; N gives the data as they are, unshuffled.
     seed
         Of the permutations and the draws.
     draws
         The noise that a step on so many rows needs (`agp.models.Model.draws`).
+    place
+        Where it is drawn: on the "host", the same for every library, or on the "device" of the batches.
+    reference
+        An array of the library and device that batches are wanted on, where the rows lie elsewhere.
+    in_place
+        Whether batches of such rows stay where they are, so that workers evaluate each its share of a step.
     """
 
-    def __init__(self, X: Array, y: Array, size: int, seed: int, draws: DrawsOf | None = None) -> None:
+    def __init__(
+        self,
+        X: Array,
+        y: Array,
+        size: int,
+        seed: int,
+        draws: DrawsOf | None = None,
+        place: Place = "host",
+        *,
+        reference: Array | None = None,
+        in_place: bool = False,
+    ) -> None:
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
+        self.draws_on_device = place == "device"
         self.per_epoch = X.shape[0] // size
-        self._permutation = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(X.shape[0]))
-        self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self._permutation(epoch), X))
+        self.order = Order(X.shape[0], seed)
+        self.reference = X if reference is None else reference
+        self.pooled = None
+        if backend_of(X).rows_elsewhere and not self.whole:
+            self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
+        self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
+
+    @property
+    def backend(self) -> Backend:
+        """The library that evaluates a step: that of the batches."""
+        moved = self.pooled is not None and not self.pooled.in_place
+        return backend_of(self.reference if moved else self.X)
 
     def indices(self, step: int) -> Any:
         """The rows [B] of a step, as a host array."""
         epoch, here = self._place(step)
-        return np.ascontiguousarray(self._permutation(epoch)[here])
+        if self.pooled is not None:
+            return self.pooled.indices(epoch, here.start, here.stop)
+        return self.order.rows(epoch, here.start, here.stop)
 
     def _place(self, step: int) -> tuple[int, slice]:
         """The epoch of a step, and where its rows stand in the permutation."""
@@ -54,11 +85,7 @@ class Batches:
 
     def fingerprint(self) -> int:
         """A checksum of the data, to tell whether a checkpoint belongs to them."""
-        checksum = 0
-        for block in row_blocks((self.X, self.y), FINGERPRINT_ROWS):
-            for x in block:
-                checksum = zlib.crc32(to_numpy(x).tobytes(), checksum)
-        return checksum
+        return backend_of(self.X).checksum((self.X, self.y))
 
     @property
     def whole(self) -> bool:
@@ -66,14 +93,18 @@ class Batches:
         return self.size == self.X.shape[0]
 
     def __getitem__(self, step: int) -> Batch:
-        found = self.host_draws(step)
-        draws = Draws(*({name: placed(x, self.X) for name, x in part.items()} for part in found))
-        return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+        host = not self.draws_on_device
+        draws = _beside(self.reference, self.host_draws(step)) if host else self.device_draws(self.reference, step)
+        if self.pooled is None:
+            return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+        epoch, here = self._place(step)
+        X, y, rows = self.pooled.rows(epoch, here.start, here.stop)
+        return Batch(X, y, self.X.shape[0] / self.size, rows, draws)
 
     def _rows(self, step: int) -> Array:
         """The rows [B] of a step; those of an epoch travel to a device once."""
         epoch, here = self._place(step)
-        return self._placed(epoch)[here]
+        return self._placed(epoch)[here] if self.order.listed else placed(self.indices(step), self.X)
 
     def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
         """The batch of these rows [B] of all data, or of all; it may be traced."""
@@ -83,5 +114,33 @@ class Batches:
         return Batch(xp.take(X, rows, axis=0), xp.take(y, rows, axis=0), X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
-        """The noise of a step, on the host."""
-        return NO_DRAWS if self.draws is None else self.draws(generator(self.seed, 3, step), self.size)
+        """The noise of a step, on the host: none where the device draws it."""
+        if self.draws is None or self.draws_on_device:
+            return NO_DRAWS
+        return self.draws(generator(self.seed, 3, step), self.size)
+
+    def device_draws(self, X: Array, step: int | Array) -> Draws:
+        """The noise of a step, by the generator of the library of X; the number of the step may be traced."""
+        if self.draws is None:
+            return NO_DRAWS
+        return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
+
+
+def _beside(X: Array, draws: Draws) -> Draws:
+    """The draws as arrays of the library, the device and, unless they are whole numbers, the dtype of X."""
+    B = backend_of(X)
+
+    def one(x: Any) -> Array:
+        if backend_of(x) is not B or isinstance(x, np.ndarray):
+            return placed(x, X)
+        return B.xp.astype(x, X.dtype) if B.xp.isdtype(x.dtype, "real floating") else x
+
+    return Draws(*({name: one(x) for name, x in part.items()} for part in draws))
+
+
+def check_place(draws: Any) -> Place:
+    """ValueError unless it names a place where noise can be drawn."""
+    if draws not in ("host", "device"):
+        msg = f"draws is {draws!r}, but must be 'host' or 'device'."
+        raise ValueError(msg)
+    return draws

@@ -18,6 +18,8 @@ LEAST = 100
 class Epochs:
     """Up to an epoch of steps at once (or `LEAST`), compiled once: the rows of all batches are sent ahead.
 
+    So is their noise, unless the device draws it step by step.
+
     Parameters
     ----------
     step
@@ -32,7 +34,10 @@ class Epochs:
 
         def steps(model: Any, states: list[Any], data: tuple[Array, Array], ahead: tuple, count: Array) -> tuple:
             def once(carry: tuple, each: tuple) -> tuple:
-                _, rows, draws = each
+                number, rows, draws = each
+
+                if batches.draws_on_device:
+                    draws = batches.device_draws(data[0], number)
                 model, states, info = step(*carry, batches.of(*data, rows, draws))
                 return (model, states), info
 

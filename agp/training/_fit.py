@@ -12,12 +12,14 @@ import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_positive, check_whole
+from agp.entrances import entrance
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
 from agp.repairs import outside
 from agp.rows import MEMORY
+from agp.training._batches import Place, check_place
 from agp.training._inner import inner_updates, moves_posteriors
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
@@ -56,6 +58,7 @@ class FitResult(Result):
     """Why the training ended."""
 
 
+@entrance
 def fit(
     model: Any,
     X: Array,
@@ -73,6 +76,7 @@ def fit(
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
     checkpoint: str | Path | None = None,
+    draws: Place = "host",
 ) -> FitResult:
     """Train a model until its bound gains no more, or a budget is spent.
 
@@ -110,6 +114,8 @@ def fit(
         Called with a `Progress` after each step; one that returns True ends the training.
     progress
         Show a progress bar (needs the extra ``cli``).
+    draws
+        As `train`.
     checkpoint
         As `train`; with one, models that have steps are trained by them. L-BFGS takes none.
 
@@ -124,6 +130,7 @@ def fit(
         If a budget ended the training.
     """
     tolerance = check_positive("tolerance", tolerance)
+    check_place(draws)
     budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
@@ -144,13 +151,13 @@ def fit(
     slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
     planned = partial(updates or recipe, gradient=gradient, memory=memory)
     watched: dict[str, Any] = {**settings, "callbacks": [*settings["callbacks"], slope]}
-    watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint}
+    watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint, "draws": draws}
     found = train(model, X, y, steps=steps, batch_size=size, **watched)
     if slope.converged:
         cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
-        settings |= {"steps": cooling, "updates": calmer, "batch_size": size}
+        settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "draws": draws}
         return _said(continued(found, train, X, y, settings), True, clock, slope.message)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _said(found, False, clock, ending)

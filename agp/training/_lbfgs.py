@@ -18,13 +18,13 @@ from agp.backend import Array, backend_of, placed, to_numpy
 from agp.batch import Batch
 from agp.checks import check_model, check_whole
 from agp.constraints import POSITIVE
+from agp.entrances import entrance
 from agp.errors import Interrupted, NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
 from agp.guesses import settled
 from agp.host import generator, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
-from agp.precision import in_full_precision
 from agp.repairs import Report, Tally, collected
 from agp.rows import MEMORY
 from agp.training._begun import begun
@@ -62,7 +62,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for one that had none."""
 
 
-@in_full_precision
+@entrance
 @underflow_is_zero
 def fit_lbfgs(
     model: Any,
@@ -230,8 +230,10 @@ class _Objective:
     ) -> None:
         self.given = self.settled = model
         self.batch, self.moving = batch, moving
-        self.B = backend_of(batch.X)
-        self.shapes = [tuple(tree.leaves(model)[name].shape) for name in moving]
+        leaves = tree.leaves(model)
+        self.reference = leaves[moving[0]]  # the data may lie elsewhere
+        self.B = backend_of(self.reference)
+        self.shapes = [tuple(leaves[name].shape) for name in moving]
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -244,7 +246,7 @@ class _Objective:
             bound, raw_bar = gradient_of(model, batch, gradient, memory=memory)
             return bound, raw_bar, model
 
-        compiled = self.B.compile(evaluated)
+        compiled = backend_of(batch.X).compile(evaluated)
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -252,7 +254,7 @@ class _Objective:
 
         Of data without noise its variance would fall for ever, and vanish in the end.
         """
-        rounding = ROUNDING * float(self.B.xp.finfo(self.batch.X.dtype).eps)
+        rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
         constraints = {leaf.name: leaf.constraint for leaf in tree.describe(self.given)}
         least = [
             np.full(np.prod(shape, dtype=int), np.log(rounding) if constraints[name] is POSITIVE else -np.inf)
@@ -272,7 +274,7 @@ class _Objective:
     def _model_at(self, vector: npt.NDArray[np.float64]) -> Any:
         """The model with these raw leaves; the others are where inner updates left them at the last iterate."""
         xp = self.B.xp
-        flat = placed(vector, self.batch.X)
+        flat = placed(vector, self.reference)
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
         raw = {
             name: xp.reshape(flat[start:end], shape)
@@ -288,7 +290,7 @@ class _Objective:
             try:
                 with collected() as reports:
                     here = self._model_at(vector)
-                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.batch.X)
+                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.reference)
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)
@@ -411,7 +413,7 @@ class _Search:
             "maxiter": self.limits.iterations,
             "maxfun": 100 * self.limits.iterations,
             "gtol": self.limits.tolerance,
-            "ftol": 10.0 * float(self.objective.B.xp.finfo(self.objective.batch.X.dtype).eps),
+            "ftol": 10.0 * float(self.objective.B.xp.finfo(self.objective.reference.dtype).eps),
         }
         from scipy import optimize
 

@@ -6,15 +6,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from agp.backend import Array
+from agp.backend import Array, backend_of
 from agp.checks import check_model, check_whole
+from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.leaves import detached
+from agp.leaves import detached, zero_like
 from agp.models import valid_data
-from agp.precision import in_full_precision
 from agp.repairs import collected
-from agp.training._batches import Batches
+from agp.training._batches import Batches, Place, check_place
 from agp.training._begun import begun, leaves_kept
 from agp.training._epochs import check_loops
 from agp.training._progress import progress_bar
@@ -27,7 +27,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
-@in_full_precision
+@entrance
 @underflow_is_zero
 @overflow_is_judged
 def train(
@@ -44,6 +44,8 @@ def train(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     on_device: bool = False,
+    data_parallel: bool = False,
+    draws: Place = "host",
 ) -> Result:
     """Train a model: apply the updates in turn, `steps` times, from where `begun` moves an untrained one.
 
@@ -72,12 +74,21 @@ def train(
         Hand the device whole epochs of steps (a hundred at least), as one loop of its compiled program: for steps that
         take less time than their launch, on JAX. Numbers are those of single steps to rounding; they are looked at,
         shown and saved between epochs, where alone the training can be interrupted; there are no callbacks.
+    data_parallel
+        Leave the minibatches of rows in a dask array where these are, so that each worker evaluates its share of a
+        step; by default they are fetched ahead, a few chunks at a time, and steps are taken here. Same numbers.
+    draws
+        Where the noise of a step is drawn, if it needs any (probes, samples of likelihoods and of layers): on the
+        "host", the same for every library, or on the "device" of X by the generator of its library, so that nothing
+        has to travel. The same seed and step give the same numbers on one library and kind of device, also in a run
+        that is resumed. On NumPy both are one.
 
     Raises
     ------
     TypeError, ValueError
-        For data that do not fit each other or the model, a batch size out of range, a checkpoint of another run, or
-        `on_device` with callbacks, or with an array library that compiles no loops.
+        For data that do not fit each other or the model, a batch size out of range, a checkpoint of another run, an
+        unknown place for `draws`, `on_device` with callbacks or with an array library that compiles no loops, or
+        `data_parallel` with data in memory.
     agp.errors.NonFiniteError
         If the bound or what an update reports becomes NaN or infinite; `.result` holds the last finite state.
     agp.errors.Interrupted
@@ -96,16 +107,22 @@ def train(
     callbacks = list(callbacks)
     if on_device:
         check_loops(X, callbacks)
+    elsewhere = backend_of(X).rows_elsewhere
+    if data_parallel and not elsewhere:
+        msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
+        raise ValueError(msg)
     model = detached(model)
     steps = check_whole("steps", steps, least=0)
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
     size = _batch_size(model, X.shape[0], batch_size)
     facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
+    rows = {"reference": zero_like(model), "in_place": data_parallel} if elsewhere else {}
+    facts["draws"] = _source_of_draws(check_place(draws), rows.get("reference", X))
     if updates is None:
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on it
     updates = _checked_updates(updates)
-    batches = Batches(X, y, size, facts["seed"], model.draws)
+    batches = Batches(X, y, size, facts["seed"], model.draws, draws, **rows)
     model = begun(model, leaves_kept(model, updates)) if steps else model
     run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device)
     if run.step > steps:
@@ -152,6 +169,12 @@ def _checked_updates(updates: Any) -> list[Update]:
             msg = f"updates[{i}] is a class; write {update.__name__}()."
             raise TypeError(msg)
     return list(updates)
+
+
+def _source_of_draws(place: Place, X: Array) -> str:
+    """What decides the numbers of a seed: all host generators are one, those of devices are their libraries' own."""
+    B = backend_of(X)
+    return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 
 
 def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:

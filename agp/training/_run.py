@@ -65,7 +65,7 @@ class Run:
         self.unset: dict[str, Any] = {}
         if path is not None:
             self.facts = (
-                {"dtype": backend_of(batches.X).dtype_name(batches.X)}
+                {"dtype": backend_of(batches.reference).dtype_name(batches.reference)}
                 | facts
                 | {
                     "model": written(tree.outline(model)),
@@ -74,7 +74,7 @@ class Run:
                 }
             )
             self._resume(path)
-        self._apply = backend_of(batches.X).compile(self._apply_updates)
+        self._apply = batches.backend.compile(self._apply_updates)
         self.epochs = Epochs(self._apply_updates, batches) if on_device else None
 
     # -- steps ------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Run:
 
         if self.step < self.wary_until:
             return once()
-        done, as_likely = settled(once, batch.X)
+        done, as_likely = settled(once, self.batches.reference)
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done
@@ -287,10 +287,10 @@ class Run:
         if not checkpoint_exists(path):
             return
         saved = read(path, self.facts, self.model, start)
-        X = self.batches.X
-        B = backend_of(X)
+        reference = self.batches.reference
+        B = backend_of(reference)
         leaves, arrays = (
-            {name: B.from_numpy(x, device=B.device_name(X)) for name, x in found.items()}
+            {name: B.from_numpy(x, device=B.device_name(reference)) for name, x in found.items()}
             for found in (saved.leaves, saved.states)
         )
         states = nested(layout(self._named_states()), arrays)

@@ -6,6 +6,7 @@ from typing import Any
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
+from agp.leaves import zero_like
 from agp.repairs import collected, reported
 from agp.updates._base import Info
 
@@ -29,9 +30,9 @@ def guarded_by_bound(
     """
     if model.likelihood.bounded_curvature:
         return step(rate)
-    B = backend_of(batch.X)
-    xp = B.xp
     before = _bound(model, batch, memory)
+    B = backend_of(before)
+    xp = B.xp
     least = before - ROUNDING * float(xp.finfo(before.dtype).eps) * xp.abs(before)
     none = xp.zeros_like(before)
 
@@ -69,4 +70,4 @@ def _bound(model: Any, batch: Batch, memory: float) -> Array:
         with collected():  # the optimiser evaluates it, too
             return model.objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
-        return backend_of(batch.X).xp.full_like(batch.X[0, 0], float("nan"))
+        return zero_like(model) + float("nan")

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.backend import backend_of
+from agp.backend import Array, backend_of
 from agp.batch import Batch
+from agp.leaves import zero_like
 from agp.linalg import (
     PRECISIONS,
     InverseFactor,
@@ -116,7 +117,7 @@ class InverseUpdate:
         found: dict[str, InverseFactor] = {}
         layers = _paths_of_layers(model)
         for path, owner in _owners(model).items():
-            tolerance = _usual_tolerance(path in layers, batch) if self.tolerance is None else self.tolerance
+            tolerance = _usual_tolerance(path in layers, zero_like(model)) if self.tolerance is None else self.tolerance
             matrix, gap, posterior = owner.followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
                 inverted = posterior.inverted(
@@ -136,7 +137,7 @@ class InverseUpdate:
                     report_fallbacks(inverted, name, self.precision)
                 posterior = tree.with_leaves(posterior, {name: found[leaf].factor})
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
-        xp = backend_of(batch.X).xp
+        xp = backend_of(next(iter(found.values())).factor).xp
         all_of = {field: xp.stack([getattr(one, field) for one in found.values()]) for field in LOGGED}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         if self.precision is not None:
@@ -156,10 +157,10 @@ def _paths_of_layers(model: Any) -> set[str]:
     return {tree.joined(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
 
 
-def _usual_tolerance(deep: bool, batch: Batch) -> float:
+def _usual_tolerance(deep: bool, like_leaves: Array) -> float:
     if not deep:
         return TOLERANCE
-    return max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(batch.X).xp.finfo(batch.X.dtype).eps))
+    return max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(like_leaves).xp.finfo(like_leaves.dtype).eps))
 
 
 def _names(path: str, owner: InverseOwner) -> list[str]:

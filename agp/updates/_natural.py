@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agp import tree
-from agp.backend import Array, backend_of, like
+from agp.backend import backend_of
 from agp.batch import Batch
+from agp.leaves import zero_like
 from agp.posteriors import NaturalSteps, Posterior
 from agp.rows import MEMORY
 from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
 from agp.updates._schedules import Rate, check_step, rate_at
 
-__all__ = ["NaturalGradient", "posterior_names", "zero_like"]
+__all__ = ["NaturalGradient", "posterior_names"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class NaturalGradient:
         """The model with the new q(u), of every posterior that takes such steps; the info is the largest number of
         halvings. Of the layers of a deep process only the last takes them.
         """
-        xp = backend_of(batch.X).xp
+        xp = backend_of(state["count"]).xp
         rate = rate_at(self.rate, state["count"])
         stepping = self.stepping(model)
         gradients = model.site_gradients(batch, memory=self.memory)
@@ -100,9 +101,3 @@ def posterior_names(model: Any) -> str:
     """The classes of q(u) in a model, for messages; that of the model where there is none."""
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
-
-
-def zero_like(model: Any) -> Array:
-    """Zero, 0-d, like the leaves of a model."""
-    reference = next(iter(tree.leaves(model).values()))
-    return backend_of(reference).xp.zeros((), **like(reference))

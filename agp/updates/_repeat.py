@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.checks import check_whole
+from agp.leaves import zero_like
 from agp.updates._base import Info, Moved, MovesLeaves, State, Update
 
 __all__ = ["Repeat"]
@@ -63,7 +64,7 @@ class Repeat:
         ValueError
             If two of the updates log the same name.
         """
-        xp = backend_of(batch.X).xp
+        zero = zero_like(model)
 
         def once(count: Any, model: Any, state: State, _info: Info) -> tuple[Any, Any, State, Info]:
             new, info = {}, {}
@@ -76,7 +77,7 @@ class Repeat:
             return count + 1.0, model, new, info
 
         # the first time outside of the loop shows what the updates log
-        first = once(xp.zeros_like(batch.X[0, 0]), model, state, {})
+        first = once(zero, model, state, {})
         if self.times == 1:
             return first[1:]
-        return backend_of(batch.X).while_loop(lambda count, *_: count < self.times, once, first)[1:]
+        return backend_of(zero).while_loop(lambda count, *_: count < self.times, once, first)[1:]

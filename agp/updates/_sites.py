@@ -6,11 +6,12 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
+from agp.leaves import zero_like
 from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
 from agp.rows import MEMORY
 from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
-from agp.updates._natural import posterior_names, zero_like
+from agp.updates._natural import posterior_names
 from agp.updates._schedules import Rate, check_step, rate_at
 
 __all__ = ["SiteStep"]

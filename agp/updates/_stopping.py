@@ -81,7 +81,8 @@ class VarianceGap:
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap:
         """The loss, 0-d."""
-        Kuf = owner.inducing.cross(owner.kernel, batch.X)[0]
+        X = backend_of(batch.X).gathered(batch.X)
+        Kuf = owner.inducing.cross(owner.kernel, X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
         factor = _cost(model, owner) * weight
         excess = owner.posterior.variance_gap(Kuf)

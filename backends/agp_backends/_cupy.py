@@ -1,7 +1,7 @@
 """CuPy: closed-form gradients on CUDA devices.
 
 New arrays go to the device that a call names, which is that of the data (`like`). CuPy itself has one current device
-for each thread, on which it runs its kernels, so programs with data on another say ``with cupy.cuda.Device(1):``.
+for each thread, on which it runs its kernels: public entrances make it that of the data (`context`).
 Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
 """
 
@@ -15,6 +15,7 @@ import cupy
 import numpy as np
 
 from agp.backend import Array, Backend
+from agp.draws import Noise
 from agp_backends._cuda import whole_block
 from agp_backends._together import joined_where_small
 
@@ -55,6 +56,24 @@ NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
 
+class _Noise(Noise):
+    """Random numbers of the dtype of an array, by a generator on its device."""
+
+    def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
+        self._device, self._dtype = beside.device, beside.dtype
+        with self._device:
+            bits = cupy.random.Philox4x3210(np.random.SeedSequence(seeds))
+            self._source = cupy.random.Generator(bits)
+
+    def standard_normal(self, size: Any = ()) -> Array:
+        with self._device:
+            return self._source.standard_normal(size, dtype=self._dtype)
+
+    def integers(self, low: int, high: int, size: Any = ()) -> Array:
+        with self._device:
+            return self._source.integers(low, high, size)
+
+
 class CupyBackend(Backend):
     name = "cupy"
     xp = SimpleNamespace(
@@ -65,6 +84,7 @@ class CupyBackend(Backend):
     )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"
+    needs_context = True
 
     # -- arrays -----------------------------------------------------------------------------------------------------
 
@@ -91,6 +111,9 @@ class CupyBackend(Backend):
             raise ValueError(msg)
         return cupy.cuda.Device(int(number)) if number else cupy.cuda.Device()
 
+    def generator(self, x: Array, /, *seeds: int) -> Noise:
+        return _Noise(x, seeds)
+
     def to_numpy(self, x: Array, /) -> Any:
         return cupy.asnumpy(x)
 
@@ -104,6 +127,9 @@ class CupyBackend(Backend):
         # the pool of a device never gives blocks back by itself, so its size is the peak
         with x.device:
             return cupy.get_default_memory_pool().total_bytes() / 2**20
+
+    def context(self, x: Array, /) -> Any:
+        return x.device
 
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 

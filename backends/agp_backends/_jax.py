@@ -5,7 +5,7 @@ JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arra
 
 import contextlib
 from collections.abc import Callable, Iterable
-from functools import cache, partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
+from agp.draws import Noise
 from agp.errors import BackendError
 from agp.repairs import Kind, Report, collected, packed, reported, summed
 from agp_backends._cuda import whole_block
@@ -36,7 +37,7 @@ class JaxBackend(Backend):
     gradients = ("closed-form", "autodiff")
     loops_on_device = True
     special_module = "jax.scipy.special"
-    rounds_products = True
+    needs_context = True
 
     def __init__(self) -> None:
         tree.on_model_class(_register)
@@ -76,6 +77,9 @@ class JaxBackend(Backend):
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
 
+    def generator(self, x: Array, /, *seeds: Any) -> Noise:
+        return _Noise(x, seeds, x.device if self.is_concrete(x) else None)
+
     def synchronise(self, x: Array, /) -> None:
         x.block_until_ready()
 
@@ -86,7 +90,10 @@ class JaxBackend(Backend):
         statistics = x.device.memory_stats()  # None on the host
         return statistics["peak_bytes_in_use"] / 2**20 if statistics else super().peak_memory(x)
 
-    def full_precision(self) -> contextlib.AbstractContextManager[Any]:
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        return self._full_precision()
+
+    def _full_precision(self) -> contextlib.AbstractContextManager[Any]:
         # float32 products are made of shorter factors (TF32, bfloat16) on some devices unless one asks for more
         asked = jax.config.jax_default_matmul_precision is not None
         return contextlib.nullcontext() if asked else jax.default_matmul_precision("highest")
@@ -233,7 +240,7 @@ class JaxBackend(Backend):
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
         def precise(arrays: dict[str, Array]) -> tuple[Array, Callable]:
-            with self.full_precision():  # the library may trace f later than it is called
+            with self._full_precision():  # the library may trace f later than it is called
                 return f(arrays)
 
         value_of: Any = jax.custom_vjp(lambda arrays: precise(arrays)[0])
@@ -241,7 +248,7 @@ class JaxBackend(Backend):
         def forward(primals: dict[str, Any]) -> tuple[Array, Callable]:
             asked = tuple(name for name, x in primals.items() if x.perturbed and xp.isdtype(x.value.dtype, FLOATS))
             value, pullback = precise({name: x.value for name, x in primals.items()})
-            with self.full_precision():
+            with self._full_precision():
                 return value, _as_residual(lambda bar: dict(pullback(bar, asked)), value)
 
         def backward(pullback: Callable, bar: Any) -> tuple[dict[str, Array | None]]:
@@ -258,6 +265,45 @@ class JaxBackend(Backend):
         (value, reports), grads = jax.value_and_grad(_recorded(f), has_aux=True)(leaves)
         reported(reports)
         return value, grads
+
+
+class _Noise(Noise):
+    """Random numbers of the dtype of an array, each call by a key of its own; the last seed may be traced."""
+
+    def __init__(self, beside: Array, seeds: tuple[Any, ...], device: Any) -> None:
+        self._key, self._last, self._dtype, self._calls = _key(seeds[:-1], device), seeds[-1], beside.dtype, 0
+
+    def _drawn(self, draw: Callable, *settings: Any) -> Array:
+        self._calls += 1
+        return draw(self._key, self._last, self._calls, *settings)
+
+    def standard_normal(self, size: Any = ()) -> Array:
+        return self._drawn(_normal, size, self._dtype)
+
+    def integers(self, low: int, high: int, size: Any = ()) -> Array:
+        return self._drawn(_integers, size, low, high)
+
+
+@lru_cache(maxsize=16)
+def _key(seeds: tuple[int, ...], device: Any) -> Array:
+    words = np.random.SeedSequence(seeds).generate_state(2) >> 1  # also where integers have 32 bits
+    with jax.ensure_compile_time_eval():  # it is kept, also where a function is traced now
+        key = jax.random.fold_in(jax.random.key(int(words[0])), int(words[1]))
+        return key if device is None else jax.device_put(key, device)
+
+
+def _own(key: Array, last: Array, calls: Array) -> Array:
+    return jax.random.fold_in(jax.random.fold_in(key, last), calls)
+
+
+@partial(jax.jit, static_argnames=("size", "dtype"))
+def _normal(key: Array, last: Array, calls: Array, size: Any, dtype: Any) -> Array:
+    return jax.random.normal(_own(key, last, calls), size, dtype)
+
+
+@partial(jax.jit, static_argnames=("size",))
+def _integers(key: Array, last: Array, calls: Array, size: Any, low: int, high: int) -> Array:
+    return jax.random.randint(_own(key, last, calls), size, low, high)
 
 
 @jax.custom_jvp

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import array_api_compat.torch as xp
+import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from agp.backend import Array, Backend, ClosedForm
+from agp.draws import Noise
 from agp.errors import BackendError
 from agp.ledger import collected
 from agp_backends._cuda import whole_block
@@ -80,6 +82,22 @@ def _float32_products(quality: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+class _Noise(Noise):
+    """Random numbers of the dtype of an array, by a generator on its device."""
+
+    def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
+        state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
+        self._source = torch.Generator(beside.device).manual_seed(int(state[0]))
+        self._dtype = beside.dtype
+
+    def standard_normal(self, size: Any = ()) -> Array:
+        where = {"generator": self._source, "device": self._source.device}
+        return torch.randn(size, dtype=self._dtype, **where)
+
+    def integers(self, low: int, high: int, size: Any = ()) -> Array:
+        return torch.randint(low, high, size, generator=self._source, device=self._source.device)
+
+
 _s = torch.special
 
 
@@ -125,6 +143,9 @@ class TorchBackend(Backend):
 
     def to_numpy(self, x: Array, /) -> Any:
         return x.detach().cpu().numpy()
+
+    def generator(self, x: Array, /, *seeds: Any) -> Noise:
+        return _Noise(x, seeds)
 
     def synchronise(self, x: Array, /) -> None:
         if x.device.type == "cuda":

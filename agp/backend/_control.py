@@ -1,0 +1,79 @@
+"""Control flow: branches and loops that a tracing library keeps on the device."""
+
+from collections.abc import Callable
+from typing import Any
+
+from agp.backend._guesses import guessed
+from agp.backend._library import Library
+from agp.backend._types import Array
+from agp.errors import BackendError
+
+__all__ = ["ControlFlow"]
+
+
+class ControlFlow(Library):
+    """Branches, loops and compilation, as an eager library has them."""
+
+    # What is reported to `agp.repairs` inside a transformation belongs to its trace: a library that traces hands it
+    # out beside the results, and reports it again outside.
+
+    def cond(
+        self,
+        predicate: Array,
+        if_true: Callable[[], Any],
+        if_false: Callable[[], Any],
+        /,
+        *,
+        likely: bool | None = None,
+    ) -> Any:
+        """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes.
+
+        `likely` says how the predicate nearly always turns out: that may be taken for granted, and checked later
+        (`agp.backend.guessed`).
+        """
+        return if_true() if guessed(predicate, likely) else if_false()
+
+    def while_loop(
+        self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, *, at_least: int = 0
+    ) -> tuple:
+        """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
+
+        `at_least` tells how often the condition is known to hold at first: it need not be looked at then.
+        """
+        for _ in range(at_least):
+            carry = body(*carry)
+        while bool(condition(*carry)):
+            carry = body(*carry)
+        return carry
+
+    def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
+        """What `f` makes of the carry, row after row, and what it has logged; never differentiated.
+
+        Parameters
+        ----------
+        f
+            ``f(carry, row) -> (carry, logged)``, where `logged` holds 0-d arrays by name.
+        carry
+            A tuple of models, arrays, and lists, tuples and dictionaries of them.
+        rows
+            Arrays [K, ...], and None, in tuples and dictionaries; a row has the same structure with arrays [...].
+        count
+            How many rows to take, 0-d, at most K.
+
+        Returns
+        -------
+        carry
+        logged
+            Arrays [K], or [count] where that can be read.
+
+        Raises
+        ------
+        BackendError
+            Where there are no loops on the device.
+        """
+        msg = f"backend {self.name!r} compiles no loops; take the steps one by one."
+        raise BackendError(msg)
+
+    def compile(self, f: Callable, /) -> Callable:
+        """f, compiled where the library can do so and get the same numbers."""
+        return f

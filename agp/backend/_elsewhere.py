@@ -1,0 +1,59 @@
+"""Rows of data that may lie elsewhere: on disk, or on other machines. The defaults are right for arrays in memory."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from agp.backend._library import Library
+from agp.backend._rows import row_blocks
+from agp.backend._types import Array
+
+__all__ = ["Elsewhere"]
+
+CHECKSUM_ROWS = 65_536
+
+
+class Elsewhere(Library):
+    """What is asked of the rows of data alone."""
+
+    def gathered(self, x: Array, index: Any = None, /) -> Array:
+        """The rows x [N, ...], or those at a host array of places [n], as an array in memory; usually x itself."""
+        if index is None:
+            return x
+        return self.xp.take(x, self.from_numpy(index, device=self.device_name(x) or None), axis=0)
+
+    def same_rows(self, x: Array, y: Array, /) -> bool:
+        """Whether two arrays of rows are equal."""
+        return x is y or (x.shape == y.shape and bool(self.xp.all(x == y)))
+
+    def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
+        """Arrays [S, N, ...] beside X [N, D], of which ``f(start, rows)`` gives parts [S, rows, ...] on the host."""
+        names = self.dtype_name(X), self.device_name(X) or None
+        return {name: self.from_numpy(x, dtype=names[0], device=names[1]) for name, x in f(0, X.shape[0]).items()}
+
+    def in_chunks(self, X: Array, y: Array, /) -> tuple[Array, Array, tuple[int, ...]]:
+        """X and y in common chunks, and the number of rows in each; arrays in memory are one chunk."""
+        return X, y, (X.shape[0],)
+
+    def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
+        """The rows of some chunks, by their numbers, of arrays in common chunks; in memory."""
+        return several
+
+    def selected(self, x: Array, index: Any, /) -> Array:
+        """The rows of x [N, ...] at a host array of ascending places [n], each where it is now."""
+        return self.gathered(x, index)
+
+    def checksum(self, rows: tuple[Array, ...], /) -> int:
+        """A number that tells arrays of rows from others, whatever library holds them."""
+        found = 0
+        for block in row_blocks(rows, CHECKSUM_ROWS):
+            for x in block:
+                found = zlib.crc32(self.to_numpy(x).tobytes(), found)
+        return found
+
+    def map_chunks(self, f: Callable[..., tuple], rows: tuple, example: tuple, /) -> tuple[Array, ...]:
+        """``f(*rows)``, a tuple of arrays with one row for each of arrays [N, ...]: of rows elsewhere, when asked for.
+
+        `example` is what f gives for one row, in arrays of any library.
+        """
+        return f(*rows)

@@ -1,0 +1,127 @@
+"""The arrays of a library: what they are called, where they lie, how they come and go."""
+
+import contextlib
+import importlib.metadata
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agp.backend._types import Array
+from agp.host import generator
+
+__all__ = ["Library"]
+
+DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
+"""Names of dtypes of the standard, the frequent ones first."""
+
+
+class Library(ABC):
+    """The names and types that a plug-in sets, and its arrays: devices, dtypes, copies from and to the host."""
+
+    name: str
+    """The name that users type, which is also the import name of the library."""
+    xp: Any
+    """The namespace of the standard."""
+    array_types: tuple[type, ...]
+    """The types whose instances this backend serves."""
+    refused_types: tuple[type, ...] = ()
+    """Subclasses of those that do not behave as arrays of the standard."""
+    gradients: tuple[str, ...] = ("closed-form",)
+    """The gradient modes on offer."""
+    special_module: str = ""
+    """The library's own module of special functions, under the names of SciPy; imported when one is asked for."""
+    special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
+    """Special functions by SciPy's name, where that module has none of the name or a worse one."""
+    triangular_block: float = 128
+    """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
+    where `triangular_product` skips the zeros."""
+    needs_context: bool = False
+    """Whether `context` sets anything."""
+    loops_on_device: bool = False
+    """Whether `repeat`, compiled, is a loop on the device."""
+    rows_elsewhere: bool = False
+    """Whether arrays are rows of data that lie elsewhere: `fold` sums over them there, `gathered` brings them here."""
+    conformance: bool = False
+    """True for a library that exists to test conformance: it is never chosen unless named."""
+
+    def version(self) -> str:
+        """The version of the array library."""
+        package = self.name.partition(".")[0]
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+        distributions = importlib.metadata.packages_distributions().get(package, [])  # slow: every file is looked at
+        return importlib.metadata.version(distributions[0]) if distributions else ""
+
+    def devices(self) -> list[str]:
+        """Names of the devices that arrays can be put on here."""
+        return ["cpu"]
+
+    def device_name(self, x: Array, /) -> str:
+        """The name of the device that holds x, one of `devices()`; empty while x is traced."""
+        return str(x.device)
+
+    def like(self, x: Array, /) -> dict[str, Any]:
+        """The keywords with which a new array gets the dtype and device of x."""
+        return {"dtype": x.dtype, "device": x.device}
+
+    def dtype_name(self, x: Array, /) -> str:
+        """The name of the dtype of x, as NumPy has it."""
+        return next(name for name in DTYPES if getattr(self.xp, name) == x.dtype)
+
+    def widest_float(self, x: Array, /) -> Any:
+        """The widest real floating-point dtype on the device of x: float64 where there is one."""
+        found = self.xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
+        return found.get("float64", x.dtype)
+
+    @abstractmethod
+    def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
+        """Copy a host array to this library, on the device of that name; the dtype is kept unless named."""
+
+    @abstractmethod
+    def to_numpy(self, x: Array, /) -> Any:
+        """The array on the host, as NumPy; it may share the memory of x."""
+
+    def generator(self, x: Array, /, *seeds: Any) -> Any:
+        """What draws random numbers for arrays like x, the same for the same seeds: an `agp.draws.Noise` on its device.
+
+        By default NumPy's generator, whose numbers come from the host. The last of the seeds may be traced where
+        `loops_on_device`.
+        """
+        return generator(*seeds)
+
+    def synchronise(self, x: Array, /) -> None:  # noqa: B027 - nothing to wait for where libraries are eager
+        """Wait until the device has computed x."""
+
+    def reading_waits(self, x: Array, /) -> bool:
+        """Whether the host waits for a device when it reads a number that is computed from x."""
+        return False
+
+    def peak_memory(self, x: Array, /) -> float:
+        """Largest memory so far, in MiB: of the allocator of x's device, or of the process where x is on the host."""
+        status = Path("/proc/self/status")
+        if status.exists():  # Linux; the other counter starts at the memory of the process that started this one
+            for line in status.read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return float(line.split()[1]) / 2**10
+        import resource  # not on Windows
+
+        unit = 2**20 if sys.platform == "darwin" else 2**10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+    def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
+        """Make float64 arrays possible for the whole process: for programs that own it, never for a library."""
+
+    def is_concrete(self, x: Array, /) -> bool:
+        """Whether x has values that the host can read now; False while a function is being traced."""
+        return True
+
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        """Inside, this library computes with arrays like x, whose library and thread have the settings for that.
+
+        For libraries that compute on a current device, which becomes that of x, and for those that round what they
+        multiply to fewer digits on some devices: products become as precise as their dtype, unless the user has asked
+        for less. All is as before outside. Where it sets anything, `needs_context` is True (`agp.entrances`).
+        """
+        return contextlib.nullcontext()

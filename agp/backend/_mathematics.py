@@ -1,0 +1,129 @@
+"""Mathematics beyond the standard, with fall-backs in the standard's operations."""
+
+import contextlib
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agp.backend._library import Library
+from agp.backend._types import Array
+from agp.errors import BackendError
+
+__all__ = ["Mathematics"]
+
+
+class Mathematics(Library):
+    """Factors, products, and special functions; all but the first two methods are optional for a plug-in."""
+
+    @abstractmethod
+    def cholesky(self, A: Array, /) -> Array:
+        """Lower factor L with L L^T = A [..., M, M]; NaN on the diagonal, and no exception, where A has none."""
+
+    @abstractmethod
+    def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
+        """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
+
+    # What follows is optional: a library with faster routines overrides it. `agp.linalg` is the only caller.
+
+    def device_block(self, x: Array, /) -> float:
+        """Matrices like x up to this size are worked on at once, whatever operations parts would save.
+
+        On accelerators, where every call costs a launch; 0 elsewhere.
+        """
+        return 0.0
+
+    def inner(self, x: Array, y: Array, /) -> Array:
+        """The sum of all entries of x * y, 0-d, for arrays of one shape."""
+        return self.xp.sum(x * y)
+
+    def triangular_product(
+        self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
+    ) -> Array:
+        """X Y [..., M, N], or its lower triangle.
+
+        `left` and `right` say which factors are triangular, "lower" or "upper": the other triangle of them is zero.
+        """
+        product = X @ Y
+        return self.xp.tril(product) if lower else product
+
+    def elementwise(self, f: Callable[..., tuple], /, *arrays: Array, lower: bool = False) -> tuple[Array, ...]:
+        """What f makes of arrays of one shape, each entry by itself; it may be evaluated in pieces.
+
+        `lower` says that the arrays [..., M, M] are lower triangular, and that zeros give zeros.
+        """
+        return f(*arrays)
+
+    def elementwise_each(
+        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+    ) -> list[tuple]:
+        """`elementwise` of each of several tuples of arrays, which a library may evaluate together."""
+        return [self.elementwise(f, *arrays, lower=one) for arrays, one in zip(several, lower, strict=True)]
+
+    def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
+        """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or one number for all entries."""
+        d = d if isinstance(d, (int, float)) or d.ndim == 0 else d[..., None]
+        return A + d * self.xp.eye(A.shape[-1], **self.like(A))
+
+    def tril(self, A: Array, /) -> Array:
+        """The lower triangle of A [..., M, M]."""
+        return self.xp.tril(A)
+
+    def symmetric_from_lower(self, A: Array, /) -> Array:
+        """The symmetric matrix with the lower triangle of A [..., M, M]."""
+        return self.xp.tril(A) + self.xp.tril(A, k=-1).mT
+
+    def times_own_transpose(self, A: Array, /) -> Array:
+        """A A^T [..., M, M], symmetric, for A [..., M, K]."""
+        return A @ A.mT
+
+    def inverse_from_cholesky(self, L: Array, /) -> Array:
+        """(L L^T)^-1 [M, M], symmetric, for lower L [M, M]."""
+        half = self.solve_triangular(L, self.xp.eye(L.shape[-1], **self.like(L)))
+        return half.mT @ half
+
+    def reduced_precision(
+        self, precision: str, x: Array, /
+    ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager]]:
+        """The dtype in which, and a context within which, products of arrays like x have a precision.
+
+        Parameters
+        ----------
+        precision
+            "float32", "tf32" (float32 whose products keep eleven bits of each factor) or "bfloat16".
+        x
+            An array on the device in question.
+
+        Raises
+        ------
+        BackendError
+            If the library, or the device, has no products in that precision.
+        """
+        if precision == "float32":
+            return self.xp.float32, contextlib.nullcontext
+        msg = f"{self.name} has no products in {precision}; use precision='float32', or None."
+        raise BackendError(msg)
+
+    def special(self, name: str, /, *args: Any) -> Array:
+        """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
+
+        Raises
+        ------
+        BackendError
+            If neither the plug-in nor the library has a function of that name.
+        """
+        return self.special_function(name)(*args)
+
+    def special_function(self, name: str, /) -> Callable[..., Array]:
+        """The function that `special` calls; errors as there."""
+        found = self.special_functions.get(name)
+        if found is None and self.special_module and not name.startswith("_"):
+            found = vars(importlib.import_module(self.special_module)).get(name)
+        if not callable(found) or isinstance(found, type):
+            own = self.special_module or f"backend {self.name!r}"
+            msg = (
+                f"{own} has no special function {name!r}; compute it from functions that are there, or add it to "
+                f"`special_functions` of the backend {self.name!r}."
+            )
+            raise BackendError(msg)
+        return found

@@ -1,0 +1,91 @@
+"""`agp fit` of rows in many files, or on a cluster: they are read where they are evaluated."""
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agp.cli._columns import Kind
+from agp.cli._notes import Notes
+from agp.data import is_many, open_rows
+from agp.errors import not_installed
+from agp.io import save_described
+
+__all__ = ["fit_elsewhere", "is_elsewhere"]
+
+CHUNK = 100_000
+"""Rows of a chunk at most: what a worker reads at a time."""
+
+
+def is_elsewhere(a: argparse.Namespace) -> bool:
+    """Whether the rows are not to be read into memory."""
+    return a.scheduler is not None or is_many(a.table)
+
+
+def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
+    """Train on rows that workers read, and write the model down.
+
+    Raises
+    ------
+    ValueError
+        For options that need the rows in memory, or a scheduler that does not answer.
+    """
+    import pandas as pd
+
+    _check(a)
+    with _cluster(a.scheduler):
+        found = open_rows(a.table, target=a.target[0], without=[name for name in a.drop if name not in a.target])
+        X, y = _in_chunks(found.X), _in_chunks(found.y)
+        name = Path(a.table).name
+        say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")
+        estimator = trained(a, "regression", X, y)
+    estimator.name_columns(pd.DataFrame(np.zeros((1, len(found.columns))), columns=found.columns))
+    kinds = {column: Kind("number", ()) for column in found.columns}
+    save_described(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0]), kinds).json())
+    say(a, f"written: {a.out}")
+    return 0
+
+
+def _in_chunks(x: Any) -> Any:
+    """A dask array whose chunks hold no more than `CHUNK` rows."""
+    return x if max(x.chunks[0]) <= CHUNK else x.rechunk({0: CHUNK})
+
+
+def _check(a: argparse.Namespace) -> None:
+    given = {
+        "--task classification": a.task == "classification",
+        "--likelihood": a.likelihood is not None,
+        "--missing impute": a.missing == "impute",
+        "--dates numbers": a.dates == "numbers",
+        "--test-share": a.test_share > 0.0,
+        "several targets": len(a.target) > 1,
+    }
+    if refused := [name for name, asked in given.items() if asked]:
+        msg = f"rows in many files, or on a cluster, stay there, which {refused[0]} does not allow; leave it out."
+        raise ValueError(msg)
+    if not is_many(a.table) and Path(a.table).suffix != ".parquet":
+        msg = f"--scheduler needs rows that workers can read, in .parquet files, but the table is {a.table}."
+        raise ValueError(msg)
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[None]:
+    """Dask's scheduler at an address, or the threads of this process."""
+    if address is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        msg = f"a scheduler needs {not_installed('distributed', 'dask')}."
+        raise ImportError(msg) from error
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, TimeoutError, ValueError) as error:
+        msg = f"--scheduler is {address}, where no scheduler of Dask answers; start one by `dask scheduler`."
+        raise ValueError(msg) from error
+    with client:
+        yield

@@ -1,0 +1,276 @@
+"""Dask: rows of data in chunks that lie elsewhere, on disk or on other machines, where sums over them are evaluated.
+
+Dask schedules, retries and reports; this plug-in says what a task is: `Backend.fold` over the rows of one chunk, by the
+library of the parameters. Chunks are of NumPy or CuPy; what is computed from all of them comes back small.
+"""
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import array_api_compat.dask.array as xp
+import dask.array as da
+import numpy as np
+from dask import config as dask_config
+from dask.base import compute as dask_compute
+from dask.delayed import Delayed, delayed
+
+from agp import tree
+from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
+from agp.entrances import entrance
+from agp.errors import BackendError, WorkerError
+from agp.host import overflow_is_judged, underflow_is_zero
+from agp.repairs import collected, packed, reported
+
+BRANCHES = 8
+"""How many sums a task adds to one."""
+LARGE_GRAPH = "1 GiB"
+"""Parameters travel in the graph, so that every worker can be replaced by another; Dask warns of graphs beyond this."""
+
+
+class DaskBackend(Backend):
+    name = "dask"
+    xp = xp
+    array_types = (da.Array,)
+    rows_elsewhere = True
+
+    def device_name(self, x: Array, /) -> str:
+        return backend_of(x._meta).device_name(x._meta)
+
+    def like(self, x: Array, /) -> dict[str, Any]:
+        return {"dtype": x.dtype}
+
+    def widest_float(self, x: Array, /) -> Any:
+        return np.dtype(np.float64)
+
+    def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
+        if device not in (None, "cpu"):
+            msg = f"chunks are made here on 'cpu', not on {device!r}; map a conversion over the chunks instead."
+            raise ValueError(msg)
+        return da.from_array(np.array(x, dtype=dtype))
+
+    def to_numpy(self, x: Array, /) -> Any:
+        found = _computed(x)
+        return backend_of(found).to_numpy(found)
+
+    def cholesky(self, A: Array, /) -> Array:
+        raise BackendError(_no_matrix("cholesky"))
+
+    def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
+        raise BackendError(_no_matrix("solve_triangular"))
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def gathered(self, x: Array, index: Any = None, /) -> Array:
+        if index is None:
+            return _computed(x)
+        order = np.argsort(index, kind="stable")  # each chunk is looked at once
+        back = np.argsort(order, kind="stable")
+        found = _computed(x[np.asarray(index)[order], ...])
+        return backend_of(found).gathered(found, back)
+
+    def same_rows(self, x: Array, y: Array, /) -> bool:
+        named = isinstance(x, da.Array) and isinstance(y, da.Array) and x.name == y.name
+        return named or super().same_rows(x, y)
+
+    def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
+        later: Any = delayed(f, pure=False)
+        shapes = {name: (x.shape[0], *x.shape[2:]) for name, x in f(0, 1).items()}
+
+        def along(name: str, shape: tuple[int, ...]) -> Array:
+            parts = [
+                da.from_delayed(later(start, stop - start)[name], (shape[0], stop - start, *shape[1:]), X.dtype)
+                for start, stop in pairwise(_starts(X))
+            ]
+            return da.concatenate(parts, axis=1)
+
+        return {name: along(name, shape) for name, shape in shapes.items()}
+
+    def in_chunks(self, X: Array, y: Array, /) -> tuple[Array, Array, tuple[int, ...]]:
+        chunks = X.chunks[0]
+        X, y = ((x if isinstance(x, da.Array) else da.from_array(x)) for x in (X, y))
+        return X.rechunk((chunks, -1)), y.rechunk((chunks, -1)), chunks
+
+    def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
+        return _computed(tuple(da.concatenate([x.blocks[int(i)] for i in chunks], axis=0) for x in several))
+
+    def selected(self, x: Array, index: Any, /) -> Array:
+        starts = np.asarray(_starts(x))
+        ends = np.searchsorted(index, starts)
+        here = [(i, index[ends[i] : ends[i + 1]] - starts[i]) for i in range(len(starts) - 1) if ends[i] < ends[i + 1]]
+        return da.concatenate([x.blocks[i][places, ...] for i, places in here], axis=0)
+
+    def checksum(self, rows: tuple[Array, ...], /) -> int:
+        found = _computed([delayed(_checksum, pure=False)(block) for block in _blocks(rows)])
+        return zlib.crc32(repr(found).encode())
+
+    def fold(
+        self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
+    ) -> tuple[Any, Pullback]:
+        del kept_rows  # what a worker keeps is lost with it
+        params, blocks, largest = _shipped(params), list(_blocks(rows)), max(_first(rows).chunks[0])
+        value, reports = _computed(_sum_of(partial(_value_of, f, add, block_rows), params, blocks, add), largest)
+        reported(reports)
+
+        def pullback(bar: Any) -> Any:
+            task = partial(_cotangent_of, f, add, block_rows)
+            return _computed(_sum_of(task, (params, bar), blocks, add), largest)[0]
+
+        return value, pullback
+
+    def map_chunks(self, f: Callable[..., tuple], rows: tuple, example: tuple, /) -> tuple[Array, ...]:
+        kinds = [(tuple(x.shape[1:]), backend_of(x).dtype_name(x)) for x in example]
+        task: Any = delayed(_rows_of, pure=False)
+        of_chunks = [task(delayed(f, pure=False, traverse=False), block) for block in _blocks(rows)]
+        counts = rows[0].chunks[0]
+        return tuple(
+            da.concatenate(
+                [da.from_delayed(one[i], (n, *shape), dtype) for one, n in zip(of_chunks, counts, strict=True)], axis=0
+            )
+            for i, (shape, dtype) in enumerate(kinds)
+        )
+
+
+def _no_matrix(name: str) -> str:
+    return f"dask arrays are rows of data, which have no {name}; parameters are arrays of another library."
+
+
+# -- rows in chunks ---------------------------------------------------------------------------------------------------
+
+
+def _starts(x: Array) -> list[int]:
+    """Where the chunks of x [N, ...] begin, and N."""
+    return [0, *np.cumsum(x.chunks[0]).tolist()]
+
+
+def _first(rows: Any) -> Array:
+    """The first dask array among nested rows, whose chunks are those of all."""
+    found: list[Any] = []
+    mapped(rows, found.append)
+    return next(x for x in found if isinstance(x, da.Array))
+
+
+def _blocks(rows: Any) -> Iterator[Any]:
+    """Nested rows, some of them in chunks, chunk by chunk; arrays that are in chunks are delayed."""
+    first = _first(rows)
+    starts = _starts(first)
+
+    def cut(x: Any) -> list[Any]:
+        if not isinstance(x, da.Array):
+            return [x[start:stop, ...] for start, stop in pairwise(starts)]
+        if x.ndim > 1 or x.chunks[0] != first.chunks[0]:
+            common: Any = (first.chunks[0], *((n,) for n in x.shape[1:]))
+            x = x.rechunk(common)
+        return list(x.to_delayed().reshape(-1))
+
+    pieces = mapped(rows, lambda x: iter(cut(x)))
+    for _ in first.chunks[0]:
+        yield mapped(pieces, next)
+
+
+def _shipped(params: Any) -> Any:
+    """The parameters without the rows that a model may hold beside them: these stay where they are."""
+    if type(params) is tuple:
+        return tuple(_shipped(x) for x in params)
+    if not tree.is_model(params):
+        return params
+    held = {name: x for name, x in tree.leaves(params).items() if isinstance(x, da.Array)}
+    return tree.with_leaves(params, {name: x._meta for name, x in held.items()}) if held else params
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -> Delayed:
+    """When computed, the sum of what a task makes of (params, block), and what was repaired; in one order."""
+    whole, of_block = delayed(params, pure=False, traverse=False), delayed(task, pure=False, traverse=False)
+    sums = [of_block(whole, block) for block in blocks]
+    join = delayed(partial(_joined, add), pure=False, traverse=False)
+    while len(sums) > 1:
+        sums = [join(*sums[i : i + BRANCHES]) for i in range(0, len(sums), BRANCHES)]
+    return sums[0]
+
+
+@entrance
+def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+    total, reports = parts[0]
+    for other, more in parts[1:]:
+        total, reports = add(total, other), [*reports, *more]
+    return total, packed(reports)
+
+
+@underflow_is_zero
+@overflow_is_judged
+def _value_of(f: Callable, add: Callable, block_rows: int, params: Any, block: Any) -> tuple[Any, list[Any]]:
+    with _beside(params, block) as (B, block), collected() as reports:
+        value = B.fold(f, params, block, block_rows, add=add)[0]
+    return value, packed(reports)
+
+
+@underflow_is_zero
+@overflow_is_judged
+def _cotangent_of(
+    f: Callable, add: Callable, block_rows: int, params_and_bar: tuple[Any, Any], block: Any
+) -> tuple[Any, list[Any]]:
+    params, bar = params_and_bar
+    with _beside(params, block) as (B, block):
+        return B.fold_cotangent(f, params, block, block_rows, bar, add=add), []
+
+
+@underflow_is_zero
+@overflow_is_judged
+def _rows_of(f: Callable[..., tuple], block: tuple) -> list[Any]:
+    found = [(backend_of(x), x) for x in f(*block)]
+    return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # dask arrays hold no tensors of torch or JAX
+
+
+def _checksum(block: tuple) -> int:
+    arrays = [x for x in block if x is not None]
+    return backend_of(arrays[0]).checksum(tuple(arrays))
+
+
+@contextlib.contextmanager
+def _beside(params: Any, block: Any) -> Iterator[tuple[Backend, Any]]:
+    """The library of the parameters, within its context, and the rows of a chunk as arrays of it."""
+    reference = _first_array(params)
+    B = backend_of(reference)
+    with B.context(reference):
+        yield B, mapped(block, lambda x: x if backend_of(x) is B else placed(x, reference))
+
+
+def _first_array(params: Any) -> Array:
+    if tree.is_model(params):
+        return next(iter(tree.leaves(params).values()))
+    return _first_array(params[0]) if isinstance(params, (tuple, list)) else params
+
+
+# -- scheduling -------------------------------------------------------------------------------------------------------
+
+
+def _computed(what: Any, rows: int | None = None) -> Any:
+    """The value of a collection made of chunks of at most so many rows, by whatever scheduler is the current one.
+
+    Raises
+    ------
+    agp.errors.WorkerError
+        If memory ran out in a task, or workers died of it again and again.
+    """
+    try:
+        with dask_config.set({"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH}):
+            return dask_compute(what)[0]
+    except MemoryError as error:
+        raise WorkerError(_too_large("a task ran out of memory", rows)) from error
+    except Exception as error:
+        distributed = sys.modules.get("distributed")
+        if distributed is None or not isinstance(error, distributed.scheduler.KilledWorker):
+            raise
+        raise WorkerError(_too_large("workers died again and again on one chunk", rows)) from error
+
+
+def _too_large(what: str, rows: int | None) -> str:
+    size = "smaller chunks" if rows is None else f"chunks of {max(1, rows // 4):,} rows (now {rows:,})"
+    return f"{what}, most likely for its size; take {size}, as by X.rechunk, and y alike, or less memory=."

@@ -1,0 +1,107 @@
+"""Minibatches of rows in a file larger than what a step sees: memory, the rate of steps, and what sorted rows cost.
+
+    python docs/examples/rows_on_disk.py --file rows.npy --rows 100_000_000
+    python docs/examples/rows_on_disk.py --sorted
+
+The first makes the file if there is none (float32, 36 bytes a row), and takes steps of R-SVGP on rows of it and, in
+turn, on a million rows in memory. The second trains on sorted rows in chunks: pools of few and of many chunks.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+from rows_elsewhere import COLUMNS, made
+
+import agp
+from agp.data import open_rows
+from agp.training import _pooled
+
+HELD = 1_000_000
+
+
+def written(path, rows):
+    """Make the file, a million rows at a time."""
+    table = np.lib.format.open_memmap(path, "w+", np.float32, (rows, COLUMNS + 1))
+    for i, start in enumerate(range(0, rows, HELD)):
+        table[start : start + HELD] = made(i, min(HELD, rows - start))
+    table.flush()
+
+
+def memory():
+    """What this process has in memory, in MiB: its own, and pages of files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    found = {line.partition(":")[0]: float(line.split()[1]) / 2**10 for line in lines if line.startswith("Rss")}
+    return found["RssAnon"], found["RssFile"]
+
+
+def on_disk(given):
+    """Steps on rows of the file and in memory, in turn."""
+    if not Path(given.file).exists():
+        written(given.file, given.rows)
+    print(f"start: {memory()[0]:.0f} MiB of its own", flush=True)
+    X, y, _ = open_rows(given.file, target=-1)
+    began = time.perf_counter()
+    model = agp.SVGP.from_data(X, y, num_inducing=given.num_inducing)
+    seconds = time.perf_counter() - began
+    print(f"{X.shape[0]:,} rows, model made in {seconds:.0f} s, {memory()[0]:.0f} MiB of its own", flush=True)
+    few = np.array(X[:HELD]), np.array(y[:HELD])
+    rates = {"disk": [], "memory": []}
+    for seed in range(given.turns):
+        for name, data in (("disk", (X, y)), ("memory", few)):
+            seen = []
+            agp.train(
+                model,
+                *data,
+                steps=given.steps,
+                batch_size=1000,
+                seed=seed,
+                callbacks=[lambda p, seen=seen: seen.append(p.seconds)],
+            )
+            rates[name].append((given.steps - given.steps // 5) / (seen[-1] - seen[given.steps // 5 - 1]))
+            own, files = memory()
+            print(f"{name}: {rates[name][-1]:.1f} steps/s; {own:.0f} MiB of its own, {files:.0f} of files", flush=True)
+    ratio = statistics.median(rates["disk"]) / statistics.median(rates["memory"])
+    print(f"rate on disk over rate in memory: {ratio:.2f}")
+
+
+def on_sorted_rows(given):
+    """NLPD of a model trained on rows that are sorted by their first input, in chunks of several sizes."""
+    rows = made(0, 110_000)
+    train, test = rows[:100_000], rows[100_000:]
+    by_first = train[np.argsort(train[:, 0])]
+    model = agp.SVGP.from_data(train[:, :COLUMNS], train[:, COLUMNS], num_inducing=given.num_inducing)
+    _pooled.POOL = 0.0  # a pool is eight batches, 8,000 rows; by default all of these rows would be one
+    for name, data, chunk in [
+        ("in memory", train, None),
+        ("shuffled, chunks of 10,000", train, 10_000),
+        ("sorted, chunks of 10,000", by_first, 10_000),
+        ("sorted, chunks of 1,000", by_first, 1_000),
+        ("sorted, chunks of 100", by_first, 100),
+    ]:
+        X, y = data[:, :COLUMNS], data[:, COLUMNS]
+        if chunk is not None:
+            X, y = da.from_array(X, chunks=(chunk, -1)), da.from_array(y, chunks=chunk)
+        found = agp.train(model, X, y, steps=given.steps, batch_size=1000).model
+        score = -float(np.mean(found.log_density(test[:, :COLUMNS], test[:, COLUMNS])))
+        print(f"{name}: NLPD {score:.4f} after {given.steps:,} steps", flush=True)
+
+
+def main():
+    """One of the two."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--file", default="rows.npy")
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--num-inducing", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--sorted", action="store_true")
+    given = parser.parse_args()
+    (on_sorted_rows if given.sorted else on_disk)(given)
+
+
+if __name__ == "__main__":
+    main()
