@@ -157,11 +157,10 @@ def fit_growing(
         judged = None if lost else limits.judged(rounds)
         ending = watch.ending() or judged or last or limits.budget(found, rounds)
         if not ending:
-            if lost:
-                found, resets = replace(found, model=_reset(found.model, model)), resets + 1
-            Z = _new_inputs(found.model, X, min(limits.most - one.num_inducing, one.num_inducing), seed)
+            begin = _reset(found.model, model) if lost else found.model
+            Z = _new_inputs(begin, X, min(limits.most - one.num_inducing, one.num_inducing), seed)
             if Z.shape[0]:
-                found = replace(found, model=found.model.grown(Z, begun=True))
+                found, resets = replace(found, model=begin.grown(Z, begun=True)), resets + lost
                 continue
             ending = "most", "the prior variance of the rows is explained, but for rounding"
         if not in_full:
@@ -201,7 +200,8 @@ class _Watch:
         self.callbacks, self.ended = list(callbacks), False
 
     def __call__(self, seen: Progress) -> bool:
-        self.ended = sum(bool(callback(seen)) for callback in self.callbacks) > 0  # every callback is called
+        said = sum(bool(callback(seen)) for callback in self.callbacks)  # every callback is called
+        self.ended = self.ended or said > 0
         return self.ended
 
     def ending(self) -> tuple[str, str] | None:
