@@ -55,6 +55,8 @@ class Batches:
         reference: Array | None = None,
         in_place: bool = False,
     ) -> None:
+        if draws is not None and not any(draws(generator(seed, 3, 0), 1)):
+            draws = None  # a generator takes longer than some steps
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.draws_on_device = place == "device"
         self.per_epoch = X.shape[0] // size
