@@ -77,7 +77,7 @@ def greedy_variance(
     order = generator(seed, 6).permutation(X.shape[0])[: max(_rows.ROWS, M)]
     rows = taken(X, order)
     chosen = _pivots(host, rows, M, tolerance, _given(given, X))
-    return placed(np.ascontiguousarray(rows[chosen]), X)
+    return placed(np.ascontiguousarray(rows[chosen]), X if given is None else given)
 
 
 def _given(Z: Array | None, X: Array) -> Rows:

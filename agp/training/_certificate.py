@@ -20,7 +20,7 @@ class Certificate(NamedTuple):
 
     bound: float
     upper: float
-    """On the evidence of the exact GP at the same hyperparameters; NaN where there is none."""
+    """On the evidence of the exact GP at the same hyperparameters; NaN for none. The sum of both if rows were drawn."""
     gap: float
     """Between this and the bound; or, on rows that were drawn, the collapsed bound of the same rows."""
     rows: int
@@ -43,8 +43,10 @@ def certified(model: Any, X: Array, y: Array, /, *, seed: int, memory: float) ->
         return Certificate(bound, math.nan, math.nan, 0)
     y = collapsed.y
     upper = float(collapsed.upper_bound(X, y, memory=memory)) / X.shape[0]
-    lower = bound if all_rows else float(collapsed.bound(X, y, memory=memory)[0]) / X.shape[0]
-    return Certificate(bound, upper, upper - lower, X.shape[0])
+    if all_rows:
+        return Certificate(bound, upper, upper - bound, N)
+    gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / ROWS  # fewer rows have less evidence each
+    return Certificate(bound, bound + gap, gap, ROWS)
 
 
 def noise_alone(y: Array, /) -> float:

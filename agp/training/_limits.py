@@ -21,7 +21,7 @@ class Round(NamedTuple):
     bound: float
     """Of the trained model."""
     upper: float
-    """On the exact evidence at the same hyperparameters; NaN where the noise is not Gaussian."""
+    """On the exact evidence at the same hyperparameters, or bound and gap if rows were drawn; NaN if not Gaussian."""
     gap: float
     """Between the two: what more inducing inputs could gain at the most."""
     seconds: float

@@ -176,6 +176,15 @@ def test_of_many_rows_some_are_drawn_for_the_certificate(monkeypatch):
     assert found.rounds[-1].bound == pytest.approx(exact, abs=0.2)
 
 
+def test_rows_may_lie_elsewhere():
+    da = pytest.importorskip("dask.array", reason="the extra for Dask is not installed")
+    Xd, Yd = da.from_array(X, chunks=(50, 1)), da.from_array(Y, chunks=(50, 1))
+    found = agp.fit_growing(whitened(Xd, Yd), Xd, Yd, most=8, fit_tolerance=0.1, tolerance=0.02)
+    assert isinstance(found.model.process.inducing.Z, np.ndarray)
+    assert found.model.process.inducing.count == 8
+    assert found.rounds[-1].gap > 0.0
+
+
 def test_several_outputs_grow_together():
     both = np.concatenate([Y, 100.0 * np.cos(2.0 * X)], axis=1)
     found = agp.fit_growing(whitened(X, both), X, both, most=8, fit_tolerance=0.02, tolerance=0.02)
