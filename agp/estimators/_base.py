@@ -259,6 +259,8 @@ class GPEstimator(ABC, BaseEstimator):
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
         self.bound_ = float(result.model.bound(X, y)[0])
+        if backend_of(X).rows_elsewhere:
+            self.model_ = self.model_.without_rows()
         self._forget_updates()
 
     def _keep_untrained(self, model: Any, X: Array, y: Array) -> None:

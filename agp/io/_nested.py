@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agp.backend import to_numpy
+from agp.backend import backend_of, to_numpy
 
 __all__ = ["layout", "named_arrays", "nested"]
 
@@ -72,6 +72,9 @@ def _path(prefix: str, key: Any) -> str:
 
 def _on_host(name: str, x: Any) -> Any:
     try:
+        if backend_of(x).rows_elsewhere:
+            msg = "its rows lie elsewhere, and a file would hold them; save model.without_rows(), which predicts alike."
+            raise TypeError(msg)
         return to_numpy(x)
     except TypeError as error:
         msg = f"{name} cannot be saved: {error}"

@@ -155,6 +155,10 @@ class Model(ABC):
         """The model in the state that a step of its sites needs; usually itself."""
         return self
 
+    def without_rows(self) -> "Model":
+        """A model with the same predictions that holds no rows of data, where there is one; usually itself."""
+        return self
+
     @abstractmethod
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks.

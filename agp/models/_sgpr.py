@@ -116,6 +116,10 @@ class SGPR(SparseRegression):
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
+    def without_rows(self) -> SVGP:
+        """`to_svgp`."""
+        return self.to_svgp()
+
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         return self.to_svgp(memory=memory).conditioned()
 

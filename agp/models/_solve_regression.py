@@ -162,6 +162,10 @@ class SOLVEGPR(SparseRegression):
         first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
         return shared_covariance(*first), second
 
+    def without_rows(self) -> SOLVEGP:
+        """`to_solve`."""
+        return self.to_solve()
+
     def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
         return self.to_solve(memory=memory).conditioned()
 

@@ -132,6 +132,20 @@ def test_an_upper_bound_and_a_svgp_of_rows_elsewhere(data):
     np.testing.assert_allclose(same.predict(data[0]).mean, model.predict(data[0]).mean, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["sgpr", "solvegpr", "whitened"])
+def test_files_hold_models_without_rows(name, data, tmp_path):
+    X, y = in_chunks(data, 100)
+    model = BUILD[name](X, y)
+    if name != "whitened":
+        with pytest.raises(TypeError, match=r"its rows lie elsewhere, .* save model.without_rows\(\)"):
+            agp.save(model, tmp_path / "m.safetensors")
+    agp.save(model.without_rows(), tmp_path / "m.safetensors")
+    mean = agp.load(tmp_path / "m.safetensors").predict(data[0]).mean
+    np.testing.assert_allclose(mean, model.predict(X).mean.compute(), atol=1e-10)
+    functions = model.without_rows().sample_functions(2)
+    np.testing.assert_array_equal(functions(X), functions(data[0]))
+
+
 def test_starting_values_of_many_rows_come_from_a_sample(data, monkeypatch):
     monkeypatch.setattr("agp.models._start.MOST_ROWS", 100)
     X, y = in_chunks(data, 70)
