@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_parameters
 
-__all__ = ["at_inputs", "constant_data", "copied", "detached", "placed", "usable", "zero_like"]
+__all__ = ["at_inputs", "constant_data", "copied", "detached", "first_leaf", "placed", "usable", "zero_like"]
 
 T = TypeVar("T", bound=Any)
 
@@ -67,8 +67,13 @@ def copied(x: Array) -> Array:
 
 def zero_like(model: Any) -> Array:
     """Zero, 0-d, like the leaves of a model; the data may lie elsewhere."""
-    reference = next(iter(tree.leaves(model).values()))
-    return backend_of(reference).xp.zeros((), **like(reference))
+    first = first_leaf(model)
+    return backend_of(first).xp.zeros((), **like(first))
+
+
+def first_leaf(model: Any) -> Array:
+    """A leaf that tells the library, dtype and device of all."""
+    return next(iter(tree.leaves(model).values()))
 
 
 def constant_data(*arrays: Array) -> tuple[Array, ...]:

@@ -34,9 +34,8 @@ __all__ = ["add_parser"]
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
-Of many, "part-*.parquet", rows stay on disk.
 data:
-  --scheduler HOST:PORT   a Dask cluster whose workers read .parquet themselves
+  --scheduler HOST:PORT  a Dask cluster that reads TABLE, "part-*.parquet"
   --target COLUMN      what to predict, or again: several; others are inputs
   --drop COLUMN ...    leave columns out
   --task NAME          auto: by the target (default), regression, classification

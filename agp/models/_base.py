@@ -20,7 +20,7 @@ from agp.checks import (
 from agp.draws import Draws, under
 from agp.entrances import entrance
 from agp.host import generator, overflow_is_judged, underflow_is_zero
-from agp.leaves import zero_like
+from agp.leaves import first_leaf
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.models._functions import FunctionSamples
@@ -446,7 +446,7 @@ class Model(ABC):
 
     def _gathered(self, X: Array) -> Array:
         """Rows that lie elsewhere as an array like the leaves; others as they are."""
-        reference = zero_like(self)
+        reference = first_leaf(self)
         x = backend_of(X).gathered(X)
         return x if backend_of(x) is backend_of(reference) else placed(x, reference)
 

@@ -10,7 +10,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import LOWER, POSITIVE
 from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of, nonnegative, relative_cholesky_pullback
-from agp.posteriors._site_form import SiteForm
+from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 __all__ = ["FullSiteLikelihoodForm", "LikelihoodFactor", "LikelihoodForm"]
@@ -23,7 +23,7 @@ class LikelihoodFactor(NamedTuple):
     Lt: Array
 
 
-class CholeskySiteForm(SiteForm):
+class CholeskySiteForm(GrowingSiteForm):
     """The likelihood parameterisation for either S, with a Cholesky factorisation of Kuu + S."""
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:

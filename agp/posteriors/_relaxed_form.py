@@ -7,12 +7,12 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import block_diagonal, lower_times, lower_transposed_times
 from agp.posteriors._base import InverseFactored
-from agp.posteriors._site_form import Preconditioned, SiteForm
+from agp.posteriors._site_form import GrowingSiteForm, Preconditioned
 
 __all__ = ["RelaxedForm"]
 
 
-class RelaxedForm(InverseFactored, SiteForm):
+class RelaxedForm(InverseFactored, GrowingSiteForm):
     """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), with PR one Newton-Schulz step from L L^T towards (Kuu + S)^-1."""
 
     inverse_factor: Array

@@ -10,7 +10,7 @@ from agp.posteriors._base import Posterior
 from agp.posteriors._growth import extended
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
-__all__ = ["Preconditioned", "SiteForm"]
+__all__ = ["GrowingSiteForm", "Preconditioned", "SiteForm"]
 
 Preconditioned = bool | Literal["root"]
 """Which weights mh [M, P] of Kuu the mean m stands for."""
@@ -70,31 +70,6 @@ class SiteForm(Posterior):
         variances = share * xp.mean(diagonal(Kuu)) * xp.ones_like(noise.variances)
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).inverted_anew(Kuu)
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # pseudo-observations of w with the mean that q(u) gives them: mh = [mh; 0] at any variance, and for large ones
-        # nothing is learned from them
-        xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
-        new = Kuu.shape[0] - M
-        if begun:
-            variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones((new,), **like(Kuu))
-        else:
-            variances = FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu) * xp.ones((new,), **like(Kuu))
-        if self.preconditioned is True:
-            weights = self._weights(self.factorise(Kuu[:M, :M])[0])[0]
-            mean = xp.concat([self.mean, Kuu[M:, :M] @ weights], axis=0)
-        else:
-            mean = extended(self.mean, new)
-        leaves = {"mean": mean, noise.name: noise.extended(variances).leaf}
-        return tree.with_leaves(self, leaves)._refactored(Kuu, new)
-
-    def _refactored(self, _Kuu: Array, _new: int) -> Self:
-        """The same with inverse factors for so many new variables, if it has any."""
-        return self
-
-    @abstractmethod
-    def _weights(self, factor: Any) -> tuple[Array, Any]:
-        """mh [M, P], and its pullback."""
-
     def inverted_anew(self, _Kuu: Array, /) -> Self:
         """The same with inverse factors found from nothing, if it has any."""
         return self
@@ -128,3 +103,32 @@ class SiteForm(Posterior):
 def _prior_site(Kuu: Array) -> Array:
     xp = backend_of(Kuu).xp
     return PRIOR_SITE * xp.max(xp.sum(xp.abs(Kuu), axis=-1))
+
+
+class GrowingSiteForm(SiteForm):
+    """Such a q(u) that can take new inducing variables."""
+
+    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+        # pseudo-observations of w with the mean that q(u) gives them: mh = [mh; 0] at any variance, and for large ones
+        # nothing is learned from them
+        xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
+        new = Kuu.shape[0] - M
+        if begun:
+            variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones((new,), **like(Kuu))
+        else:
+            variances = FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu) * xp.ones((new,), **like(Kuu))
+        if self.preconditioned is True:
+            weights = self._weights(self.factorise(Kuu[:M, :M])[0])[0]
+            mean = xp.concat([self.mean, Kuu[M:, :M] @ weights], axis=0)
+        else:
+            mean = extended(self.mean, new)
+        leaves = {"mean": mean, noise.name: noise.extended(variances).leaf}
+        return tree.with_leaves(self, leaves)._refactored(Kuu, new)
+
+    def _refactored(self, _Kuu: Array, _new: int) -> Self:
+        """The same with inverse factors for so many new variables, if it has any."""
+        return self
+
+    @abstractmethod
+    def _weights(self, factor: Any) -> tuple[Array, Any]:
+        """mh [M, P], and its pullback."""

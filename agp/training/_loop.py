@@ -11,7 +11,7 @@ from agp.checks import check_model, check_whole
 from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.leaves import detached, zero_like
+from agp.leaves import detached, first_leaf
 from agp.models import valid_data
 from agp.repairs import collected
 from agp.training._batches import Batches, Place, check_place
@@ -116,7 +116,7 @@ def train(
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
     size = _batch_size(model, X.shape[0], batch_size)
     facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
-    rows = {"reference": zero_like(model), "in_place": data_parallel} if elsewhere else {}
+    rows = {"reference": first_leaf(model), "in_place": data_parallel} if elsewhere else {}
     facts["draws"] = _source_of_draws(check_place(draws), rows.get("reference", X))
     if updates is None:
         updates = recipe(model, steps)

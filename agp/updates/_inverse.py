@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.leaves import zero_like
+from agp.leaves import first_leaf
 from agp.linalg import (
     PRECISIONS,
     InverseFactor,
@@ -117,7 +117,9 @@ class InverseUpdate:
         found: dict[str, InverseFactor] = {}
         layers = _paths_of_layers(model)
         for path, owner in _owners(model).items():
-            tolerance = _usual_tolerance(path in layers, zero_like(model)) if self.tolerance is None else self.tolerance
+            tolerance = (
+                _usual_tolerance(path in layers, first_leaf(model)) if self.tolerance is None else self.tolerance
+            )
             matrix, gap, posterior = owner.followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
                 inverted = posterior.inverted(
