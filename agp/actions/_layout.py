@@ -32,8 +32,8 @@ def arranged(X: Array, count: int, /) -> Array:
 def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
     if len(sizes) == 1:
         return [rows]
-    xp = backend_of(X).xp
-    here = xp.take(X, rows, axis=0)
+    B = backend_of(X)
+    xp, here = B.xp, B.rows_at(X, rows)
     widest = int(xp.argmax(xp.max(here, axis=0) - xp.min(here, axis=0)))
     ordered = xp.take(rows, xp.argsort(here[:, widest], stable=True))
     half = len(sizes) // 2

@@ -140,7 +140,7 @@ def _greedy_units(model: Any, count: int) -> Array:
         chosen = xp.sum(S, axis=1) > 0.0
         row = xp.reshape(xp.argmax(xp.where(chosen, -xp.ones_like(left), left)), (1,))
         unit = xp.astype(every == row, X.dtype)
-        k = model.kernel(X, xp.take(X, row, axis=0))[0][:, 0] + noise * unit
+        k = model.kernel(X, backend_of(X).rows_at(X, row))[0][:, 0] + noise * unit
         c = (k - C @ xp.take(C, row, axis=0)[0, :]) / xp.sqrt(xp.take(left, row))
         here = xp.astype(column == step, X.dtype)[None, :]
         return step + 1, nonnegative(left - c * c)[0], C + c[:, None] * here, S + unit[:, None] * here
@@ -236,11 +236,10 @@ class KernelColumns:
     def __call__(self, model: Any, /) -> FixedActions:
         """Orthonormal columns [m, i] or fewer. ValueError for more actions than rows."""
         X = model.X
-        xp = backend_of(X).xp
         Z = self.Z
         if Z is None:
             assert self.count is not None
             rows = generator(self.seed, 9).permutation(X.shape[0])[: check_count(self.count, X.shape[0])]
-            Z = xp.take(X, placed(rows, X), axis=0)
+            Z = backend_of(X).rows_at(X, placed(rows, X))
         check_count(Z.shape[0], X.shape[0])
         return FixedActions.spanning(model.kernel(X, Z)[0])

@@ -20,7 +20,11 @@ class Elsewhere(Library):
         """The rows x [N, ...], or those at a host array of places [n], as an array in memory; usually x itself."""
         if index is None:
             return x
-        return self.xp.take(x, self.from_numpy(index, device=self.device_name(x) or None), axis=0)
+        return self.rows_at(x, self.from_numpy(index, device=self.device_name(x) or None))
+
+    def rows_at(self, x: Array, index: Array, /) -> Array:
+        """The rows of x [N, ...] at an array of places [n] beside it; costs what they cost, in any layout."""
+        return self.xp.take(x, index, axis=0)
 
     def same_rows(self, x: Array, y: Array, /) -> bool:
         """Whether two arrays of rows are equal."""

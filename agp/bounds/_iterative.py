@@ -48,7 +48,7 @@ class CovarianceSystem(NamedTuple):
             return wide(KV) + noise * V
 
         def column(i: Array) -> Array:
-            return kernel(X, B.xp.take(X, i, axis=0))[0]
+            return kernel(X, B.rows_at(X, i))[0]
 
         U = None
         rank = model.rank if rank is None else rank

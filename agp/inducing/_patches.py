@@ -270,4 +270,4 @@ class ResponseFeatures:
 def some_rows(X: Array, most: int, seed: int) -> Array:
     """At most so many rows of X [N, D], drawn at random on the host."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
-    return backend_of(X).xp.take(X, placed(order, X), axis=0)
+    return backend_of(X).rows_at(X, placed(order, X))

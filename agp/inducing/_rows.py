@@ -38,7 +38,7 @@ def check_count(X: Array, num_inducing: Any) -> int:
 
 def taken(X: Array, index: npt.NDArray[np.integer]) -> Rows:
     """Those rows of X [N, D] on the host, in float64; the others stay where they are."""
-    return to_numpy(backend_of(X).xp.take(X, placed(index, X), axis=0)).astype(np.float64)
+    return to_numpy(backend_of(X).rows_at(X, placed(index, X))).astype(np.float64)
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -27,8 +27,8 @@ def taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
     """These rows of X [N, D] and y [N, P]; the numbers of the rows may be host numbers."""
     if type(rows) is not type(X):
         return backend_of(X).gathered(X, rows), backend_of(y).gathered(y, rows)
-    xp = backend_of(X).xp
-    return xp.take(X, rows, axis=0), xp.take(y, rows, axis=0)
+    B = backend_of(X)
+    return B.rows_at(X, rows), B.rows_at(y, rows)
 
 
 def random_rows(N: int, support: int | None, seed: int) -> Any:

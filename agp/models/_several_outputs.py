@@ -128,11 +128,11 @@ def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
     """The inputs at which output p was observed; all, if these are too few for the inducing inputs asked for."""
     values = _values(data)
-    xp = backend_of(X).xp
+    B = backend_of(X)
     if values is None or not data.likelihood.missing:
         return X
-    rows = xp.nonzero(~xp.isnan(values[:, p]))[0]
-    return xp.take(X, rows, axis=0) if rows.shape[0] >= max(2, choice["num_inducing"] or 2) else X
+    rows = B.xp.nonzero(~B.xp.isnan(values[:, p]))[0]
+    return B.rows_at(X, rows) if rows.shape[0] >= max(2, choice["num_inducing"] or 2) else X
 
 
 def _coregionalised(X: Array, data: Observed, chosen: Coregionalised, kernel: Any, choice: dict[str, Any]) -> Mixed:

@@ -106,7 +106,7 @@ class SummedSites(SparseSites, HoldsSums):
             weight * (xp.take(getattr(moved, name), placed, axis=0) - xp.take(getattr(self, name), placed, axis=0))
             for name in ("site_shift", "site_precision")
         ]
-        X = xp.take(self.X, placed, axis=0)
+        X = backend_of(self.X).rows_at(self.X, placed)
         block_rows = tile_rows(self.memory, self._floats_per_row, X)
         added = white_site_sums(self, self.factor, X, *changes, block_rows=block_rows)[0]
         sums = Sums(self.shift + added.shift, self.precision + added.precision)

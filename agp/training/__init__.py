@@ -4,10 +4,10 @@ from agp.training._batches import Batches
 from agp.training._begun import begun
 from agp.training._fit import FitResult, fit
 from agp.training._growth import GROWTH_TOLERANCE, MOST_INDUCING, GrowthResult, Round, fit_growing
-from agp.training._lbfgs import LBFGSResult, fit_lbfgs
+from agp.training._lbfgs import fit_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import FALL, RATE, SITE_RATE, recipe
-from agp.training._result import Progress, Result
+from agp.training._result import LBFGSResult, Progress, Result
 
 __all__ = [
     "FALL",

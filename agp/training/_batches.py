@@ -112,8 +112,8 @@ class Batches:
         """The batch of these rows [B] of all data, or of all; it may be traced."""
         if rows is None:
             return Batch(X, y, 1.0, None, draws)
-        xp = backend_of(X).xp
-        return Batch(xp.take(X, rows, axis=0), xp.take(y, rows, axis=0), X.shape[0] / self.size, rows, draws)
+        B = backend_of(X)
+        return Batch(B.rows_at(X, rows), B.rows_at(y, rows), X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
         """The noise of a step, on the host: none where the device draws it."""

@@ -34,8 +34,8 @@ def certified(model: Any, X: Array, y: Array, /, *, seed: int, memory: float) ->
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and N > ROWS:
-        index, xp = placed(generator(seed, 14).permutation(N)[:ROWS], X), backend_of(X).xp
-        X, y, all_rows = xp.take(X, index, axis=0), xp.take(y, index, axis=0), False
+        B, index = backend_of(X), placed(generator(seed, 14).permutation(N)[:ROWS], X)
+        X, y, all_rows = B.rows_at(X, index), B.rows_at(y, index), False
     scale = {} if all_rows else {"scale": N / ROWS}
     bound = float(model.bound(X, y, memory=memory, **scale)[0]) / N
     collapsed = collapsed_model(model, X, y)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from agp.backend import Array
 
-__all__ = ["Progress", "Result"]
+__all__ = ["LBFGSResult", "Progress", "Result"]
 
 
 class Progress(NamedTuple):
@@ -35,3 +35,23 @@ class Result:
     """What the updates logged, by name: one number a step."""
     repairs: Counter[str] = field(default_factory=Counter)
     """How often each kind of numerical trouble was met and repaired, by the message of its first time."""
+
+
+@dataclass
+class LBFGSResult(Result):
+    """What `fit_lbfgs` leaves behind; `steps` and `trace` are those of the start that was kept.
+
+    The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration. For
+    a model with `priors`, "bound" and `bounds` include the log prior: they are what is maximised.
+    """
+
+    message: str = ""
+    """Why the optimiser stopped, in its own words."""
+    converged: bool = False
+    """Whether a tolerance was met, rather than a limit."""
+    evaluations: int = 0
+    """Bounds and gradients computed, over all starts."""
+    rejections: dict[str, int] = field(default_factory=dict)
+    """Trial points that had no finite bound or gradient, counted by reason over all starts."""
+    bounds: list[float] = field(default_factory=list)
+    """The final bound of each start; -inf for one that had none."""

@@ -58,6 +58,9 @@ class NumpyBackend(Backend):
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
 
+    def rows_at(self, x: Array, index: Array, /) -> Array:
+        return x[index]  # `take` copies the whole of what is not contiguous: a mapped file, numbers of a data frame
+
     def cholesky(self, A: Array, /) -> Array:
         if A.ndim > 2:
             return np.stack([self.cholesky(a) for a in A])

@@ -249,7 +249,7 @@ def test_an_interruption_before_anything_gives_the_start(monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agp.training._lbfgs.gradient_of", interrupt)
+    monkeypatch.setattr("agp.training._objective.gradient_of", interrupt)
     with pytest.raises(Interrupted) as caught:
         fit_lbfgs(model, X, y)
     assert caught.value.result.steps == 0
@@ -268,15 +268,15 @@ def test_a_progress_bar(capsys):
 
 def beyond(monkeypatch, trouble, limit):
     """Let the objective fail wherever the noise variance lies below a limit."""
-    from agp.training import _lbfgs
+    from agp.training import _objective
 
-    whole = _lbfgs.gradient_of
+    whole = _objective.gradient_of
 
     def failing(model, batch, mode, **options):
         value, gradient = whole(model, batch, mode)
         return trouble(value, gradient) if float(model.likelihood.noise_variance) < limit else (value, gradient)
 
-    monkeypatch.setattr("agp.training._lbfgs.gradient_of", failing)
+    monkeypatch.setattr("agp.training._objective.gradient_of", failing)
 
 
 def no_factor(value, gradient):

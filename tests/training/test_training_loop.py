@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -94,6 +95,19 @@ def test_batches_carry_their_rows_and_scale():
     np.testing.assert_array_equal(batch.X, X[rows])
     np.testing.assert_array_equal(batch.y, y[rows])
     assert batch.scale == 2.5
+
+
+@pytest.mark.parametrize("layout", ["columns of a table", "Fortran order"])
+def test_a_batch_costs_its_own_rows_in_any_layout(layout):
+    table = np.zeros((300_000, 4), order="F" if layout == "Fortran order" else "C")
+    batches = Batches(table[:, :3], table[:, 3:], 10, 0)
+    batches[0]  # the order of the epoch is made once
+    tracemalloc.start()
+    batch = batches[1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert batch.X.shape == (10, 3)
+    assert peak < 300_000  # one column would take eight times as much
 
 
 def test_the_given_model_is_not_changed():

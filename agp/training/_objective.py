@@ -1,0 +1,129 @@
+"""-bound / N as a function of one float64 vector on the host, for optimisers that live there."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agp import tree
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.batch import Batch
+from agp.constraints import POSITIVE
+from agp.errors import NotPositiveDefiniteError
+from agp.gradient import GradientMode, gradient_of
+from agp.guesses import settled
+from agp.repairs import Report, Tally, collected
+from agp.updates import Update
+
+__all__ = ["Objective", "Point"]
+
+ROUNDING = 1e3
+"""The smallest value of a positive leaf, in units of rounding of its own unit."""
+
+
+class Point(NamedTuple):
+    """The loss -bound / N and its gradient [n] at a vector [n], the model, and the 0-d bound where it was computed.
+
+    What was repaired there counts once the point is an iterate: trial points may be wild, and leave nothing behind.
+    """
+
+    vector: npt.NDArray[np.float64]
+    model: Any
+    loss: float
+    slope: npt.NDArray[np.float64]
+    bound: Array
+    repairs: Tally
+
+
+class Objective:
+    """-bound / N as a function of one float64 vector on the host."""
+
+    def __init__(
+        self,
+        model: Any,
+        batch: Batch,
+        moving: list[str],
+        inner: Sequence[Update],
+        gradient: GradientMode,
+        memory: float,
+    ) -> None:
+        self.given = self.settled = model
+        self.batch, self.moving = batch, moving
+        leaves = tree.leaves(model)
+        self.reference = leaves[moving[0]]  # the data may lie elsewhere
+        self.B = backend_of(self.reference)
+        self.shapes = [tuple(leaves[name].shape) for name in moving]
+        self.evaluations = 0
+        self.rejections: Counter[str] = Counter()
+        self.repairs = Tally()
+        self.aside: list[Report] = []  # of callbacks
+        states = [update.init(model) for update in inner]
+
+        def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any]:
+            for update, state in zip(inner, states, strict=True):
+                model, _, _ = update(model, batch, state)
+            bound, raw_bar = gradient_of(model, batch, gradient, memory=memory)
+            return bound, raw_bar, model
+
+        compiled = backend_of(batch.X).compile(evaluated)
+        self._evaluated = lambda model: compiled(model, batch, states)
+
+    def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Where raw leaves may go at least [n]: positive values keep a share of their units that rounding leaves alone.
+
+        Of data without noise its variance would fall for ever, and vanish in the end.
+        """
+        rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
+        constraints = {leaf.name: leaf.constraint for leaf in tree.describe(self.given)}
+        least = [
+            np.full(np.prod(shape, dtype=int), np.log(rounding) if constraints[name] is POSITIVE else -np.inf)
+            for name, shape in zip(self.moving, self.shapes, strict=True)
+        ]
+        return np.minimum(np.concatenate(least), start)
+
+    def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
+        """The moving raw leaves of a model in one vector."""
+        return self._joined(tree.unconstrain(model))
+
+    def _joined(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
+        xp = self.B.xp
+        flat = xp.concat([xp.reshape(raw[name], (-1,)) for name in self.moving])
+        return np.array(to_numpy(flat), dtype=np.float64)
+
+    def _model_at(self, vector: npt.NDArray[np.float64]) -> Any:
+        """The model with these raw leaves; the others are where inner updates left them at the last iterate."""
+        xp = self.B.xp
+        flat = placed(vector, self.reference)
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
+        raw = {
+            name: xp.reshape(flat[start:end], shape)
+            for name, shape, start, end in zip(self.moving, self.shapes, [0, *ends], ends, strict=False)
+        }
+        return tree.constrain(self.settled, raw)
+
+    def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
+        """The loss there; None, with the reason counted, if it or its gradient is not finite."""
+        self.evaluations += 1
+        vector = np.array(vector)
+        with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
+            try:
+                with collected() as reports:
+                    here = self._model_at(vector)
+                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.reference)
+            except NotPositiveDefiniteError:
+                return self._rejected("a factorisation failed")
+            tally = Tally(reports)
+            if tally.failures:
+                return self._rejected("a factorisation failed")
+            rows = self.batch.X.shape[0]
+            loss, slope = -float(bound) / rows, -self._joined(raw_bar) / rows
+        if not np.isfinite(loss):
+            return self._rejected("the bound was not finite")
+        if not np.isfinite(slope).all():
+            return self._rejected("the gradient was not finite")
+        return Point(vector, model, loss, slope, bound, tally)
+
+    def _rejected(self, reason: str) -> None:
+        self.rejections[reason] += 1
