@@ -34,7 +34,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 
 class WorkerError(RuntimeError):
-    """A worker of a cluster ran out of memory; the message names smaller chunks of rows."""
+    """A worker of a cluster ran out of memory, and the message names smaller chunks; or the scheduler was lost."""
 
 
 class FileError(OSError, ValueError):

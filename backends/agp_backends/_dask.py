@@ -8,6 +8,7 @@ import contextlib
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,10 @@ BRANCHES = 8
 """How many sums a task adds to one."""
 LARGE_GRAPH = "1 GiB"
 """Parameters travel in the graph, so that every worker can be replaced by another; Dask warns of graphs beyond this."""
+LOST = (
+    "the connection to the scheduler was lost. Start a cluster and a Client again; "
+    "a training that was given checkpoint= goes on from there."
+)
 
 
 class DaskBackend(Backend):
@@ -257,7 +262,7 @@ def _computed(what: Any, rows: int | None = None) -> Any:
     Raises
     ------
     agp.errors.WorkerError
-        If memory ran out in a task, or workers died of it again and again.
+        If memory ran out in a task, or workers died of it again and again; if the scheduler was lost.
     """
     try:
         with dask_config.set({"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH}):
@@ -266,9 +271,13 @@ def _computed(what: Any, rows: int | None = None) -> Any:
         raise WorkerError(_too_large("a task ran out of memory", rows)) from error
     except Exception as error:
         distributed = sys.modules.get("distributed")
-        if distributed is None or not isinstance(error, distributed.scheduler.KilledWorker):
+        if distributed is None:
             raise
-        raise WorkerError(_too_large("workers died again and again on one chunk", rows)) from error
+        if isinstance(error, distributed.scheduler.KilledWorker):
+            raise WorkerError(_too_large("workers died again and again on one chunk", rows)) from error
+        if isinstance(error, CancelledError | distributed.comm.CommClosedError):
+            raise WorkerError(LOST) from error
+        raise
 
 
 def _too_large(what: str, rows: int | None) -> str:

@@ -20,3 +20,15 @@ def test_any_number_of_workers_and_one_that_dies_give_the_same_numbers():
     assert len(gaps) == 4, done.stdout
     assert max(gaps) <= 1e-10
     assert done.stdout.count("killed after") == 2
+
+
+@pytest.mark.slow
+def test_a_lost_scheduler_is_said_and_the_checkpoint_goes_on(tmp_path):
+    script = Path(__file__).with_name("lost_scheduler.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run.safetensors")], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lost: the connection to the scheduler was lost" in done.stdout, done.stdout
+    (gap,) = re.findall(r"20 steps, difference (\S+)", done.stdout)
+    assert float(gap) <= 1e-10
