@@ -157,7 +157,7 @@ def _model_classes():
     for module in pkgutil.walk_packages(agp.__path__, "agp."):
         if not module.name.startswith(("agp.cli", "agp.plot")):  # they define no models
             importlib.import_module(module.name)
-    return [cls for cls in tree._FIELDS if cls.__module__.startswith("agp.")]
+    return [cls for cls in tree._fields.FIELDS if cls.__module__.startswith("agp.")]
 
 
 CLASSES = _model_classes()

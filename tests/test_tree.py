@@ -376,4 +376,4 @@ def test_watchers_see_models_that_exist_and_models_to_come():
         assert tree.is_model(Later(1.0))
         assert not tree.is_model(Later)
     finally:
-        tree._WATCHERS.remove(seen.append)
+        tree._fields.WATCHERS.remove(seen.append)

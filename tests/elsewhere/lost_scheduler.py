@@ -4,9 +4,9 @@ import socket
 import subprocess
 import sys
 
-import dask
 import dask.array as da
 import numpy as np
+from dask import config
 from distributed import Client
 
 import agp
@@ -33,7 +33,7 @@ def main(checkpoint):
     rows = da.from_array(X, chunks=(200, -1)), da.from_array(y, chunks=200)
     model = agp.SVGP.from_data(X, y, num_inducing=8)
     options = {"steps": STEPS, "batch_size": 100, "data_parallel": True}
-    with dask.config.set(scheduler="synchronous"):
+    with config.set(scheduler="synchronous"):
         expected = agp.train(model, *rows, **options).trace["bound"]
 
     address = f"127.0.0.1:{free_port()}"
@@ -53,7 +53,7 @@ def main(checkpoint):
     finally:
         scheduler.kill()
         worker.kill()
-    with dask.config.set(scheduler="synchronous"):
+    with config.set(scheduler="synchronous"):
         found = agp.train(model, *rows, **options, checkpoint=checkpoint, checkpoint_every=5)
     gap = np.max(np.abs(np.asarray(found.trace["bound"]) / expected - 1.0))
     print(f"{found.steps} steps, difference {gap:.1e}")

@@ -1,0 +1,114 @@
+"""What the classes of models declare: their fields, and what counts as a model."""
+
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar
+
+from agp.constraints import Constraint
+
+__all__ = [
+    "FIELDS",
+    "NO_ARRAY",
+    "WATCHERS",
+    "Field",
+    "fields_of",
+    "is_branch",
+    "is_gradient",
+    "is_model",
+    "is_model_class",
+    "leaf_fields",
+    "made",
+    "on_model_class",
+]
+
+T = TypeVar("T")
+
+
+class Field(NamedTuple):
+    """A field of a model: of arrays where it has a role, and else of a setting or other models."""
+
+    name: str
+    role: str | None
+    constraint: Constraint
+    unit: str | None
+    """The name of the field that holds its unit."""
+    is_unit: bool
+    optional: bool
+
+
+FIELDS: dict[type, tuple[Field, ...]] = {}
+"""The fields of every model class."""
+WATCHERS: list[Callable[[type], None]] = []
+"""Who wants to know of every model class."""
+NO_ARRAY = frozenset({NoneType, bool, int, float, list, tuple})
+"""What a leaf may be until it is an array."""
+
+
+def on_model_class(watcher: Callable[[type], None]) -> None:
+    """Call `watcher` with every model class, those that exist and those to come (plug-ins register them)."""
+    WATCHERS.append(watcher)
+    for cls in FIELDS:
+        watcher(cls)
+
+
+def is_model(x: Any) -> bool:
+    """Whether x is an instance of a class made by `model`.
+
+    Raises
+    ------
+    TypeError
+        If its class inherits from such a class but was not decorated itself, so that its leaves would be lost.
+    """
+    cls = type(x)
+    if cls in FIELDS:
+        return True
+    if any(base in FIELDS for base in cls.__mro__):
+        msg = f"{cls.__name__} inherits from a model but is none; decorate it with @agp.tree.model."
+        raise TypeError(msg)
+    return False
+
+
+def is_model_class(cls: type, /) -> bool:
+    """Whether a class was made by `model`."""
+    return cls in FIELDS
+
+
+def leaf_fields(cls: type, /) -> frozenset[str]:
+    """The names of the fields of a model class that hold arrays."""
+    return frozenset(field.name for field in FIELDS[cls] if field.role is not None)
+
+
+def fields_of(x: Any) -> tuple[Field, ...]:
+    """The fields of a model, in the order of their declaration; TypeError for anything else."""
+    found = FIELDS.get(type(x))
+    if found is None and not is_model(x):
+        msg = f"{type(x).__module__}.{type(x).__qualname__} is not a model; decorate its class with @agp.tree.model."
+        raise TypeError(msg)
+    return found or ()
+
+
+_PLAIN = frozenset({NoneType, bool, int, float, str})
+"""The types of most settings: what need not be looked at further."""
+
+
+def is_branch(x: Any) -> bool:
+    """Whether x is a model or a tuple with models (and Nones, in a gradient)."""
+    kind = type(x)
+    if kind in FIELDS or kind in _PLAIN:
+        return kind in FIELDS
+    if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
+        msg = f"models stand in a {type(x).__name__}, where their leaves would be lost; use a tuple."
+        raise TypeError(msg)
+    return is_model(x) or (isinstance(x, tuple) and any(map(is_model, x)))
+
+
+def is_gradient(x: Any) -> bool:
+    """Whether x may stand for models in a gradient: a model, None, or a tuple of such."""
+    return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
+
+
+def made(cls: type[T], values: Mapping[str, Any]) -> T:
+    """An instance with these fields; no constructor runs and nothing is checked."""
+    out = object.__new__(cls)
+    vars(out).update(values)  # frozen: no attribute can be set
+    return out

@@ -1,0 +1,57 @@
+"""Models as text."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from agp.backend import Array, backend_of, to_numpy
+from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
+
+__all__ = ["outline", "text_of"]
+
+SHOWN = 8
+"""Numbers of a leaf that are printed; of a larger one its type and shape."""
+
+
+def outline(model: Any) -> str:
+    """The classes and settings of a model, and the types and shapes of its leaves: all but the numbers."""
+    return _text(model, _shape)
+
+
+def text_of(self: Any) -> str:
+    """The classes, settings and leaves of a model, with the numbers of small leaves."""
+    return _text(self, _numbers)
+
+
+def _text(x: Any, shown: Callable[[Any], str]) -> str:
+    if isinstance(x, tuple):
+        return f"({', '.join(_text(part, shown) for part in x)}{',' if len(x) == 1 else ''})"
+    if x is None or not is_model(x):
+        return repr(x)
+    parts = []
+    for field in fields_of(x):
+        value = getattr(x, field.name)
+        if field.role is None:
+            text = _text(value, shown) if is_branch(value) else repr(value)
+        elif field.is_unit:
+            continue
+        else:
+            text = shown(value) if type(value) not in NO_ARRAY else repr(value)
+        parts.append(f"{field.name}={text}")
+    return f"{type(x).__name__}({', '.join(parts)})"
+
+
+def _shape(x: Array) -> str:
+    return f"{str(x.dtype).rpartition('.')[2]}{list(x.shape)}"
+
+
+def _numbers(x: Array) -> str:
+    if not backend_of(x).is_concrete(x) or math.prod(x.shape) > SHOWN:
+        return _shape(x)
+    return _rounded(to_numpy(x).tolist())
+
+
+def _rounded(x: Any) -> str:
+    if isinstance(x, list):
+        return f"[{', '.join(map(_rounded, x))}]"
+    return f"{x:.6g}" if isinstance(x, float) else repr(x)
