@@ -12,7 +12,7 @@ from agp.cli._columns import known_inputs
 from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
 from agp.cli._targets import labels_of, numbers_of, quoted, rows_with
-from agp.data import TableFile, read_table
+from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_described, write_atomically
 
 __all__ = ["add_parser"]
@@ -20,7 +20,8 @@ __all__ = ["add_parser"]
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
 options:
-  --out FILE       .csv or .parquet; without it, CSV on the standard output
+  --out FILE       .csv or .parquet; without it, CSV on the standard output;
+                   a folder for several tables ("part-*.parquet", or a folder)
   --level LEVEL    how often intervals should hold the target (default: 0.95)
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
   -q, --quiet, --debug, -h, --help   as agp --help says
@@ -48,24 +49,46 @@ def add_parser(commands: Any) -> None:
 
 def _run(a: argparse.Namespace) -> int:
     _check(a)
+    tables = _each(a) if is_many(a.table) else {a.table: a.out}
     estimator, found = load_described(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
     notes = notes_of(a.model, estimator, found)
-    table = read_table(a.table)
+    for table, out in tables.items():
+        _predict(table, out, estimator, notes, a)
+    return 0
+
+
+def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a: argparse.Namespace) -> None:
+    """The predictions of one table."""
+    table = read_table(path)
     X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
     predictions = answers(estimator, X, a.level, notes.targets)
-    words = [f"{Path(a.table).name}: {word}" for word in (*table.notes, *words)]
+    words = [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
     words += _scores(table, notes, estimator, predictions, a.level)
-    _write(a.out, predictions)
+    _write(out, predictions)
     if not a.quiet:
-        lines = [*words, f"written: {a.out}, {len(X):,} rows"] if a.out else words
-        print(*lines, sep="\n", file=sys.stdout if a.out else sys.stderr, end="\n" if lines else "")
-    return 0
+        lines = [*words, f"written: {out}, {len(X):,} rows"] if out else words
+        print(*lines, sep="\n", file=sys.stdout if out else sys.stderr, end="\n" if lines else "")
+
+
+def _each(a: argparse.Namespace) -> dict[Path, Path]:
+    """The files of a pattern or a folder, and where the predictions of each go; they are read one at a time."""
+    files = several_files(a.table, ENDINGS)
+    if a.out.resolve() in {file.resolve().parent for file in files}:
+        msg = f"--out is {a.out}, the folder of the tables; name another one."
+        raise ValueError(msg)
+    a.out.mkdir(exist_ok=True)
+    return {file: a.out / file.name for file in files}
 
 
 def _check(a: argparse.Namespace) -> None:
     if not 0.0 < a.level < 1.0:
         msg = f"--level is {a.level:g}, but must be between 0 and 1, such as 0.95."
         raise ValueError(msg)
+    if is_many(a.table):
+        if a.out is None or a.out.suffix or a.out.is_file():
+            msg = f"the predictions of several tables ({a.table}) need a folder; name it by --out."
+            raise ValueError(msg)
+        return
     if a.out is None:
         return
     if a.out.suffix.lower() not in ENDINGS:

@@ -11,7 +11,7 @@ from agp.backend import Array
 from agp.data._tables import unknown_column
 from agp.errors import not_installed
 
-__all__ = ["OpenRows", "is_many", "open_rows"]
+__all__ = ["OpenRows", "is_many", "open_rows", "several_files"]
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
@@ -30,6 +30,16 @@ class OpenRows(NamedTuple):
 def is_many(path: str | Path) -> bool:
     """Whether a path stands for several files: a folder of them, or a pattern."""
     return any(sign in str(path) for sign in "*?[") or Path(path).is_dir()
+
+
+def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
+    """The files with such endings in a folder or of a pattern, by their names; ValueError if there are none."""
+    folder = Path(path)
+    every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
+    if found := sorted(file for file in every if file.suffix.lower() in endings):
+        return found
+    msg = f"{path}: there is no file {' or '.join(endings)} of that name."
+    raise ValueError(msg)
 
 
 def open_rows(

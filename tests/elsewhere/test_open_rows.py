@@ -118,7 +118,26 @@ def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
     assert main(["fit", table, "--target", "y", "--out", model, *settings]) == 0
     assert "240 rows in 3 chunks, 3 input columns" in capsys.readouterr().out
     assert main(["predict", model, str(parts / "part-0.parquet")]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 81
+    alone = capsys.readouterr().out.splitlines()
+    assert len(alone) == 81
+    assert main(["predict", model, table, "--out", str(parts / "found")]) == 0
+    assert capsys.readouterr().out.count("written") == 3
+    each = [pd.read_parquet(parts / "found" / f"part-{i}.parquet") for i in range(3)]
+    assert [len(one) for one in each] == [80, 80, 80]
+    assert f"{each[0]['mean'][0]:.6g}" == f"{float(alone[1].split(',')[0]):.6g}"
+
+
+def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, capsys):
+    model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")
+    for out, message in [
+        ([], "need a folder; name it by --out"),
+        (["--out", str(parts / "all.csv")], "need a folder; name it by --out"),
+        (["--out", str(parts)], "the folder of the tables; name another one"),
+    ]:
+        assert main(["predict", model, table, *out]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["predict", model, str(parts / "none-*.csv"), "--out", str(parts / "found")]) == 2
+    assert "there is no file .csv or .parquet of that name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
