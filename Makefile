@@ -36,6 +36,7 @@ lint: $(BIN)/.dev
 
 docs: $(BIN)/.dev
 	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
+	$(BIN)/python docs/_ext/check_built.py docs/_build
 
 bench: $(BIN)/.dev
 	cd asv_benchmarks && ../$(BIN)/asv machine --yes && $(ONE_THREAD) ../$(BIN)/asv run --quick --python=same --show-stderr

@@ -1,16 +1,24 @@
 """The configuration of the guide: ``sphinx-build -W -b html docs docs/_build``."""
 
 import re
+import sys
+from pathlib import Path
 
 from agp import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "agp"
 author = "the agp authors"
 copyright = "the agp authors"  # noqa: A001
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "api"]
+extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "_templates", "api"]
+templates_path = ["_templates"]
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["agp.css"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -24,6 +32,8 @@ html_copy_source = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_inherit_docstrings = False  # what overrides a method is explained where the method is
+autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
@@ -32,6 +42,22 @@ maximum_signature_line_length = 88
 
 _LITERAL = re.compile(r"(``.*?``|`.*?`)")
 _UNTYPED = re.compile(r":type \w+: ~?(?:typing\.)?Any$")
+
+
+_OF_MODELS = """
+batch check conditioned draws drawn example_input inverted_matrices objective on_first_datum paths settled
+site_gradients site_paths tightened width without_rows
+"""
+_OF_ESTIMATORS = """
+get_metadata_routing set_fit_request set_partial_fit_request set_predict_request set_score_request
+"""
+INSIDE = frozenset([*_OF_MODELS.split(), *_OF_ESTIMATORS.split()])
+"""Methods that the library calls; they are explained where they are declared, and left out where they are inherited."""
+
+
+def _skip(app, what, name, obj, skip, options):
+    """Leave what users do not call out of the pages that list inherited methods."""
+    return True if options.inherited_members and name in INSIDE else None
 
 
 def _sources(app, what, name, obj, options, lines):
@@ -72,6 +98,7 @@ def _plain_signature(app, what, name, obj, options, signature, returns):
 
 def setup(app):
     """Register the filters."""
+    app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-docstring", _sources, priority=100)
     app.connect("autodoc-process-docstring", _plain_docstring, priority=900)
     app.connect("autodoc-process-signature", _plain_signature)

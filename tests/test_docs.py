@@ -1,7 +1,10 @@
 """The documentation runs: every Python block of the README and the guide, and the example scripts."""
 
 import contextlib
+import importlib
+import inspect
 import io
+import pkgutil
 import re
 import runpy
 import sys
@@ -170,6 +173,24 @@ def test_every_page_is_in_a_table_of_contents():
 def test_the_files_that_a_page_names_exist(page):
     for name in re.findall(r"`((?:agp|tests|backends|docs)/[\w/]*\w+\.py)`", page.read_text(encoding="utf-8")):
         assert name.endswith("/_name.py") or (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    rooms = re.findall(r"^\.\. automodule:: (\S+)$", pages, re.MULTILINE)
+    assert {f"agp.{module.name}" for module in pkgutil.iter_modules(agp.__path__)} - set(rooms) <= PRIVATE
+    for room in rooms:
+        listed = re.search(rf"currentmodule:: {room}\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL)
+        assert listed is not None, room
+        module = importlib.import_module(room)
+        public = {
+            name for name in module.__all__ if inspect.isclass(x := getattr(module, name)) or inspect.isroutine(x)
+        }
+        assert public <= set(listed[1].split()), (room, public - set(listed[1].split()))
+
+
+PRIVATE = {"agp.__main__", "agp.cli"}
+"""Modules that are run, and not imported."""
 
 
 ROOMS_OF_METHODS = ("models", "posteriors", "processes", "inducing")
