@@ -57,7 +57,8 @@ INSIDE = frozenset([*_OF_MODELS.split(), *_OF_ESTIMATORS.split()])
 
 def _skip(app, what, name, obj, skip, options):
     """Leave what users do not call out of the pages that list inherited methods."""
-    return True if options.inherited_members and name in INSIDE else None
+    inherits = not isinstance(options, dict) and options.inherited_members  # summaries come with a dict
+    return True if inherits and name in INSIDE else None
 
 
 def _sources(app, what, name, obj, options, lines):
