@@ -13,16 +13,42 @@ author = "the agp authors"
 copyright = "the agp authors"  # noqa: A001
 release = version = __version__
 
-extensions = ["mathml", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["mathml", "myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_templates", "api"]
 templates_path = ["_templates"]
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["agp.css"]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+# Tutorials: pages with a notebook's header are executed once, then taken from the cache until their code changes.
+# The gallery: scripts docs/gallery/plot_*.py become pages in docs/gallery_built. Nothing is asked of another host.
+extensions += ["sphinx_gallery.gen_gallery", "thumbnails"]
+exclude_patterns += [".jupyter_cache", "gallery", "gallery_built/*.ipynb", "jupyter_execute"]
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(Path(__file__).parent / ".jupyter_cache")
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_execution_show_tb = True
+nb_merge_streams = True
+nb_ipywidgets_js = {}
+sphinx_gallery_conf = {
+    "examples_dirs": ["gallery"],
+    "gallery_dirs": ["gallery_built"],
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "download_all_examples": False,
+    "min_reported_time": 1e9,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
+suppress_warnings = ["config.cache"]  # sphinx-gallery's settings are no plain values
 
 html_theme = "furo"
 html_title = f"agp {release}"

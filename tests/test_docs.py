@@ -162,10 +162,11 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
 
 
 def test_every_page_is_in_a_table_of_contents():
-    toctrees = "\n".join(p.read_text(encoding="utf-8") for p in (DOCS / "index.md", DOCS / "reference" / "index.md"))
+    indices = [DOCS / folder / "index.md" for folder in (".", "reference", "tutorials")]
+    toctrees = "\n".join(p.read_text(encoding="utf-8") for p in indices)
     for page in [*GUIDE, *(DOCS / "reference").glob("*.md")]:
         name = str(page.relative_to(DOCS).with_suffix(""))
-        listed = {name, name.removeprefix("reference/")} & set(toctrees.splitlines())
+        listed = {name, name.removeprefix("reference/"), name.removeprefix("tutorials/")} & set(toctrees.splitlines())
         assert listed or name == "index", f"{page} is in no table of contents"
 
 
