@@ -1,0 +1,53 @@
+"""The lists of what exists, from one table: ``python docs/_ext/features.py`` writes them anew, ``--check`` compares."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "features.toml"
+PLACES = {
+    ROOT / "README.md": ("methods",),
+    ROOT / "docs" / "what-exists.md": ("methods", "areas"),
+}
+"""The pages that hold lists, between comments such as <!-- methods --> and <!-- /methods -->."""
+
+
+def lists() -> dict[str, str]:
+    """The Markdown of each list."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    methods = [f"| {one['what']} | {one['names']} |" for one in table["method"]]
+    areas = [f"| {one['what']} | {one['text']} |" for one in table["area"]]
+    return {
+        "methods": "\n".join(["| Method | `agp.` |", "|---|---|", *methods]),
+        "areas": "\n".join(["| | |", "|---|---|", *areas]),
+    }
+
+
+def written(page: Path) -> str:
+    """A page with its lists as they should be."""
+    text = page.read_text(encoding="utf-8")
+    for name in PLACES[page]:
+        found = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not found.search(text):
+            msg = f"{page.name} has no place for the list of {name}."
+            raise ValueError(msg)
+        inside = f"\n{lists()[name]}\n\n"
+        text = found.sub(lambda match, inside=inside: match[1] + inside + match[2], text)
+    return text
+
+
+def main() -> int:
+    """Write, or compare."""
+    stale = [page for page in PLACES if page.read_text(encoding="utf-8") != written(page)]
+    for page in stale:
+        if "--check" in sys.argv:
+            sys.stdout.write(f"{page.relative_to(ROOT)} is not what docs/features.toml says\n")
+        else:
+            page.write_text(written(page), encoding="utf-8")
+    return int("--check" in sys.argv and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
