@@ -164,7 +164,7 @@ PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *AC
 
 
 def kernel_named(name: str) -> Kernel:
-    """Kernels joined by ``+`` and ``*``, which binds tighter, without starting values. ValueError lists the known ones."""
+    """Kernels joined by ``+`` and ``*``, which binds tighter, without starting values; ValueError lists the known."""
     total: Any = None
     for term in name.split("+"):
         product: Any = None
