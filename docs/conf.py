@@ -19,7 +19,7 @@ templates_path = ["_templates"]
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["agp.css"]
-source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # stubs of the reference take the first
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
