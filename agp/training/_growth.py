@@ -32,8 +32,9 @@ RESETS, LITTLE = 2, 5.0
 """How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
 above the density of noise alone by less than so many tolerances."""
 LOOSER, LAST = 10.0, 3.0
-"""Where training ends before the last round, and in it, in tolerances of training: before, it has only to tell what a
-doubling gains; in the last it begins where others have ended, and most is gained by then."""
+"""Where the training of a round ends, and that of the last model, in tolerances of training: a round has only to tell
+what a doubling gains. Where M is as large as may be the round is the last: more steps there would cost more than all
+before."""
 
 
 @dataclass
@@ -43,7 +44,7 @@ class GrowthResult(FitResult):
     reason: str = ""
     """Why M grew no more: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """What each M reached, the first one first; the last M twice, before and after it was trained to the end."""
+    """What each M reached, the first one first; the last M twice if it was trained further."""
     certified_rows: int = 0
     """The rows of `Round.upper` and `Round.gap`: all, or as many as were drawn; 0 where there is no upper bound."""
 
@@ -90,7 +91,7 @@ def fit_growing(
     its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
     inducing inputs to see some of the signal.
 
-    Then the last model is trained to the end. The upper bound costs as much as one pass of training over the data; of
+    Then the last model is trained further, unless M is as large as may be. The upper bound costs as much as one pass of training over the data; of
     more than 200,000 rows so many are drawn for it.
 
     Parameters
@@ -105,7 +106,8 @@ def fit_growing(
     most
         M at most; never more than N.
     fit_tolerance
-        As `tolerance` of `agp.fit`, of which the first and the last round take three times as much, the others ten.
+        As `tolerance` of `agp.fit`, of which a round takes ten times as much, the first one and what follows the last
+        three.
     max_steps, max_seconds
         In all rounds together; unlimited by default, but that each is one of `agp.fit`, which has limits.
     batch_size, updates, gradient, seed, callbacks, progress
@@ -149,7 +151,7 @@ def fit_growing(
 
     while True:
         last = limits.size(found.model)
-        in_full = bool(last) or not rounds  # the first may be the only one, and costs least
+        in_full = not rounds  # the first may be the only one, and costs least
         found, one, seen = trained(found, fit_tolerance * (LAST if in_full else LOOSER))
         rounds.append(one)
         learned = one.bound - noise_alone(y) if seen.rows else math.inf
@@ -163,7 +165,7 @@ def fit_growing(
                 found, resets = replace(found, model=begin.grown(Z, begun=True)), resets + lost
                 continue
             ending = "most", "the prior variance of the rows is explained, but for rounding"
-        if not in_full:
+        if not in_full and not last:
             found = replace(found, converged=False)  # it has not been trained to the end
             if not watch.ended:
                 found, one, seen = trained(found, LAST * fit_tolerance)
