@@ -91,8 +91,8 @@ def fit_growing(
     its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
     inducing inputs to see some of the signal.
 
-    Then the last model is trained further, unless M is as large as may be. The upper bound costs as much as one pass of training over the data; of
-    more than 200,000 rows so many are drawn for it.
+    Then the last model is trained further, unless M is as large as may be. The upper bound costs as much as one pass of
+    training over the data; of more than 200,000 rows so many are drawn for it.
 
     Parameters
     ----------

@@ -1,0 +1,40 @@
+"""The pages for beginners print what they show: their blocks and commands run in order, and are compared."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[1]
+PAGES = [page for folder in ("start", "guide") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+PRINTED = runpy.run_path(str(ROOT / "docs" / "printed.py"))
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if PRINTED["blocks"](p.read_text(encoding="utf-8"))], ids=lambda p: p.stem
+)
+def test_a_page_prints_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("agp.backend._discovery._REGISTERED", {})  # what a page registers stays on the page
+    monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
+    compared = 0
+    for block, printed in PRINTED["outputs"](page, tmp_path):
+        if block.shown is not None:
+            found = PRINTED["differences"](block.shown, printed)
+            assert not found, f"{page.name}, line {block.line}:\n" + "\n".join(found)
+            compared += 1
+        else:
+            assert not printed.strip() or block.language == "sh", f"{page.name}, line {block.line} prints {printed}"
+    assert compared or page.stem == "install"
+
+
+def test_a_number_a_word_and_a_line_that_differ_are_found():
+    differences = PRINTED["differences"]
+    assert not differences("error 51.3, 0.8 s\n", "error 51.4, 2.1 s\n")
+    assert not differences("1,000 rows\n", "1,001 rows   \n\n")
+    assert differences("error 51.3\n", "error 55.3\n")
+    assert differences("0.10\n", "0.13\n")
+    assert differences("converged: True\n", "converged: False\n")
+    assert differences("one\n", "one\ntwo\n")
