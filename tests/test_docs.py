@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GUIDE = [
     page
-    for folder in (DOCS, DOCS / "methods", DOCS / "extending", DOCS / "tutorials")
+    for folder in (DOCS, DOCS / "methods", DOCS / "extending", DOCS / "migration", DOCS / "tutorials")
     for page in sorted(folder.glob("*.md"))
 ]
 PAGES = [ROOT / "README.md", *GUIDE]
