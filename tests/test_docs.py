@@ -25,7 +25,10 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GUIDE = [
     page
-    for folder in (DOCS, DOCS / "start", DOCS / "guide", DOCS / "methods", DOCS / "extending", DOCS / "tutorials")
+    for folder in (
+        DOCS,
+        *(DOCS / name for name in ("start", "guide", "migration", "methods", "extending", "tutorials")),
+    )
     for page in sorted(folder.glob("*.md"))
 ]
 PAGES = [ROOT / "README.md", *GUIDE]

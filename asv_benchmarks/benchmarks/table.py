@@ -1,0 +1,44 @@
+"""Steps and predictions by method, library and size, in processor time.
+
+``AGP_BENCH=all asv run --bench table`` takes all of it, more than half an hour on a busy machine; else one library and one
+size stand for it.
+"""
+
+import os
+import time
+
+from .common import axis, backend_or_skip, problem
+from .stepping import Stepping
+
+METHODS = ["gpr", "sgpr", "wsvgp", "rsvgp", "asvgp", "solve", "qsvgp", "cagp-opt"]
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+class Table:
+    """A step on 256 of 1,024 rows, or on all for methods that take all; means and variances of 1,024 rows."""
+
+    params = [METHODS, axis(["numpy", "torch", "jax"], "numpy"), axis([128, 512], 128)]
+    param_names = ["method", "backend", "num_inducing"]
+    timeout = 300
+    timer = time.process_time  # others on the machine do not slow it
+    rounds, repeat, warmup_time = 1, (5, 9, 2.0), 0.05
+
+    def setup(self, method, backend, num_inducing):
+        if method == "gpr" and num_inducing != self.params[2][0]:
+            raise NotImplementedError  # it has none, so once is enough
+        os.environ.setdefault("XLA_FLAGS", ONE_THREAD)  # else JAX takes all cores, whose times add up
+        if backend == "torch":
+            import torch
+
+            torch.set_num_threads(1)
+        self.stepping = Stepping(method, backend, "closed-form", "float64", num_inducing).warm()
+        self.model = self.stepping.model
+        self.B, device = backend_or_skip(backend)
+        self.X, _ = problem(self.B, device, rows=1024)
+
+    def time_step(self, method, backend, num_inducing):
+        self.stepping.step()
+
+    def time_predict(self, method, backend, num_inducing):
+        for x in self.model.predict(self.X):
+            self.B.synchronise(x)
