@@ -1,7 +1,7 @@
 """Steps and predictions by method, library and size, in processor time.
 
-``AGP_BENCH=all asv run --bench table`` takes all of it, more than half an hour on a busy machine; else one library and one
-size stand for it.
+``AGP_BENCH=all asv run --bench table`` takes all of it, more than half an hour on a busy machine; else one
+library and one size stand for it.
 """
 
 import os
