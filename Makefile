@@ -1,6 +1,8 @@
 # make run    set up and run the comparison on every backend that the extras below install
 # make test   set up and run the whole test suite
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
+# make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own
+# make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
 # make docs   build the documentation;  make lint   style and types
 # make bench  one quick pass over the benchmarks, every axis in short; AGP_BENCH=all for the whole product (hours)
 # make bench-compare   the benchmarks BENCH of BASE and of HEAD, in environments of their own: fails where HEAD is slower
@@ -18,7 +20,7 @@ BASE ?= HEAD~1
 BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
-.PHONY: run test test-jax lint docs bench bench-compare
+.PHONY: run test test-jax test-oldest test-wheel lint docs bench bench-compare
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
@@ -28,6 +30,25 @@ test: $(BIN)/.test
 test-jax:
 	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
 	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/test_jax.py tests/test_reference_*.py tests/processes
+
+# Without torch: reference values on NumPy, gradients of the bounds, files, estimators.
+OLDEST := $(VENV)-oldest
+OLDEST_TESTS := tests/test_reference_*.py tests/bounds/test_bounds_gradients.py tests/files \
+  tests/estimators/test_estimators.py tests/models/test_prediction.py
+test-oldest: $(OLDEST)/bin/.oldest
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto -q -k "not strict" $(OLDEST_TESTS)
+
+$(OLDEST)/bin/.oldest: pyproject.toml .ci/oldest.py
+	test -x $(OLDEST)/bin/python || python3 -m venv $(OLDEST)
+	python3 .ci/oldest.py > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --disable-pip-version-check -c $(OLDEST)/constraints.txt -e ".[sklearn]" \
+	  pandas pyarrow array-api-strict hypothesis pytest pytest-xdist
+	touch $@
+
+test-wheel:
+	test -x $(VENV)-wheel/bin/python || python3 -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --disable-pip-version-check "build>=1.2"
+	$(VENV)-wheel/bin/python .ci/check_wheel.py build/wheel
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

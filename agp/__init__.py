@@ -88,7 +88,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.training import fit, fit_growing, fit_lbfgs, recipe, train
     from agp.tree import to_backend
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CGGP",

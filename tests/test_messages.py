@@ -468,6 +468,8 @@ def test_no_message_and_no_page_names_the_distribution_of_another_project():
     assert not wrong
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert (project["name"], project["version"]) == (DISTRIBUTION, agp.__version__)
+    assert f"\nversion: {agp.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\n## {agp.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_messages_name_extras_that_exist():

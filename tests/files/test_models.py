@@ -97,6 +97,7 @@ def test_a_model_crosses_to_another_library_to_the_bit(name, wrote, reads, path,
 
 
 def test_float32_is_kept_and_other_types_are_made_where_asked_for(path):
+    pytest.importorskip("torch")
     model = TORCH.move(model_of("svgp-whitened"), "float32")
     agp.save(model, path)
     assert_same(agp.load(path), model)
@@ -108,6 +109,7 @@ def test_float32_is_kept_and_other_types_are_made_where_asked_for(path):
 
 
 def test_a_graph_and_an_order_in_memory_are_left_out(path):
+    pytest.importorskip("torch")
     model = TORCH.move(model_of("svgp-whitened"))
     turned = {name: x.mT.contiguous().mT if x.ndim > 1 else x for name, x in tree.leaves(model).items()}
     recorded = tree.with_leaves(model, {name: x.requires_grad_() for name, x in turned.items()})

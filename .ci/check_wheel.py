@@ -1,0 +1,97 @@
+"""What a release installs: build it, look inside, install it away from the checkout, and use it there.
+
+``python .ci/check_wheel.py FOLDER`` needs `build`; the folder is emptied first.
+"""
+
+import csv
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {"agp", "agp_backends"}
+BESIDE = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "PKG-INFO", ".gitignore"}
+
+SMOKE = """
+from importlib.metadata import entry_points, version
+from pathlib import Path
+import sys
+import numpy as np
+import agp
+
+assert version("array-gp") == agp.__version__, (version("array-gp"), agp.__version__)
+assert Path(sys.prefix) in Path(agp.__file__).parents, agp.__file__
+plugins = {point.name: point.module for point in entry_points(group="agp.backends")}
+assert {"numpy", "torch", "jax", "cupy", "dask", "array_api_strict"} <= set(plugins), plugins
+rng = np.random.default_rng(0)
+X = rng.uniform(-3.0, 3.0, (120, 1))
+y = np.sin(2.0 * X) + 0.1 * rng.standard_normal(X.shape)
+result = agp.fit(agp.SVGP.from_data(X, y, num_inducing=12), X, y)
+error = np.sqrt(np.mean((result.model.predict(X).mean - np.sin(2.0 * X)) ** 2))
+assert error < 0.1, error
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What a command prints; a failure shows it and ends the check."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(x) for x in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(str(x) for x in command[:4])} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def check_content(wheel: Path, sdist: Path) -> None:
+    """The package, its plug-ins and its licence; nothing else."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert tops - ROOMS == {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}, tops
+    assert any(name.endswith("dist-info/licenses/LICENSE") for name in names), "the wheel has no licence"
+    assert "agp/py.typed" in names, "the wheel does not say that it has types"
+    kinds = {Path(name).suffix for name in names if name.split("/")[0] in ROOMS}
+    assert kinds <= {".py", ".typed", ""}, kinds
+    with tarfile.open(sdist) as archive:
+        parts = [Path(name).parts[1:] for name in archive.getnames()]
+    tops = {part[0] for part in parts if part}
+    assert {"agp", "backends", *BESIDE - {".gitignore"}} <= tops <= {"agp", "backends", *BESIDE}, tops
+
+
+def check_use(python: Path, folder: Path) -> None:
+    """Import, plug-ins, a fit, and the commands on a table."""
+    run(python, "-c", SMOKE, cwd=folder)
+    agp = python.parent / "agp"
+    assert "numpy" in run(agp, "backends", cwd=folder)
+    draw = random.Random(0)
+    rows = [(x, 2.0 * x + draw.gauss(0.0, 0.1)) for x in (draw.uniform(0.0, 5.0) for _ in range(80))]
+    with (folder / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("x", "y"), *rows])
+    run(agp, "fit", "table.csv", "--target", "y", "--out", "model.safetensors", cwd=folder)
+    run(agp, "predict", "model.safetensors", "table.csv", "--out", "predictions.csv", cwd=folder)
+    with (folder / "predictions.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+
+
+def main(folder: Path) -> None:
+    """All of it, in a folder of its own."""
+    shutil.rmtree(folder, ignore_errors=True)
+    used = folder / "used"
+    used.mkdir(parents=True)
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    check_content(wheel, sdist)
+    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--disable-pip-version-check", f"{wheel}[cli]", cwd=folder)
+    check_use(python, used)
+    sys.stdout.write(f"{wheel.name} and {sdist.name} hold what they should, and work where they are installed\n")
+
+
+main(Path(sys.argv[1]).resolve())
