@@ -1,7 +1,7 @@
 """Formulas of the guide are drawn without a script: each becomes MathML that a browser understands."""
 
 import re
-import sys
+import runpy
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("latex2mathml")
 DOCS = Path(__file__).parents[1] / "docs"
-sys.path.insert(0, str(DOCS / "_ext"))
-from mathml import mathml  # noqa: E402
+mathml = runpy.run_path(str(DOCS / "_ext" / "mathml.py"))["mathml"]
 
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)\$", re.DOTALL)
 ELEMENTS = """
