@@ -51,3 +51,8 @@ def test_names_of_functions_keep_their_distance_but_not_from_brackets():
     found = mathml(r"\log L + \operatorname{tr}(K)", block=False)
     assert 'rspace="0.167em">log' in found
     assert 'rspace="0">tr' in found
+
+
+@pytest.mark.parametrize("style", ["mathcal", "mathbb", "mathrm"])
+def test_a_letter_has_its_style_with_braces_or_without(style):
+    assert mathml(rf"\{style} N(0, 1)", block=False) == mathml(rf"\{style}{{N}}(0, 1)", block=False)

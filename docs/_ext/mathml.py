@@ -8,6 +8,7 @@ from latex2mathml.converter import convert
 __all__ = ["mathml", "setup"]
 
 _ALIGNED = re.compile(r"\\(begin|end)\{aligned\}")
+_LETTER = re.compile(r"(\\math[a-z]+)\s+([A-Za-z])")
 _FUNCTION = re.compile(r"<m[io]>([a-zA-Z]{2,})</m[io]>(?=(<mo stretchy=\"false\">&#x00028;)?)")
 _BAR = re.compile(r'<mo stretchy="false">(&#x0007C;|&#x02016;|\||‖)</mo>')
 
@@ -20,7 +21,8 @@ def mathml(formula: str, *, block: bool) -> str:
     ValueError
         If a part of it was not understood, and would stand on the page as it was written.
     """
-    found = convert(_ALIGNED.sub(r"\\\1{align*}", formula), display="block" if block else "inline")
+    plain = _LETTER.sub(r"\1{\2}", _ALIGNED.sub(r"\\\1{align*}", formula))  # \mathcal N is read as if N stood alone
+    found = convert(plain, display="block" if block else "inline")
     found = _FUNCTION.sub(_function, _BAR.sub(r'<mo stretchy="false" lspace="0.06em" rspace="0.06em">\1</mo>', found))
     text = re.sub(r"<[^>]*>", "", found)
     if "\\" in text or re.search(r"&(?!#|\w+;)", text):
