@@ -14,6 +14,23 @@ PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, 
 PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}
 
 
+def _absent(place: Place) -> str:
+    """Why nothing can be executed there; empty where something can. A library that is there but broken raises."""
+    if importlib.util.find_spec(place.name) is None:
+        return f"{place.name} is not installed"
+    known = () if place.device is None else get_backend(place.name).devices()
+    return "" if place.device in (None, *known) else f"{place.name} has no device {place.device}"
+
+
+ABSENT = {name: why for name, place in PLACES.items() if (why := _absent(place))}
+
+
+def pytest_report_header() -> str:
+    """Say once what no test is executed on."""
+    present = ", ".join(name for name in PLACES if name not in ABSENT)
+    return f"arrays of {present}; not executed: {', '.join(ABSENT.values()) or 'nothing'}"
+
+
 def _available(place: Place) -> Place:
     if importlib.util.find_spec(place.name) is None:
         pytest.skip(f"{place.name} is not installed: not executed")
@@ -29,7 +46,7 @@ def available():
     return _available
 
 
-@pytest.fixture(params=list(PLACES))
+@pytest.fixture(params=[name for name in PLACES if name not in ABSENT])
 def backend(request) -> Place:
     """Each array library in turn; array-api-strict on a device that is not the default."""
     return _available(PLACES[request.param])
