@@ -230,6 +230,10 @@ def _check_fit(estimator: Any) -> None:
     if "feature_names_in_" in vars(estimator) and not isinstance(columns, Columns):
         msg = "it has names of columns, but nothing that was learned of them"
         raise ValueError(msg)
+    names = vars(estimator).get("feature_names_in_")
+    if names is not None and sorted(names) != sorted([*columns.numbers, *columns.categories]):
+        msg = "its names of columns are not those of which something was learned"
+        raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model.width):
         msg = f"its columns make {width} inputs of {given}, its model takes {model.width} of {estimator.n_features_in_}"
         raise ValueError(msg)

@@ -304,6 +304,12 @@ def test_a_wrong_order_is_refused(change, why, path):
     refused(path, match=why)
 
 
+def test_columns_under_other_names_are_refused(path, whole):
+    path.write_bytes(whole)
+    rewritten(path, lambda s, a: s["facts"]["columns"]["numbers"].__setitem__(0, ""))
+    refused(path, match="its names of columns are not those of which something was learned")
+
+
 @given(draw=st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore")
