@@ -223,17 +223,22 @@ def _order(found: Any, count: int) -> Any:
     return np.asarray(found)
 
 
+def _check_names(names: Any, columns: Any) -> None:
+    """ValueError unless something was learned of each named column."""
+    if not isinstance(columns, Columns):
+        msg = "it has names of columns, but nothing that was learned of them"
+        raise ValueError(msg)
+    if sorted(names) != sorted([*columns.numbers, *columns.categories]):
+        msg = "its names of columns are not those of which something was learned"
+        raise ValueError(msg)
+
+
 def _check_fit(estimator: Any) -> None:
     """ValueError unless columns, model and labels fit each other."""
     model, columns = estimator.model_, vars(estimator).get("columns_")
     given, width = (estimator.n_features_in_,) * 2 if columns is None else widths(columns)
-    if "feature_names_in_" in vars(estimator) and not isinstance(columns, Columns):
-        msg = "it has names of columns, but nothing that was learned of them"
-        raise ValueError(msg)
-    names = vars(estimator).get("feature_names_in_")
-    if names is not None and sorted(names) != sorted([*columns.numbers, *columns.categories]):
-        msg = "its names of columns are not those of which something was learned"
-        raise ValueError(msg)
+    if "feature_names_in_" in vars(estimator):
+        _check_names(estimator.feature_names_in_, columns)
     if (given, width) != (estimator.n_features_in_, model.width):
         msg = f"its columns make {width} inputs of {given}, its model takes {model.width} of {estimator.n_features_in_}"
         raise ValueError(msg)
