@@ -1,12 +1,15 @@
 """What the benchmarks share: backends as parameters, seeded problems, waiting for the device.
 
 Every set of parameters is a process that imports libraries anew, so `asv run` takes the axes in short: enough to see
-each method and each way to compute. ``AGP_BENCH=all`` takes the whole product, which is hours.
+each method and each way to compute. ``AGP_BENCH=all`` takes the whole product, which is hours. On a CPU that others use
+as well, ``AGP_BENCH_CLOCK=processor`` times steps by the processor's time.
 """
 
 import importlib.util
 import os
 import shutil
+import time
+import timeit
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -16,6 +19,9 @@ import numpy as np
 
 WHOLE = os.environ.get("AGP_BENCH") == "all"
 """Whether all values of all axes are asked for."""
+
+TIMER = time.process_time if os.environ.get("AGP_BENCH_CLOCK") == "processor" else timeit.default_timer
+"""Of steps: the clock, or the time of the process, which others on a CPU do not slow; useless with a GPU."""
 
 
 def axis(values, *short):

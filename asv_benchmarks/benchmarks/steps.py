@@ -13,6 +13,7 @@ from .common import (
     GRADIENTS,
     INDUCING,
     METHODS,
+    TIMER,
     axis,
     backend_or_skip,
     problem,
@@ -36,6 +37,7 @@ class Methods:
     params = [EVERY_METHOD, BACKENDS, GRADIENTS, DTYPES, axis([32, 128], 32)]
     param_names = WAYS
     timeout = 300
+    timer = TIMER
 
     def setup(self, *way):
         self.stepping = Stepping(*way).warm()
@@ -74,6 +76,7 @@ class Ways:
     params = [axis(EVERY_METHOD, "wsvgp"), EVERY_BACKEND, EVERY_GRADIENT, EVERY_DTYPE, [128]]
     param_names = WAYS
     timeout = 300
+    timer = TIMER
 
     setup = Methods.setup
     time_step = Methods.time_step
@@ -119,6 +122,7 @@ class Size:
 
     params = [axis(METHODS, "wsvgp", "rsvgp"), BACKENDS, INDUCING]
     param_names = ["method", "backend", "num_inducing"]
+    timer = TIMER
 
     def setup(self, method, backend, num_inducing):
         self.stepping = Stepping(method, backend, "closed-form", "float64", num_inducing).warm()
@@ -133,6 +137,7 @@ class Large:
     params = [axis(METHODS, "wsvgp"), BACKENDS, GRADIENTS, DTYPES, axis([1024, 2048], 1024)]
     param_names = WAYS
     timeout = 900
+    timer = TIMER
 
     def setup(self, *way):
         self.stepping = Stepping(*way, rows=4096).warm()
