@@ -4,10 +4,11 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "asv_benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "asv_benchmarks"))
 
 import performance
+
+ROOT = Path(performance.__file__).parents[1]
 
 
 def test_the_page_shows_what_its_file_holds():
