@@ -5,6 +5,7 @@
 # make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
 # make docs   build the documentation;  make lint   style and types
 # make bench  one quick pass over the benchmarks, every axis in short; AGP_BENCH=all for the whole product (hours)
+# make bench-html   asv's pages of the results that there are, a graph over commits for each benchmark
 # make bench-compare   the benchmarks BENCH of BASE and of HEAD, in environments of their own: fails where HEAD is slower
 
 VENV ?= .venv
@@ -20,7 +21,7 @@ BASE ?= HEAD~1
 BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
-.PHONY: run test test-jax test-oldest test-wheel lint docs bench bench-compare
+.PHONY: run test test-jax test-oldest test-wheel lint docs bench bench-compare bench-html
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
@@ -65,6 +66,9 @@ bench: $(BIN)/.dev
 bench-compare: $(BIN)/.dev
 	cd asv_benchmarks && ../$(BIN)/asv machine --yes && $(ONE_THREAD) ../$(BIN)/asv continuous --show-stderr \
 	  --interleave-rounds --factor $(FACTOR) --bench "$(BENCH)" $(BASE) HEAD
+
+bench-html: $(BIN)/.dev
+	cd asv_benchmarks && ../$(BIN)/asv publish && echo "asv_benchmarks/.asv/html; to look at it: asv preview, there"
 
 $(BIN)/.run: EXTRAS := $(RUN_EXTRAS)
 $(BIN)/.test: EXTRAS := $(TEST_EXTRAS)

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from helpers import POSTERIORS, problem
+from helpers import POSTERIORS, problem, toy_data
 
 from agp import tree, value_and_gradient
 from agp.backend import get_backend
 from agp.bounds import elbo
 from agp.kernels import Matern12, Matern32, Matern52
+from agp.likelihoods import Gaussian
 from agp.linalg import cholesky, inverse_factor
+from agp.methods import build
 from agp.models import SVGP
 from agp.posteriors import InverseFree, Relaxed
 from agp.training import recipe, train
@@ -170,3 +172,26 @@ def test_devices_and_errors(B):
     with pytest.raises(ValueError, match=r"JAX has no device 'tpu:9' here; it has"):
         B.from_numpy(np.zeros(2), device="tpu:9")
     assert B.from_numpy(np.zeros(2)).dtype == np.float64
+
+
+@pytest.mark.parametrize("method", ["tsvgp", "cggp"])
+def test_evaluation_of_values_compiles_once(method):
+    # folds over blocks say that nothing need be kept: of values nothing is, and nothing is compiled for it
+    X, y = toy_data()
+    X = np.concatenate([X, X**2, X**3], axis=-1)  # so wide that distances have branches, which JAX compiles
+    X, y = (tree.to_backend(x, "jax") for x in (X, y))
+    parts = {"likelihood": Gaussian(0.1), "kernel": "rbf", "num_inducing": 4, "num_actions": 3, "seed": 0}
+    model = build(method, X, y, **parts)
+
+    def evaluated():
+        value_and_gradient(model, X, y, gradient="closed-form")
+        model.predict(X)
+
+    evaluated()
+    events = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, _, **known: events.append(event))
+    try:
+        evaluated()
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert not [event for event in events if event.endswith("backend_compile_duration")]

@@ -221,7 +221,14 @@ class JaxBackend(Backend):
         return _scanned(lambda block: (None, value_of(params, block)), X, block_rows, add)[1], pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        return _reporting(jax.checkpoint(_recorded(f)))
+        again = _reporting(jax.checkpoint(_recorded(f)))
+
+        def evaluated(*args: Any) -> Any:
+            # of values themselves nothing is kept, and `checkpoint` would compile f anew in every call
+            values = all(self.is_concrete(x) for x in jax.tree.leaves(args))
+            return f(*args) if values else again(*args)
+
+        return evaluated
 
     def compile(self, f: Callable, /) -> Callable:
         @wraps(f)  # the name is that in JAX's logs and profiles
