@@ -30,11 +30,11 @@ test: $(BIN)/.test
 
 test-jax:
 	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
-	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/test_jax.py tests/test_reference_*.py tests/processes
+	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
 
 # Without torch: reference values on NumPy, gradients of the bounds, files, estimators.
 OLDEST := $(VENV)-oldest
-OLDEST_TESTS := tests/test_reference_*.py tests/bounds/test_bounds_gradients.py tests/files \
+OLDEST_TESTS := tests/reference tests/bounds/test_bounds_gradients.py tests/files \
   tests/estimators/test_estimators.py tests/models/test_prediction.py
 test-oldest: $(OLDEST)/bin/.oldest
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto -q -k "not strict" $(OLDEST_TESTS)

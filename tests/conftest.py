@@ -4,6 +4,7 @@ import importlib.util
 import os
 
 import pytest
+import solvers
 from helpers import CUPY, JAX, JAX_CUDA, NUMPY, STRICT, TORCH, TORCH_CUDA, Place
 
 from agp.backend import get_backend
@@ -62,6 +63,12 @@ def torch_place() -> Place:
 def stale_factors(monkeypatch) -> None:
     """Let predictions use an inverse factor as it is, however far from the inverse: q(u) is what it says."""
     monkeypatch.setattr("agp.posteriors._base.STALE", float("inf"))
+
+
+@pytest.fixture
+def no_solvers(monkeypatch) -> None:
+    """Every factorisation, solve and decomposition raises `solvers.Forbidden`."""
+    solvers.forbid(monkeypatch)
 
 
 @pytest.fixture(params=[3, 128], ids=["recursive", "dense"])

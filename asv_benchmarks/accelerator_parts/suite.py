@@ -13,8 +13,8 @@ from accelerator_parts.part import Figures, Part, Plan, Settings
 ROOT = Path(__file__).parents[2]
 SMALL = {"triangles": ["linalg/test_linalg_triangular.py"]}
 GROUPS = {
-    "linalg, backend, conformance": ["linalg", "test_backend.py", "test_conformance.py"],
-    "references": sorted(path.name for path in (ROOT / "tests").glob("test_reference_*.py")),
+    "linalg, backend": ["linalg", "backend"],
+    "references": ["reference"],
     "kernels, likelihoods": ["kernels", "likelihoods"],
     "posteriors, bounds": ["posteriors", "bounds"],
     "updates, training": ["updates", "training"],
@@ -22,8 +22,8 @@ GROUPS = {
     "CaGP": ["cagp"],
     "SOLVE-GP": ["solve"],
     "processes, models": ["processes", "models", "priors"],
-    "invariants": ["test_invariants.py", "test_invariants_family.py", "test_jax.py", "test_robustness.py"],
-    "hostile": ["test_hostile.py", "hostile"],
+    "properties": ["properties"],
+    "faults": ["faults"],
 }
 """Files and folders of tests/, the ones on which others build first."""
 CORES = 8

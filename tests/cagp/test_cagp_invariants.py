@@ -8,7 +8,7 @@ from cagp_cases import LOG_2PI, Problem, columns, elbo_by_formula, problems
 from helpers import assert_close, gpr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_invariants import deterministic
+from textbook import deterministic
 
 from agp import BlockActions, CaGP, DenseActions, FixedActions, tree, value_and_gradient
 from agp.actions import ConjugateGradients, KernelColumns, KernelEigenvectors, UnitVectors

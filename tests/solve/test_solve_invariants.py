@@ -20,7 +20,7 @@ from helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from solve_cases import RELAXED, Groups, groups
-from test_invariants import deterministic, log_normal, normal_kl, textbook_sgpr
+from textbook import deterministic, log_normal, normal_kl, textbook_sgpr
 
 from agp import SOLVEGP, backend_of, tree
 from agp.posteriors import LikelihoodForm, Marginal, Orthogonal, PriorSpread, Whitened

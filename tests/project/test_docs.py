@@ -21,7 +21,7 @@ from agp.cli import main
 
 pytest.importorskip("torch")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GUIDE = [
     page

@@ -13,7 +13,7 @@ import agp
 from agp import tree
 
 ROOT = Path(agp.__file__).parent
-GUIDE = Path(__file__).parents[1] / "docs" / "architecture.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 HOUSE = (
     ("errors", "host", "ledger"),

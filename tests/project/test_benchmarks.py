@@ -9,7 +9,7 @@ import pytest
 
 from agp.methods import METHODS
 
-sys.path.append(str(Path(__file__).parents[1] / "asv_benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 
 from benchmarks import common, launches, stepping, steps
 

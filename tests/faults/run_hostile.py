@@ -1,4 +1,4 @@
-"""Many hostile problems from the command line: ``python tests/hostile/run_hostile.py --count 10000 --jobs 2``.
+"""Many hostile problems from the command line: ``python tests/faults/run_hostile.py --count 10000 --jobs 2``.
 
 Prints how many ended how, by model and by cause, and every defect with its seed; exits with 1 if there was any. One
 problem again, with all that was drawn: ``--show SEED``.

@@ -21,7 +21,7 @@ PAGES = {
     "sklearn": "scikit-learn.md",
 }
 """The page of each library, by the name under which it is imported."""
-FOLDER = Path(__file__).parents[1] / "docs" / "migration"
+FOLDER = Path(__file__).parents[2] / "docs" / "migration"
 PYTHONS = [sys.executable, *filter(None, os.environ.get("AGP_PEERS", "").split(os.pathsep))]
 LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "asv_benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 
 import performance
 

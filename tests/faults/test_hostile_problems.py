@@ -1,4 +1,4 @@
-"""Two hundred hostile problems; thousands more by ``python tests/hostile/run_hostile.py --count 10000``."""
+"""Two hundred hostile problems; thousands more by ``python tests/faults/run_hostile.py --count 10000``."""
 
 import numpy as np
 import pytest

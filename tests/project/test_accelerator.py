@@ -15,7 +15,7 @@ import pytest
 
 from agp.backend import get_backend
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "asv_benchmarks" / "accelerator.py"
 sys.path.append(str(SCRIPT.parent))
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import TORCH, gpr, marginals, named, process, replaced, svgp, value_and_gradient, with_leaves
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_invariants import (
+from textbook import (
     JITTER,
     Problem,
     deterministic,

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [page for folder in ("start", "guide") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
 PRINTED = runpy.run_path(str(ROOT / "docs" / "printed.py"))
 

@@ -229,7 +229,7 @@ def test_control_flow(backend):
 
 def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
     if backend.name == "jax":
-        pytest.skip("JAX has its own fold and compiler: tests/test_jax.py")
+        pytest.skip("JAX has its own fold and compiler: tests/backend/test_jax.py")
     B = get_backend(backend.name)
     calls = []
 
@@ -302,7 +302,7 @@ def test_torch_stop_gradient_and_remat(torch_place):
 
 def test_defaults_leave_things_as_they_are(backend):
     if backend.name == "jax":
-        pytest.skip("JAX has its own fold and compiler: tests/test_jax.py")
+        pytest.skip("JAX has its own fold and compiler: tests/backend/test_jax.py")
     B = get_backend(backend.name)
     x = backend.array(1.0)
 

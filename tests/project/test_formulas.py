@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 pytest.importorskip("latex2mathml")
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 mathml = runpy.run_path(str(DOCS / "_ext" / "mathml.py"))["mathml"]
 
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)\$", re.DOTALL)
