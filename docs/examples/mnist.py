@@ -2,7 +2,7 @@
 
     python docs/examples/mnist.py mnist.npz --out runs --kernels conv --methods relaxed --steps 10000
     python docs/examples/mnist.py mnist.npz --out runs --backend torch --device cuda:0 --steps 450000
-    python docs/examples/mnist.py mnist.npz --out runs --print
+    python docs/examples/mnist.py --out runs --print --picture curves.png
 
 The file has square images X [70000, 784], one a row, their digits y, and the train_mask; without a file these are the
 small digits of scikit-learn. Each run goes on from where it stopped. Robust-max likelihood, minibatches of 200 images,
@@ -86,6 +86,28 @@ def table(folder):
     return "\n".join(lines)
 
 
+def draw(folder, path):
+    """Error and NLPD of each run against its steps."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for file in sorted(Path(folder).glob("mnist-*.json")):
+        _, kernel, method, *_ = file.stem.split("-")
+        style = {"color": "C0" if method == "relaxed" else "C1", "linestyle": "-" if kernel == "conv" else "--"}
+        steps, facts = zip(*sorted(scores(folder, file.stem).items()), strict=True)
+        for ax, what in zip(panels, ("error %", "nlpd"), strict=True):
+            ax.plot(steps, [one[what] for one in facts], label=f"{kernel}, {method}", **style)
+    for ax, what in zip(panels, ("error % of the test images", "NLPD"), strict=True):
+        ax.set(xlabel="steps", ylabel=what, yscale="log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
+    panels[0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
 def main():
     """Run what is missing, one run after the other, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,6 +122,7 @@ def main():
     parser.add_argument("--backend", default="numpy")
     parser.add_argument("--device", default=None)
     parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    parser.add_argument("--picture", help="where to save the curves")
     given = parser.parse_args()
     if not given.print:
         data = images(given.data, given.backend, given.device)
@@ -110,6 +133,8 @@ def main():
                 settings = {"steps": given.steps, "every": given.every, "batch_size": BATCH, "seed": given.seed}
                 run(given.out, name, begin, data, partial(score, data=data), **settings)
     print(table(given.out))
+    if given.picture:
+        draw(given.out, given.picture)
 
 
 if __name__ == "__main__":
