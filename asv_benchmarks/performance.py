@@ -1,7 +1,8 @@
 """The table of docs/performance.md, made from asv's results of the benchmarks in `benchmarks/table.py`.
 
 ``python performance.py FILE --results RESULTS --machine MACHINE`` keeps what the table needs of two files under
-``.asv/results``; ``python performance.py FILE`` prints the table.
+``.asv/results``, beside what FILE has of the same processor that these have not; ``python performance.py FILE`` prints
+the table.
 """
 
 import argparse
@@ -15,7 +16,7 @@ WAY = ("method", "backend", "num_inducing")
 
 
 def kept(results, machine):
-    """What the table needs of a results file of asv: medians in milliseconds, the processor and the commit."""
+    """What the table needs of a results file of asv: the processor, and medians in milliseconds with their commit."""
     rows = {}
     for name, kind in KINDS.items():
         values, params = results["results"][name][:2]
@@ -23,8 +24,18 @@ def kept(results, machine):
             if seconds is not None and math.isfinite(seconds):
                 method, backend, size = (part.strip("'") for part in way)
                 rows.setdefault((method, backend, int(size)), {})[kind] = round(1e3 * seconds, 2)
-    found = [dict(zip(WAY, way, strict=True)) | row for way, row in rows.items()]
-    return {"processor": machine["cpu"], "commit": results["commit_hash"][:8], "milliseconds": found}
+    commit = {"commit": results["commit_hash"][:8]}
+    found = [dict(zip(WAY, way, strict=True)) | row | commit for way, row in rows.items()]
+    return {"processor": machine["cpu"], "milliseconds": found}
+
+
+def merged(old, new):
+    """The rows of both, in the order of the old ones; where both have one, the new one."""
+    if old["processor"] != new["processor"]:
+        msg = f"the file is of {old['processor']}, the results are of {new['processor']}"
+        raise ValueError(msg)
+    rows = {tuple(row[key] for key in WAY): row for row in old["milliseconds"] + new["milliseconds"]}
+    return {**new, "milliseconds": list(rows.values())}
 
 
 def table(document):
@@ -51,6 +62,8 @@ def main():
         parser.error("--results and --machine go together")
     if a.results:
         found = kept(json.loads(a.results.read_text("utf-8")), json.loads(a.machine.read_text("utf-8")))
+        if a.file.exists():
+            found = merged(json.loads(a.file.read_text("utf-8")), found)
         a.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(table(json.loads(a.file.read_text("utf-8"))))
 
