@@ -8,10 +8,9 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
-from agp.checks import check_inputs
+from agp.checks import check_inputs, check_whole
 from agp.host import generator
-from agp.inducing import _rows
-from agp.inducing._rows import Rows, check_count, check_distinct, distinct, taken
+from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
 
@@ -32,15 +31,16 @@ def greedy_variance(
     seed: int = 0,
     tolerance: float | None = None,
     given: Array | None = None,
+    rows: int = ROWS,
 ) -> Array:
     """Inducing inputs Z [M, D], rows of X [N, D] chosen one by one: next the row with the largest variance given Z.
 
     This is the pivoted Cholesky factorisation of k(X, X), whose trace of what is left, tr(Kff - Kfu Kuu^-1 Kuf), is
     what the collapsed bound pays for sparseness. It costs O(n M^2) time and O(n M) memory on the host, in float64, for
-    the n <= 20,000 rows, drawn at random, that are looked at. The seed decides between rows that are equally good, the
-    first of a stationary kernel among them. Where the covariance of the rows has a numerical rank below M, the rest is
-    drawn at random. Rows are distinct. Variance is largest at the edge of the data, so with few inducing inputs k-means
-    leaves less; with enough of them, this does.
+    the n rows that are looked at, 20,000 at most by default and drawn at random. The seed decides between rows that are
+    equally good, the first of a stationary kernel among them. Where the covariance of the rows has a numerical rank
+    below M, the rest is drawn at random. Rows are distinct. Variance is largest at the edge of the data, so with few
+    inducing inputs k-means leaves less; with enough of them, this does.
 
     Parameters
     ----------
@@ -58,13 +58,15 @@ def greedy_variance(
     given
         Inducing inputs [M0, D] that are there already: the M rows are those that come after them. With those that it
         began with, the greedy sequence goes on where it ended. With a tolerance there may be none to add.
+    rows
+        n, or M if that is more.
 
     Raises
     ------
     TypeError, ValueError
         If X is no finite floating-point array [N, D], M is not a whole number from 1 to N, fewer than M of the rows
         looked at are distinct, the kernel has missing values or cannot take D columns, the tolerance is outside
-        [0, 1), or the given inducing inputs have not D columns.
+        [0, 1), the given inducing inputs have not D columns, or the number of rows to look at is none from 1 on.
 
     Source: Burt, Rasmussen & van der Wilk, "Convergence of sparse variational inference in Gaussian processes
     regression", JMLR 2020.
@@ -74,10 +76,10 @@ def greedy_variance(
         msg = f"tolerance is {tolerance!r}, but must be None, or at least 0 and less than 1."
         raise ValueError(msg)
     host = _on_host(kernel, X.shape[1])
-    order = generator(seed, 6).permutation(X.shape[0])[: max(_rows.ROWS, M)]
-    rows = taken(X, order)
-    chosen = _pivots(host, rows, M, tolerance, _given(given, X))
-    return placed(np.ascontiguousarray(rows[chosen]), X if given is None else given)
+    order = generator(seed, 6).permutation(X.shape[0])[: max(check_whole("rows", rows), M)]
+    some = taken(X, order)
+    chosen = _pivots(host, some, M, tolerance, _given(given, X))
+    return placed(np.ascontiguousarray(some[chosen]), X if given is None else given)
 
 
 def _given(Z: Array | None, X: Array) -> Rows:

@@ -12,7 +12,7 @@ from agp.checks import check_inputs
 __all__ = ["ROWS", "Rows", "check_count", "check_distinct", "distinct", "taken"]
 
 ROWS = 20_000
-"""At most this many rows, drawn at random, are looked at where the cost grows with their number."""
+"""Rows, drawn at random, that are looked at by default where the cost grows with their number."""
 
 Rows = npt.NDArray[np.float64]
 """Rows [n, D] on the host."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import Array, backend_of, like, to_numpy
+from agp.checks import check_whole
 from agp.host import generator
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
@@ -22,8 +23,8 @@ CATEGORIES = 12
 """The most categories: the most frequent ones."""
 TAIL = 1.0
 """Percent at either end of a column that are left out."""
-SAMPLES, FEATURES = 100, 256
-"""Samples of a function, and the random frequencies of each."""
+FEATURES = 256
+"""Random frequencies of a sampled function."""
 
 
 class Effect(NamedTuple):
@@ -40,7 +41,7 @@ class Effect(NamedTuple):
     is_number: bool
 
 
-def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: int = 0) -> Effect:
+def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
     """The partial dependence of predictions on a column: their average over the rows, all with one value there.
 
     Parameters
@@ -51,6 +52,8 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: in
         A table [N, D] as the model or estimator takes it: an array, or a data frame.
     column
         A name, or a number from 0 on.
+    samples
+        Of the function, where its band has no closed form.
     seed
         Of the rows that stand for a large table, and of samples.
 
@@ -78,7 +81,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: in
         for count in (MEAN_ROWS, BAND_ROWS)
     )
     mean = _averaged(_observed_mean(subject.model, many), len(values))
-    middle, lower, upper = average_prediction(subject.model, few, len(values), seed=seed)
+    middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
     if subject.classes:  # probabilities, or numbers of classes in an order
         top = max(1.0, len(subject.order) - 1.0)
         lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, top)
@@ -87,7 +90,9 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, seed: in
     return Effect(table.names[where], values, mean, lower, upper, table.is_number(where))
 
 
-def average_prediction(model: Any, X: Array, groups: int, /, *, seed: int = 0) -> tuple[Host, Host, Host]:
+def average_prediction(
+    model: Any, X: Array, groups: int, /, *, samples: int = 100, seed: int = 0
+) -> tuple[Host, Host, Host]:
     """The average prediction over each of G groups of rows, and where that average of the function lies with 95 %.
 
     Parameters
@@ -98,16 +103,24 @@ def average_prediction(model: Any, X: Array, groups: int, /, *, seed: int = 0) -
         Inputs [G n, D], the n rows of a group together.
     groups
         G.
+    samples
+        How many are drawn where the interval has no closed form.
     seed
-        Of the samples below.
+        Of the samples.
 
     Returns
     -------
     mean, lower, upper
         Each [G, P]. Where observations have the function's own mean the interval is exact: 1.96 times the root of the
         average entry of the joint covariance of the group. Elsewhere, and in deep models, it holds the middle 95 % of
-        100 samples of the function.
+        samples of the function.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the number of samples is no whole number from 1 on.
     """
+    samples = check_whole("samples", samples)
     mean = _averaged(_observed_mean(model, X), groups)
     if _observes_function(model, X):
         try:
@@ -116,7 +129,7 @@ def average_prediction(model: Any, X: Array, groups: int, /, *, seed: int = 0) -
             pass
         else:
             return mean, mean - Z95 * deviation, mean + Z95 * deviation
-    averages = [_averaged(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, seed)]
+    averages = [_averaged(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, samples, seed)]
     lower, upper = np.percentile(np.stack(averages), [2.5, 97.5], axis=0)
     return mean, lower, upper
 
@@ -143,16 +156,16 @@ def _deviation(model: Any, X: Array, groups: int) -> Host:
     return np.stack(found)
 
 
-def _samples(model: Any, X: Array, groups: int, seed: int) -> Iterator[Array]:
+def _samples(model: Any, X: Array, groups: int, count: int, seed: int) -> Iterator[Array]:
     """Samples [N, P] of the latent functions: joint ones, from random features where the kernel has them."""
     size = X.shape[0] // groups
     try:
-        functions = model.sample_functions(SAMPLES, seed=seed, features=FEATURES)
+        functions = model.sample_functions(count, seed=seed, features=FEATURES)
         parts = [functions(X[g * size : (g + 1) * size, :]) for g in range(groups)]
         samples = backend_of(X).xp.concat(parts, axis=1)
     except TypeError:
-        samples = model.sample(X, SAMPLES, seed=seed)
-    return (samples[s, :, :] for s in range(SAMPLES))
+        samples = model.sample(X, count, seed=seed)
+    return (samples[s, :, :] for s in range(count))
 
 
 def _averaged(x: Array, groups: int) -> Host:

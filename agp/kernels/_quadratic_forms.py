@@ -12,14 +12,14 @@ HEIGHT = 192
 """Inputs in a strip of the triangle below the diagonal: up to so many, one call for the square is faster."""
 
 
-def quadratic_form(kernel: Any, X: Array, w: Array) -> tuple[Array, Pullback]:
-    """w^T k(X, X) w, 0-d, for inputs X [Q, D] and weights w [Q], and ``bar -> (kernel_bar, X_bar, w_bar)``.
+def quadratic_form(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tuple[Array, Pullback]:
+    """w^T k(X, X) w, 0-d, for inputs X [Q, D] and weights w [Q], and ``bar -> (kernel_bar, X_bar, w_bar)``; by strips.
 
     The blocks on the diagonal are those of k(X) with one argument, which sees white noise.
     """
     xp = backend_of(X).xp
     Q = X.shape[0]
-    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(Q, HEIGHT)]
+    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(Q, height)]
     product = None  # k(X, X) w
     for Kw, _ in found:
         product = tree.add(product, Kw)

@@ -17,7 +17,14 @@ MOST = 12
 
 
 def plot_effects(
-    model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None, seed: int = 0
+    model: Any,
+    X: Any,
+    /,
+    *,
+    columns: Sequence[str | int] | None = None,
+    ax: Any = None,
+    samples: int = 100,
+    seed: int = 0,
 ) -> Figure:
     """The partial dependence of predictions on each column: their average over the rows, all with one value there.
 
@@ -35,6 +42,8 @@ def plot_effects(
         Names or numbers; by default all.
     ax
         Axes to draw into, one for each column (and output); by default a new figure.
+    samples
+        Of the function, where its band has no closed form.
     seed
         Of the rows that stand for a large table, and of samples.
 
@@ -50,7 +59,7 @@ def plot_effects(
         msg = f"X has {len(names)} columns; name those to be drawn: columns=[{names[0]!r}, {names[1]!r}]."
         raise ValueError(msg)
     chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns
-    effects = [partial_dependence(model, X, column, seed=seed) for column in chosen]
+    effects = [partial_dependence(model, X, column, samples=samples, seed=seed) for column in chosen]
     outputs = effects[0].mean.shape[1]
     rows = 1 if subject.classes else outputs
     shape = {"columns": min(len(effects), 4)} if rows == 1 else {"columns": len(effects)}

@@ -8,11 +8,11 @@ from agp.checks import as_columns
 from agp.host import generator
 from agp.models import collapsed_model
 
-__all__ = ["Certificate", "certified", "noise_alone"]
+__all__ = ["CERTIFIED_ROWS", "Certificate", "certified", "noise_alone"]
 
 LOG_2PI = math.log(2.0 * math.pi)
-ROWS = 200_000
-"""Rows that are looked at, at the most."""
+CERTIFIED_ROWS = 200_000
+"""Rows that are looked at by default, at the most."""
 
 
 class Certificate(NamedTuple):
@@ -27,16 +27,18 @@ class Certificate(NamedTuple):
     """The rows that the upper bound has seen."""
 
 
-def certified(model: Any, X: Array, y: Array, /, *, seed: int, memory: float) -> Certificate:
+def certified(
+    model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float
+) -> Certificate:
     """The bound of a model per datum, and for Gaussian noise an upper bound: O(N M^2).
 
-    Of more than 200,000 rows so many are drawn by the seed, but for models whose bound takes all rows in any case.
+    Of more rows than asked for so many are drawn by the seed, but for models whose bound takes all rows in any case.
     """
     N, all_rows = X.shape[0], True
-    if model.stochastic and N > ROWS:
-        B, index = backend_of(X), placed(generator(seed, 14).permutation(N)[:ROWS], X)
+    if model.stochastic and rows < N:
+        B, index = backend_of(X), placed(generator(seed, 14).permutation(N)[:rows], X)
         X, y, all_rows = B.rows_at(X, index), B.rows_at(y, index), False
-    scale = {} if all_rows else {"scale": N / ROWS}
+    scale = {} if all_rows else {"scale": N / rows}
     bound = float(model.bound(X, y, memory=memory, **scale)[0]) / N
     collapsed = collapsed_model(model, X, y)
     if collapsed is None:
@@ -45,8 +47,8 @@ def certified(model: Any, X: Array, y: Array, /, *, seed: int, memory: float) ->
     upper = float(collapsed.upper_bound(X, y, memory=memory)) / X.shape[0]
     if all_rows:
         return Certificate(bound, upper, upper - bound, N)
-    gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / ROWS  # fewer rows have less evidence each
-    return Certificate(bound, bound + gap, gap, ROWS)
+    gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / rows  # fewer rows have less evidence each
+    return Certificate(bound, bound + gap, gap, rows)
 
 
 def noise_alone(y: Array, /) -> float:

@@ -8,14 +8,14 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array
-from agp.checks import check_positive
+from agp.checks import check_positive, check_whole
 from agp.errors import ConvergenceWarning
 from agp.gradient import GradientMode
 from agp.inducing import greedy_variance
 from agp.models import growing_part, valid_data
 from agp.repairs import outside
 from agp.rows import MEMORY
-from agp.training._certificate import Certificate, certified, noise_alone
+from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
 from agp.training._fit import FitResult, continued, fit
 from agp.training._limits import Limits, Round
 from agp.training._result import Progress
@@ -71,6 +71,7 @@ def fit_growing(
     updates: Callable[..., list[Update]] | None = None,
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
+    certified_rows: int = CERTIFIED_ROWS,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
@@ -92,7 +93,7 @@ def fit_growing(
     inducing inputs to see some of the signal.
 
     Then the last model is trained further, unless M is as large as may be. The upper bound costs as much as one pass of
-    training over the data; of more than 200,000 rows so many are drawn for it.
+    training over the data; of very many rows some are drawn for it.
 
     Parameters
     ----------
@@ -114,6 +115,9 @@ def fit_growing(
         As `agp.fit`; steps count on from round to round.
     memory
         Budget for working arrays in MiB. Those with M^2 numbers must fit, others are taken in blocks.
+    certified_rows
+        Of how many rows the upper bound is taken, at the most. Models whose bound takes all rows in any case, such as
+        `SGPR`, have it of all.
 
     Raises
     ------
@@ -135,6 +139,7 @@ def fit_growing(
     growing_part(model)
     limits = Limits(tolerance, most, max_steps, max_seconds, memory, X.shape[0])
     fit_tolerance = check_positive("fit_tolerance", fit_tolerance)
+    certified_rows = check_whole("certified_rows", certified_rows)
     watch = _Watch(callbacks)
     settings: dict[str, Any] = {"batch_size": batch_size, "updates": updates, "gradient": gradient, "memory": memory}
     settings |= {"seed": seed, "callbacks": [watch], "progress": progress}
@@ -145,7 +150,7 @@ def fit_growing(
     def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Round, Certificate]:
         left = limits.left(found)
         found = _continued(found, X, y, settings | left | {"tolerance": tolerance}) if left is not None else found
-        seen = certified(found.model, X, y, seed=seed, memory=memory)
+        seen = certified(found.model, X, y, rows=certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
         return found, Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps), seen
 

@@ -28,17 +28,14 @@ class Order:
         The number of rows.
     seed
         Of the permutations.
+    most_listed
+        Of more rows than these the order is computed, in no memory; up to so many it is a list of all.
     """
 
-    def __init__(self, N: int, seed: int) -> None:
-        self.N, self.seed = N, seed
+    def __init__(self, N: int, seed: int, most_listed: int = LISTED) -> None:
+        self.N, self.seed, self.listed = N, seed, most_listed >= N
         self._listed = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(N))
         self._keys = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).integers(2**63, size=(ROUNDS, 2)))
-
-    @property
-    def listed(self) -> bool:
-        """Whether it is a list of all rows."""
-        return self.N <= LISTED
 
     def rows(self, epoch: int, start: int, stop: int) -> Rows:
         """The rows at the places from `start` to `stop` of an epoch."""

@@ -1,5 +1,7 @@
 """Orders of minibatches that take no memory, or few chunks of rows at a time."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -26,9 +28,8 @@ def test_a_scrambled_order_looks_random():
     assert np.mean(other == found) < 1e-3
 
 
-def test_orders_of_many_rows_are_not_listed(monkeypatch):
-    monkeypatch.setattr("agp.training._order.LISTED", 10)
-    order = Order(1000, 3)
+def test_orders_of_many_rows_are_not_listed():
+    order = Order(1000, 3, most_listed=10)
     assert not order.listed
     epochs = [np.concatenate([order.rows(epoch, i, i + 50) for i in range(0, 1000, 50)]) for epoch in range(2)]
     for epoch in epochs:
@@ -37,7 +38,7 @@ def test_orders_of_many_rows_are_not_listed(monkeypatch):
 
 
 def test_a_training_without_a_list_is_reproducible_and_resumes(monkeypatch, tmp_path):
-    monkeypatch.setattr("agp.training._order.LISTED", 10)
+    monkeypatch.setattr("agp.training._batches.Order", partial(Order, most_listed=10))
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((200, 2)), rng.standard_normal(200)
     model = agp.SVGP.from_data(X, y, num_inducing=5, posterior="whitened")

@@ -81,15 +81,13 @@ def test_centres_stay_inside_the_data():
     assert np.all(X.max(axis=0) >= Z)
 
 
-def test_many_rows_are_thinned(monkeypatch):
-    monkeypatch.setattr("agp.inducing._rows.ROWS", 50)
-    Z = kmeans(clusters(), 4)
+def test_many_rows_are_thinned():
+    Z = kmeans(clusters(), 4, rows=50)
     assert cdist(clusters(), Z).min(axis=1).max() < 0.7
 
 
-def test_more_centres_than_thinned_rows_are_still_possible(monkeypatch):
-    monkeypatch.setattr("agp.inducing._rows.ROWS", 50)
-    Z = kmeans(clusters(), 60)
+def test_more_centres_than_thinned_rows_are_still_possible():
+    Z = kmeans(clusters(), 60, rows=50)
     assert Z.shape == (60, 2)
     assert np.all(np.isfinite(Z))
 
@@ -314,12 +312,11 @@ def test_ties_are_decided_by_the_seed_and_not_by_last_digits():
     assert len({positions(X, greedy_variance(X, RBF(1.0, 0.5), 1, seed=seed))[0] for seed in range(12)}) > 4
 
 
-def test_only_some_rows_are_looked_at(monkeypatch):
-    monkeypatch.setattr("agp.inducing._rows.ROWS", 50)
+def test_only_some_rows_are_looked_at():
     X = uniform(500)
-    seen = {at for seed in range(3) for at in positions(X, greedy_variance(X, KERNEL, 20, seed=seed))}
+    seen = {at for seed in range(3) for at in positions(X, greedy_variance(X, KERNEL, 20, seed=seed, rows=50))}
     assert len(seen) > 40
-    assert len(positions(X, greedy_variance(X, KERNEL, 70))) == 70
+    assert len(positions(X, greedy_variance(X, KERNEL, 70, rows=50))) == 70
 
 
 @pytest.mark.parametrize("tolerance", [-0.1, 1.0, float("nan")])

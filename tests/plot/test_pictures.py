@@ -326,11 +326,10 @@ def test_effects_of_several_outputs_have_a_row_each(tmp_path):
     assert [ax.get_xlabel() for ax in figure.axes] == ["input 1", "input 2"] * 2
 
 
-def test_effects_on_several_classes_have_a_line_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("agp.inspection._effects.SAMPLES", 5)
+def test_effects_on_several_classes_have_a_line_each(tmp_path):
     labels = np.digitize(WIDE[:, 0], [-0.7, 0.7])
     estimator = GPClassifier(tolerance=0.1, max_steps=20, num_inducing=6).fit(WIDE, labels)
-    figure = saved(plot_effects(estimator, WIDE, columns=[0, 2]), tmp_path)
+    figure = saved(plot_effects(estimator, WIDE, columns=[0, 2], samples=5), tmp_path)
     assert texts(figure.axes[-1]) == ["0", "1", "2"]
     np.testing.assert_allclose(sum(points(line)[:, 1] for line in figure.axes[0].lines), 1.0, atol=1e-6)
 

@@ -167,9 +167,9 @@ def test_other_likelihoods_have_no_certificate():
     assert found.reason == "gain"
 
 
-def test_of_many_rows_some_are_drawn_for_the_certificate(monkeypatch):
-    monkeypatch.setattr("agp.training._certificate.ROWS", 50)
-    found = agp.fit_growing(whitened(), X, Y, most=8, max_steps=300, tolerance=0.02, fit_tolerance=0.1)
+def test_of_many_rows_some_are_drawn_for_the_certificate():
+    settings = {"most": 8, "max_steps": 300, "tolerance": 0.02, "fit_tolerance": 0.1}
+    found = agp.fit_growing(whitened(), X, Y, certified_rows=50, **settings)
     assert found.certified_rows == 50
     assert all(one.gap > 0.0 for one in found.rounds)
     exact = float(found.model.bound(X, Y)[0]) / len(X)
