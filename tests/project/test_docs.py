@@ -49,6 +49,7 @@ SHORT = {
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
     "estimator_likelihoods.py": ["--seeds", "1", "--tolerance", "0.1"],
+    "method_pictures.py": ["."],
     "pictures.py": ["."],
     "several_outputs.py": ["--seeds", "1", "--steps", "2", "--rows", "60", "--num-inducing", "8", "--missing", "0.1"],
 }
