@@ -14,7 +14,7 @@ from agp.backend import placed, to_numpy
 from agp.estimators._base import GPEstimator, is_foreign
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._column_states import columns_of, state_of, widths
-from agp.estimators._columns import Columns
+from agp.estimators._columns import Columns, check_missing
 from agp.estimators._regressor import GPRegressor
 from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Bernoulli, Gaussian, LatentNoiseGaussian, Likelihood, Ordinal, Softmax
@@ -138,6 +138,7 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     facts = found.facts
     cls = CLASSES[facts["class"]]
     estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
+    check_missing(estimator.missing)  # constructors look at nothing, and predictions need it
     learned = _learned(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:

@@ -252,6 +252,7 @@ CHANGES = {
     "no class": (lambda f: f.pop("class"), "class"),
     "classifier": (lambda f: f.update({"class": "GPRegressor"}), "it has no _single"),
     "parameter": (lambda f: f["parameters"].update(method=3), "GPClassifier does not take method=3"),
+    "missing": (lambda f: f["parameters"].update(missing=""), "missing is '', but must be 'refuse' or 'impute'"),
     "more": (lambda f: f["parameters"].update(predict=3), "does not take predict=3"),
     "learned": (lambda f: f["learned"].update(n_iter_="x"), "it has 'x' for n_iter_"),
     "attribute": (lambda f: f["learned"].update(predict=3), "predict"),
