@@ -1,5 +1,6 @@
 # make run    set up and run the comparison on every backend that the extras below install
 # make test   set up and run the whole test suite
+# make test-quick   without what takes seconds or draws, trains or starts processes for its own sake: some minutes
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
 # make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own
 # make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
@@ -21,12 +22,15 @@ BASE ?= HEAD~1
 BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
-.PHONY: run test test-jax test-oldest test-wheel lint docs bench bench-compare bench-html
+.PHONY: run test test-quick test-jax test-oldest test-wheel lint docs bench bench-compare bench-html
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
 test: $(BIN)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+test-quick: $(BIN)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
 
 test-jax:
 	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test

@@ -158,6 +158,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "total", "bar", "reads"), [("W", 355, 410, 1), ("R", 656, 790, 2)])
 def test_launches_and_reads_of_a_step(method, total, bar, reads, device):
     """M = B = 1024, D = 8, float64, closed form with Adam; of R with one step of the inverse. No room asks for more.

@@ -12,6 +12,8 @@ from agp.methods import build, updates_of
 from agp.models import CGGP, CaGP
 from agp.updates import ActionsUpdate, Adam
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 

@@ -18,6 +18,8 @@ from agp.data import load
 from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
 from agp.methods import kernel_named
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 

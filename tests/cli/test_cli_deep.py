@@ -10,6 +10,8 @@ import pytest
 import agp
 from agp.methods import DEEP_METHODS, LAYERS, METHODS, build
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 

@@ -17,6 +17,8 @@ from agp.models import SOLVEGPR, TSVGP, TVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, PriorSpread, RelaxedOrthogonal, Whitened
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 

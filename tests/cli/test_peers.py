@@ -9,6 +9,8 @@ import pytest
 
 from agp.cli import _peering, main
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 

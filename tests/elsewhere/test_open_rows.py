@@ -94,6 +94,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
         open_rows(parts / "text.parquet", target="y")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("settings", [{}, {"method": "sgpr"}, {"backend": "torch"}])
 def test_estimators_take_rows_elsewhere(settings, rows):

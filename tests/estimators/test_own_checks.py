@@ -7,6 +7,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from agp.estimators import GPClassifier, GPRegressor
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"max_steps": 350, "num_inducing": 20}
 ESTIMATORS = [
     (GPRegressor, "gpr", {}),
@@ -32,7 +34,6 @@ def _check(estimator):
     assert sum(one["status"] == "passed" for one in outcomes) > 40
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method", "short"), ESTIMATORS)
 def test_every_check_of_scikit_learn_passes(kind, method, short):
     _check(kind(method=method, **short))

@@ -8,6 +8,7 @@ from hostile_problems import MODELS, drawn
 COUNT = 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_a_hostile_problem_ends_well_or_says_why(seed):
     outcome = judged(seed)

@@ -136,6 +136,7 @@ def _all_targets(name):
     return np.arange(float(next((n for kind, n in most.items() if name.startswith(kind)), 400))), 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DENSITIES)
 def test_predictive_density_of_all_targets_is_one_and_has_the_predicted_moments(name, backend):
     likelihood = _scalar(name, backend)

@@ -174,6 +174,7 @@ def test_chunks_of_a_prediction_are_the_whole():
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "posterior"), [*((name, Relaxed) for name in STARTS), ("robustmax", Whitened), ("softmax", Whitened)]
 )
@@ -206,6 +207,7 @@ def test_both_gradient_modes_agree(name, torch_place):
         assert_close(TORCH.numpy(closed[key]), TORCH.numpy(expected), 1e-8, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in STARTS if name not in ("known-noise", "bernoulli-logit", "robustmax")]
 )

@@ -129,6 +129,7 @@ def grid_of(targets):
     return np.array(list(itertools.product(MEANS, VARIANCES, targets))).T[..., None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_predictive_densities_are_integrals(name):
     likelihood, log_density, targets = PROBLEMS[name]

@@ -80,6 +80,7 @@ def test_an_untrained_model_has_the_moments_of_a_shallow_one(kind):
     assert_close(variance, np.full((60, 1), Y.var()), 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("change", [(1e-6, 1.0, 0.0), (1e6, 1e-6, 0.0), (1.0, 1e6, 1e6)])
 def test_any_units_serve(kind, change):

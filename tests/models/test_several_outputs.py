@@ -289,6 +289,7 @@ SCALES, OFFSETS = np.asarray([1e-6, 1.0, 1e6]), np.asarray([1e-3, -50.0, 1e9])
 X_SCALES, X_OFFSETS = np.asarray([1e3, 1e-4]), np.asarray([-1e4, 0.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "likelihood", "relaxed", "inverse-free", "marginal", "dual"])
 @pytest.mark.parametrize("kind", ["shared", "separate", "coregionalised", "as-many", "intrinsic"])
 def test_each_column_may_have_its_own_unit(kind, posterior):

@@ -25,6 +25,8 @@ from accelerator_parts.part import Plan  # noqa: E402
 from accelerator_parts.places import Stamps, timed  # noqa: E402
 from accelerator_parts.worker import EntryError, Workplace  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 NOWHERE = "abacus"
 """A library that does not exist."""

@@ -19,6 +19,8 @@ import agp
 import agp.backend
 from agp.cli import main
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]

@@ -204,6 +204,7 @@ def scores(variant, a, c, d):
     return score(model), score(trained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nothing_depends_on_units(variant):
     before, after = scores(variant, 1.0, 1.0, 0.0)

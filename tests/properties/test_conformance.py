@@ -107,6 +107,7 @@ def test_mathematics_names_no_array_library(path):
     assert {name.split(".")[0] for name in _imports(ast.parse(path.read_text()))} <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODULES, ids=_names(MODULES))
 def test_mathematics_asks_for_no_backend_by_name(path):
     source = ast.parse(path.read_text())
@@ -362,6 +363,7 @@ def test_deep_layers_that_factorise_need_a_solver(no_solvers):
         DeepGP.from_data(X, y, posterior=(Relaxed, Whitened), num_inducing=8).bound(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", INVERSE_FREE.values(), ids=INVERSE_FREE)
 @pytest.mark.parametrize("likelihood", ANY_LIKELIHOOD)
 def test_inverse_free_methods_run_with_any_likelihood_where_every_solver_raises(likelihood, posterior, no_solvers):

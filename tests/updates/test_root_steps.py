@@ -66,6 +66,7 @@ def test_backends_and_gradients_agree(backend, posterior):
             assert np.allclose(here, x, rtol=0.0, atol=1e-9 * max(1.0, np.max(np.abs(x))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "inverse-free"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_step_gains_from_the_prior_on(likelihood, posterior):
