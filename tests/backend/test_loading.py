@@ -117,6 +117,7 @@ def strange(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_strange_plug_ins_are_listed_with_the_reason_and_break_nothing(strange):
     _run(
         """

@@ -98,6 +98,7 @@ def _python(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_new_library_is_listed(environment):
     lines = _python(environment, "-m", "agp.cli", "backends").splitlines()
     (line,) = [line for line in lines if "toyarrays" in line]

@@ -527,6 +527,7 @@ def test_what_is_not_installed_names_one_extra(package, shell, monkeypatch, tmp_
     assert f'{package}, which is not installed: pip install "array-gp[cli]"' in err
 
 
+@pytest.mark.slow
 def test_interruption_writes_nothing(tmp_path):
     program = (
         "import sys\nfrom agp.cli import main, _fit\n"

@@ -165,6 +165,7 @@ def gap(a, b):
     return max(float(np.max(np.abs(x - z)) / max(np.max(np.abs(x)), 1e-300)) for x, z in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "steps"), [("relaxed", 50), ("whitened", 50), ("cagp", 10), ("dual", 10)])
 def test_data_parallel_steps_are_those_of_one_process(name, steps, data):
     X, y = in_chunks(data, 100)

@@ -117,6 +117,7 @@ def test_bounds_gradients_and_predictions_are_sound(scenario, method, dtype, bac
     assert_sound(build(method, X, y, case.lengthscale, noise), X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)

@@ -230,6 +230,7 @@ def test_without_scikit_learn_the_extra_is_named(path, monkeypatch):
         agp.load(path)
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_an_estimator(path):
     agp.save(CASES["words"]()[0], path)
     program = f"import agp, numpy as np\nprint(agp.load({str(path)!r}).predict(np.zeros((1, 3)))[0])"

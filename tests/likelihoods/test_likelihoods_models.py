@@ -333,6 +333,7 @@ def test_edges_stay_in_order_in_training():
     assert "likelihood.edges" in tree.unconstrain(result.model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-4, 1.0, 1e5])
 def test_noise_that_depends_on_inputs_is_learnt_in_any_unit(unit):
     rng = np.random.default_rng(5)

@@ -325,6 +325,7 @@ def test_noise_of_each_output_is_found_in_any_units():
 # -- what it is for ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sparse_output_is_helped_by_a_related_one():
     rng = np.random.default_rng(4)
     X = np.sort(rng.uniform(-3.0, 3.0, (150, 1)), axis=0)

@@ -116,6 +116,7 @@ def test_inputs_too(name, kind, torch_place):
     assert_closed_form_is_autograd(stage, named(model, "parameter") | {"X": X})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in COVERING if kind not in FOLLOWS_ITS_INVERSE])
 @pytest.mark.parametrize("name", PROCESSES)
 def test_closed_form_is_slope(name, kind):

@@ -212,6 +212,7 @@ JUDGES: dict[str, tuple[Place, GradientMode]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judge", JUDGES)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_libraries_and_gradient_modes_agree(case, judge):

@@ -251,6 +251,7 @@ def interrupted_at(line, **options):
 
 
 # an interrupt between the opening of a file and the line below leaves the closing to the garbage collector
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_line_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "CHECK_EVERY", 2)

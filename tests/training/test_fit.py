@@ -123,6 +123,7 @@ def test_limits_that_mean_nothing_are_refused(name, value):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, **{name: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_stop_at_the_same_step(library):
     pytest.importorskip(library, reason=f"{library} is not installed: not executed")
