@@ -1,0 +1,19 @@
+"""A table of tests and their time by room: ``pytest -n auto --junitxml=tests.xml``, then this with tests.xml."""
+
+import sys
+from collections import defaultdict
+from xml.etree import ElementTree
+
+rows = defaultdict(lambda: [0, 0, 0.0])
+for case in ElementTree.parse(sys.argv[1]).iter("testcase"):
+    names = case.get("classname").split(".")
+    if len(names) > 2:  # a file that was skipped as a whole has no room
+        row = rows[names[1]]
+        row[0] += 1
+        row[1] += case.find("skipped") is not None
+        row[2] += float(case.get("time"))
+whole = sum(seconds for *_, seconds in rows.values())
+lines = ["| room | tests | of them skipped | share of the time |", "|---|---|---|---|"]
+for room, (count, skipped, seconds) in sorted(rows.items(), key=lambda item: -item[1][2]):
+    lines.append(f"| {room} | {count:,} | {skipped or ''} | {100.0 * seconds / whole:.1f} % |")
+sys.stdout.write("\n".join(lines) + "\n")
