@@ -13,7 +13,14 @@ author = "the agp authors"
 copyright = "the agp authors"  # noqa: A001
 release = version = __version__
 
-extensions = ["mathml", "myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = [
+    "mathml",
+    "search_words",
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+]
 exclude_patterns = ["_build", "_templates", "api"]
 templates_path = ["_templates"]
 html_math_renderer = "mathml"

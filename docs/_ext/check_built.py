@@ -1,7 +1,7 @@
 """What the built pages must hold: ``python docs/_ext/check_built.py docs/_build``.
 
 Nothing is fetched from another host, pages are small, pictures are described in words, links and their anchors exist,
-and no formula is left as it was written.
+no formula is left as it was written, and the search knows the words of newcomers.
 """
 
 import re
@@ -9,6 +9,8 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from search_words import missing_words
 
 LARGEST = 500_000
 """Bytes of a page, its pictures not counted."""
@@ -83,6 +85,7 @@ def faults(root: Path) -> list[str]:
         found += [f"{name}: the formula {match[0]} as written" for match in TEX.finditer("".join(page.text))][:1]
         if (size := file.stat().st_size) > LARGEST:
             found.append(f"{name}: {size:,} bytes")
+    found += [f"searchindex.js: nothing for {word!r}" for word in missing_words(root)]
     for sheet in root.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
         found += [
