@@ -219,22 +219,27 @@ class GPEstimator(ABC, BaseEstimator):
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
-    @property
-    def _grows(self) -> bool:
-        return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
+    def _grows(self, rows: int) -> bool:
+        """Whether the number of inducing inputs is found in training."""
+        asked = self.num_inducing == "auto" or (self.num_inducing is None and self._grows_by_default(rows))
+        return asked and self.method_ in GROWING_METHODS
+
+    def _grows_by_default(self, rows: int) -> bool:  # noqa: ARG002
+        return False
 
     def _inducing(self, rows: int, *, parts: bool) -> int:
         """How many inducing inputs, or actions, to begin with: no more than there are rows for each group."""
         asked: Any = self.num_inducing
         if asked == "auto":
             _check_grows(self.method_, self.method, parts=parts)
+        if asked == "auto" or self._grows(rows):
             asked = START
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 
     def _fit(self, model: Any, X: Array, y: Array) -> None:
         X, y = valid_data(X, y, missing=model.likelihood.missing)
-        grows = self._grows
+        grows = self._grows(X.shape[0])
         training: Any = fit_growing if grows else fit
         result = training(
             model,

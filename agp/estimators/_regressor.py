@@ -61,9 +61,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
     num_inducing
         The number of inducing inputs (of each group of the methods with two, of each layer of deep ones, of actions in
-        computation-aware GPs), or what the rows allow; by default 2 square roots of N, from 128 to 1,000, of less than
-        384 rows a third. "auto" finds it by training (`agp.fit_growing`), for collapsed sparse regression and the
-        M-, W-, L-, R- and A-SVGP.
+        computation-aware GPs), or what the rows allow. "auto" finds it by training (`agp.fit_growing`), for collapsed
+        sparse regression and the M-, W-, L-, R- and A-SVGP; this is the default of collapsed regression on more than
+        2,000 and up to 50,000 rows. Elsewhere it is 2 square roots of N, from 128 to 1,000, of less than 384 rows a
+        third.
     layers
         How many layers a deep method has, two by default; other methods have none.
     outputs
@@ -106,8 +107,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
     history_
         What each step logged, by name.
     growth_, growth_reason_
-        With ``num_inducing="auto"``: what each number of inducing inputs reached, by the names of `agp.training.Round`,
-        and why there are no more.
+        Where the number of inducing inputs was found in training: what each one reached, by the names of
+        `agp.training.Round`, and why there are no more.
     n_iter_, converged_
         Steps taken, and whether training ended by its tolerance.
     n_rows_seen_
@@ -213,6 +214,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         if self.outputs != "shared" or not self._single or self.likelihood != "gaussian":
             return "wsvgp"
         return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
+
+    def _grows_by_default(self, rows: int) -> bool:
+        return self.method_ == "sgpr" and EXACT_ROWS < rows <= COLLAPSED_ROWS
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
         method, outputs = (

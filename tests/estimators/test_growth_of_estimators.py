@@ -39,6 +39,17 @@ def test_a_classifier_does_as_well(monkeypatch):
     assert model.score(X, Y > 0.0) > 0.9
 
 
+def test_many_rows_of_a_regression_find_it_by_default():
+    many = np.linspace(-2.0, 2.0, 2100)[:, None]
+    targets = np.sin(3.0 * many[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=2100)
+    model = GPRegressor(tolerance=0.01).fit(many, targets)
+    assert (model.method_, model.growth_reason_) == ("sgpr", "most")  # no row adds any to those of a smooth function
+    assert model.growth_["num_inducing"] == [START]
+    assert model.score(many, targets) > 0.97
+    for few in (model.set_params(num_inducing=20).fit(many, targets), GPRegressor(method="sgpr").fit(X, Y)):
+        assert "growth_" not in vars(few)
+
+
 def test_it_is_no_matter_where_there_are_none():
     model = GPRegressor(num_inducing="auto").fit(X, Y)
     assert model.method_ == "gpr"
