@@ -2,10 +2,10 @@
 
 import sys
 from collections import defaultdict
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 rows = defaultdict(lambda: [0, 0, 0.0])
-for case in ElementTree.parse(sys.argv[1]).iter("testcase"):
+for case in ET.parse(sys.argv[1]).iter("testcase"):
     names = case.get("classname").split(".")
     if len(names) > 2:  # a file that was skipped as a whole has no room
         row = rows[names[1]]

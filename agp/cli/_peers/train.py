@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 import numpy as np
-from contract import Peer, Run, Start, opened
+from contract import Peer, Run, Start
+from libraries import opened
 
 BLOCK = 2000
 """Rows predicted, or summed into a bound, at once."""
