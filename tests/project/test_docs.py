@@ -124,6 +124,17 @@ def test_the_commands_for_tables_of_a_page_run(page, monkeypatch, tmp_path):
         assert written is None or (tmp_path / written).exists(), command
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "methods").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_a_method_has_a_picture_and_names_its_files(page):
+    text = page.read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[[^]]+\]\((.+?)\)", text)
+    files = re.findall(r"`(agp/[a-z_/]+\.py)`", text)
+    assert pictures
+    assert files
+    assert [name for name in pictures if not (page.parent / name).exists()] == []
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
 def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
     page = DOCS / "quickstart.md"
     listing = re.search(r"^```text\n(process\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
