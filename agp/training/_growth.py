@@ -44,7 +44,7 @@ class GrowthResult(FitResult):
     reason: str = ""
     """Why M grew no more: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """What each M reached, the first one first; the last M twice if it was trained further."""
+    """What each M reached, the first one first; an M twice if it was trained further."""
     certified_rows: int = 0
     """The rows of `Round.upper` and `Round.gap`: all, or as many as were drawn; 0 where there is no upper bound."""
 
@@ -84,7 +84,8 @@ def fit_growing(
 
     - the certificate says that no number of them could gain as much as the tolerance at these hyperparameters: the gap
       between the bound and an upper bound on the exact evidence, for Gaussian noise ("certificate");
-    - the last doubling gained less than the tolerance, all parameters trained again ("gain");
+    - the last doubling gained less than the tolerance, all parameters trained again, and so did training the model to
+      the end thereafter ("gain");
     - there are as many as asked for, or no row is left that adds any ("most");
     - twice as many would exceed the memory ("memory") or the time ("time", "steps"), or a callback says so.
 
@@ -92,8 +93,8 @@ def fit_growing(
     its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
     inducing inputs to see some of the signal.
 
-    Then the last model is trained further, unless M is as large as may be. The upper bound costs as much as one pass of
-    training over the data; of very many rows some are drawn for it.
+    Before it ends the last model is trained further, unless M is as large as may be. The upper bound costs as much as
+    one pass of training over the data; of very many rows some are drawn for it.
 
     Parameters
     ----------
@@ -154,6 +155,12 @@ def fit_growing(
         M = growing_part(found.model)[1].inducing.count
         return found, Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps), seen
 
+    def larger(found: FitResult, lost: bool) -> FitResult | None:
+        begin = _reset(found.model, model) if lost else found.model
+        M = growing_part(begin)[1].inducing.count
+        Z = _new_inputs(begin, X, min(limits.most - M, M), seed)
+        return replace(found, model=begin.grown(Z, begun=True)) if Z.shape[0] else None
+
     while True:
         last = limits.size(found.model)
         in_full = not rounds  # the first may be the only one, and costs least
@@ -163,23 +170,24 @@ def fit_growing(
         lost = resets < RESETS and learned < LITTLE * limits.tolerance
         judged = None if lost else limits.judged(rounds)
         ending = watch.ending() or judged or last or limits.budget(found, rounds)
-        if not ending:
-            begin = _reset(found.model, model) if lost else found.model
-            Z = _new_inputs(begin, X, min(limits.most - one.num_inducing, one.num_inducing), seed)
-            if Z.shape[0]:
-                found, resets = replace(found, model=begin.grown(Z, begun=True)), resets + lost
-                continue
-            ending = "most", "the prior variance of the rows is explained, but for rounding"
-        if not in_full and not last:
+        more = None if ending else larger(found, lost)
+        if more is None and not in_full and not last:
             found = replace(found, converged=False)  # it has not been trained to the end
             if not watch.ended:
                 found, one, seen = trained(found, LAST * fit_tolerance)
                 rounds.append(one)
+                if judged and ending == judged and not limits.stands(judged[0], rounds):
+                    ending = watch.ending() or limits.budget(found, rounds)
+                    more = None if ending else larger(found, lost)
+        if more is not None:
+            found, resets = more, resets + lost
+            continue
+        reason, message = ending or ("most", "the prior variance of the rows is explained, but for rounding")
         if not found.converged:
             text = f"the training of the last model has not converged: {limits.spent(found) or found.message}."
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-        growth = {"reason": ending[0], "rounds": rounds, "certified_rows": seen.rows}
-        return GrowthResult(**(vars(found) | {"message": ending[1]}), **growth)
+        growth = {"reason": reason, "rounds": rounds, "certified_rows": seen.rows}
+        return GrowthResult(**(vars(found) | {"message": message}), **growth)
 
 
 def _continued(found: FitResult, X: Array, y: Array, settings: dict[str, Any]) -> FitResult:

@@ -86,6 +86,11 @@ class Limits:
             return "gain", f"{sizes} the bound gained {gain:.2g} nats per datum, {least}"
         return None
 
+    def stands(self, reason: str, rounds: list[Round]) -> bool:
+        """Whether a judgement on rounds holds after the last one, in which the model was trained to the end."""
+        before, last = rounds[-2:]
+        return (last.gap if reason == "certificate" else last.bound - before.bound) < self.tolerance
+
     def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
         """Whether what is left is less than a round with more inducing inputs takes, at least twice the last one."""
         if spent := self.spent(found):

@@ -157,6 +157,18 @@ def test_variational_models_grow(posterior):
     assert float(np.mean((found.model.predict(X).mean - np.sin(3.0 * X)) ** 2)) < 0.01
 
 
+def test_a_doubling_that_gained_little_in_a_short_training_is_judged_after_a_long_one(monkeypatch):
+    # a round that hardly trains gains nothing; the model that was trained to the end thereafter tells that it may grow
+    monkeypatch.setattr("agp.training._growth.LOOSER", 1e6)
+    found = agp.fit_growing(few(M=4), X, Y, tolerance=0.05)
+    sizes = [one.num_inducing for one in found.rounds]
+    gains = np.diff([one.bound for one in found.rounds])
+    reopened = [k for k in range(1, len(sizes) - 1) if sizes[k - 1] == sizes[k] < sizes[k + 1]]
+    assert reopened
+    assert all(gains[k - 1] >= 0.05 for k in reopened)
+    assert found.rounds[-1].bound > found.rounds[0].bound + 0.5
+
+
 def test_other_likelihoods_have_no_certificate():
     label = (Y[:, 0] > 0.0).astype(float)
     model = whitened(X, label, likelihood=agp.Bernoulli())
