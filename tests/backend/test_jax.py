@@ -1,5 +1,7 @@
 """JAX: a whole training step under jit, device loops, the fold as a scan, failure inside a compiled function."""
 
+import importlib
+
 import numpy as np
 import pytest
 from helpers import POSTERIORS, problem, toy_data
@@ -52,6 +54,24 @@ def test_a_step_is_compiled_once(caplog):
         train(SVGP.from_data(X, y, num_inducing=3), X, y, steps=3)
     steps = [r for r in caplog.records if "XLA compilation" in r.getMessage() and "_apply_updates" in r.getMessage()]
     assert len(steps) == 1
+
+
+def test_a_compiled_function_may_stand_inside_other_transformations(B):
+    # options of the compiler are for the outermost function only
+    x = jax.numpy.arange(3.0)
+    f = B.compile(lambda x: 2.0 * x**2)
+    np.testing.assert_array_equal(f(x), [0.0, 2.0, 8.0])
+    np.testing.assert_array_equal(jax.jit(lambda y: f(x) + y)(x), [0.0, 3.0, 10.0])
+    np.testing.assert_array_equal(jax.vmap(f)(x), [0.0, 2.0, 8.0])
+    assert jax.grad(f)(1.5) == 6.0
+
+
+def test_options_of_the_compiler_are_left_out_where_they_are_unknown_or_the_users_own(monkeypatch):
+    takes = importlib.import_module("agp_backends._jax")._takes.__wrapped__
+    assert takes()
+    assert not takes(xla_cpu_of_another_age=True)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    assert not takes(xla_cpu_use_fusion_emitters=False)
 
 
 @pytest.mark.parametrize("kernel", [Matern12, Matern32, Matern52])
