@@ -22,6 +22,11 @@ def _add(app, docname, source):
         source[0] = "```{index} " + ", ".join(f"! {word}" for word in words) + f"\n```\n\n{source[0]}"
 
 
+def _always(app, env, added, changed, removed):
+    """The pages with such words: Sphinx's index of the search forgets the entries of pages that it does not read anew."""
+    return [docname for docname in WORDS if docname in env.found_docs]
+
+
 def missing_words(root):
     """The words that the index of the built pages in `root` does not have."""
     text = (root / "searchindex.js").read_text(encoding="utf-8")
@@ -32,4 +37,5 @@ def missing_words(root):
 def setup(app):
     """Register."""
     app.connect("source-read", _add)
+    app.connect("env-get-outdated", _always)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
