@@ -23,7 +23,7 @@ def _add(app, docname, source):
 
 
 def _always(app, env, added, changed, removed):
-    """The pages with such words: Sphinx's index of the search forgets the entries of pages that it does not read anew."""
+    """The pages with such words: the search forgets entries of pages that a build does not read anew."""
     return [docname for docname in WORDS if docname in env.found_docs]
 
 
