@@ -31,7 +31,7 @@ GROWTH_TOLERANCE = 0.005
 RESETS, LITTLE = 2, 5.0
 """How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
 above the density of noise alone by less than so many tolerances."""
-LOOSER, LAST = 10.0, 3.0
+LOOSER, LAST = 5.0, 3.0
 """Where the training of a round ends, and that of the last model, in tolerances of training: a round has only to tell
 what a doubling gains. Where M is as large as may be the round is the last: more steps there would cost more than all
 before."""
@@ -108,7 +108,7 @@ def fit_growing(
     most
         M at most; never more than N.
     fit_tolerance
-        As `tolerance` of `agp.fit`, of which a round takes ten times as much, the first one and what follows the last
+        As `tolerance` of `agp.fit`, of which a round takes five times as much, the first one and what follows the last
         three.
     max_steps, max_seconds
         In all rounds together; unlimited by default, but that each is one of `agp.fit`, which has limits.
