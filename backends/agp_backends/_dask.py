@@ -265,7 +265,7 @@ def _computed(what: Any, rows: int | None = None) -> Any:
         If memory ran out in a task, or workers died of it again and again; if the scheduler was lost.
     """
     try:
-        with dask_config.set({"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH}):
+        with _large_graphs():
             return dask_compute(what)[0]
     except MemoryError as error:
         raise WorkerError(_too_large("a task ran out of memory", rows)) from error
@@ -278,6 +278,17 @@ def _computed(what: Any, rows: int | None = None) -> Any:
         if isinstance(error, CancelledError | distributed.comm.CommClosedError):
             raise WorkerError(LOST) from error
         raise
+
+
+def _large_graphs() -> Any:
+    """Graphs as large as the parameters, without a warning: of the clients of `distributed`, so where there is one.
+
+    Before it is imported its section does not exist, and one made here would be taken away again with all that an
+    import meanwhile has put into it.
+    """
+    if "distributed" not in sys.modules:
+        return contextlib.nullcontext()
+    return dask_config.set({"distributed.admin.large-graph-warning-threshold": LARGE_GRAPH})
 
 
 def _too_large(what: str, rows: int | None) -> str:

@@ -1,5 +1,8 @@
 """Data as dask arrays: whatever the chunks, the numbers are those of the rows in memory."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -259,3 +262,20 @@ def test_a_task_without_memory_names_smaller_chunks(data):
     batch = Batch(broken, y[:, None])
     with pytest.raises(WorkerError, match=r"chunks of 25 rows \(now 100\), as by X.rechunk"):
         model.objective(batch)
+
+
+FIRST = """
+import dask.array as da, numpy as np, agp
+X = np.linspace(0.0, 1.0, 60)[:, None]
+model = agp.SVGP.from_data(X, X, num_inducing=3)
+rows = da.from_array(X, chunks=(20, 1))
+first, then = model.predict(rows).mean.compute(), model.predict(rows).mean.compute()
+assert (first == then).all()
+da.ones(3).sum().compute()
+"""
+
+
+def test_the_first_evaluation_of_a_process_leaves_the_settings_of_dask_alone():
+    """By a scheduler of its own choice, with nothing of dask imported but arrays."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
