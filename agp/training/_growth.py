@@ -17,7 +17,7 @@ from agp.repairs import outside
 from agp.rows import MEMORY
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
 from agp.training._fit import FitResult, continued, fit
-from agp.training._limits import Limits, Round
+from agp.training._limits import Limits, Round, behind, highest
 from agp.training._result import Progress
 from agp.training._run import Callback
 from agp.updates import Update
@@ -44,7 +44,8 @@ class GrowthResult(FitResult):
     reason: str = ""
     """Why M grew no more: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """What each M reached, the first one first; an M twice if it was trained further."""
+    """What each M reached, the first one first; an M again where it was trained further, and in the end the best one if
+    the largest had not reached as much."""
     certified_rows: int = 0
     """The rows of `Round.upper` and `Round.gap`: all, or as many as were drawn; 0 where there is no upper bound."""
 
@@ -93,7 +94,8 @@ def fit_growing(
     its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
     inducing inputs to see some of the signal.
 
-    Before it ends the last model is trained further, unless M is as large as may be. The upper bound costs as much as
+    Before it ends the last model is trained further, unless M is as large as may be. Where larger ones ended with a lower
+    bound, since a budget ended their training for instance, the model is the best of those before. The upper bound costs as much as
     one pass of training over the data; of very many rows some are drawn for it.
 
     Parameters
@@ -146,14 +148,17 @@ def fit_growing(
     settings |= {"seed": seed, "callbacks": [watch], "progress": progress}
     found = FitResult(model, 0, 0.0)
     rounds: list[Round] = []
+    reached: list[Any] = []  # the model after each round
     resets = 0
 
-    def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Round, Certificate]:
-        left = limits.left(found)
+    def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Certificate]:
+        left = None if watch.ended else limits.left(found)
         found = _continued(found, X, y, settings | left | {"tolerance": tolerance}) if left is not None else found
         seen = certified(found.model, X, y, rows=certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
-        return found, Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps), seen
+        rounds.append(Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps))
+        reached.append(found.model)
+        return found, seen
 
     def larger(found: FitResult, lost: bool) -> FitResult | None:
         begin = _reset(found.model, model) if lost else found.model
@@ -161,28 +166,33 @@ def fit_growing(
         Z = _new_inputs(begin, X, min(limits.most - M, M), seed)
         return replace(found, model=begin.grown(Z, begun=True)) if Z.shape[0] else None
 
+    def nothing_learned(seen: Certificate) -> bool:
+        return seen.rows > 0 and seen.bound - noise_alone(y) < LITTLE * limits.tolerance
+
     while True:
         last = limits.size(found.model)
         in_full = not rounds  # the first may be the only one, and costs least
-        found, one, seen = trained(found, fit_tolerance * (LAST if in_full else LOOSER))
-        rounds.append(one)
-        learned = one.bound - noise_alone(y) if seen.rows else math.inf
-        lost = resets < RESETS and learned < LITTLE * limits.tolerance
+        found, seen = trained(found, fit_tolerance * (LAST if in_full else LOOSER))
+        lost = resets < RESETS and nothing_learned(seen)
         judged = None if lost else limits.judged(rounds)
-        ending = watch.ending() or judged or last or limits.budget(found, rounds)
+        short = limits.budget(found, rounds)
+        ending = watch.ending() or (short if behind(rounds) else None) or judged or last or short
         more = None if ending else larger(found, lost)
-        if more is None and not in_full and not last:
+        if more is None and not in_full and (not last or behind(rounds)):
             found = replace(found, converged=False)  # it has not been trained to the end
-            if not watch.ended:
-                found, one, seen = trained(found, LAST * fit_tolerance)
-                rounds.append(one)
-                if judged and ending == judged and not limits.stands(judged[0], rounds):
+            if not watch.ended and not limits.spent(found):
+                found, seen = trained(found, LAST * fit_tolerance)
+                if ending in (None, judged) and not limits.stands(ending, rounds):
                     ending = watch.ending() or limits.budget(found, rounds)
-                    more = None if ending else larger(found, lost)
+                    more = None if ending else larger(found, lost=False)
         if more is not None:
             found, resets = more, resets + lost
             continue
+        if behind(rounds):  # what was to be learned anew has not been, or not as well
+            found, seen = trained(replace(found, model=reached[highest(rounds)], converged=False), LAST * fit_tolerance)
         reason, message = ending or ("most", "the prior variance of the rows is explained, but for rounding")
+        if nothing_learned(seen):
+            message += "; the bound is hardly above that of noise alone: begin with more if there should be a signal"
         if not found.converged:
             text = f"the training of the last model has not converged: {limits.spent(found) or found.message}."
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())

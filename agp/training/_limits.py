@@ -8,7 +8,7 @@ from agp.models import growing_part
 from agp.rows import mebibytes
 from agp.training._fit import FitResult
 
-__all__ = ["Limits", "Round"]
+__all__ = ["Limits", "Round", "behind", "highest"]
 
 SQUARES = 8, 6
 """Arrays of M x M numbers that training holds at once, and those for each output besides."""
@@ -28,6 +28,16 @@ class Round(NamedTuple):
     """Since the beginning, at the end of the round."""
     steps: int
     """Of training, likewise."""
+
+
+def highest(rounds: list[Round]) -> int:
+    """Which round reached the highest bound, the last one of several."""
+    return max(range(len(rounds)), key=lambda i: (rounds[i].bound, i))
+
+
+def behind(rounds: list[Round]) -> bool:
+    """Whether the last round ended below an earlier one."""
+    return highest(rounds) < len(rounds) - 1
 
 
 class Limits:
@@ -77,19 +87,24 @@ class Limits:
     def judged(self, rounds: list[Round]) -> tuple[str, str] | None:
         """What the bounds say: the certificate, and the gain of the last doubling."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
-        if last.gap < self.tolerance:
+        if last.gap < self.tolerance and not behind(rounds):
             text = f"no number of inducing inputs gains more than {last.gap:.2g} nats per datum at present"
             return "certificate", f"{text}, {least}"
-        if len(rounds) > 1 and last.bound - rounds[-2].bound < self.tolerance:
-            gain = last.bound - rounds[-2].bound
-            sizes = f"from {rounds[-2].num_inducing} to {last.num_inducing} inducing inputs"
-            return "gain", f"{sizes} the bound gained {gain:.2g} nats per datum, {least}"
+        if len(rounds) == 1:
+            return None
+        before = rounds[highest(rounds[:-1])]
+        gain = last.bound - before.bound
+        if gain < self.tolerance:
+            sizes = f"from {before.num_inducing} to {last.num_inducing} inducing inputs"
+            what = f"gained {gain:.2g} nats per datum, {least}" if gain >= 0.0 else f"fell by {-gain:.2g} nats per datum"
+            return "gain", f"{sizes} the bound {what}"
         return None
 
-    def stands(self, reason: str, rounds: list[Round]) -> bool:
-        """Whether a judgement on rounds holds after the last one, in which the model was trained to the end."""
+    def stands(self, ending: tuple[str, str] | None, rounds: list[Round]) -> bool:
+        """Whether what ended the growth holds after the last round, in which the model was trained to the end."""
         before, last = rounds[-2:]
-        return (last.gap if reason == "certificate" else last.bound - before.bound) < self.tolerance
+        closed = ending is not None and ending[0] == "certificate"
+        return (last.gap if closed else last.bound - before.bound) < self.tolerance
 
     def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
         """Whether what is left is less than a round with more inducing inputs takes, at least twice the last one."""

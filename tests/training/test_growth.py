@@ -1,6 +1,7 @@
 """`agp.fit_growing`: the number of inducing inputs by itself."""
 
 import math
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -167,6 +168,35 @@ def test_a_doubling_that_gained_little_in_a_short_training_is_judged_after_a_lon
     assert reopened
     assert all(gains[k - 1] >= 0.05 for k in reopened)
     assert found.rounds[-1].bound > found.rounds[0].bound + 0.5
+
+
+@pytest.mark.parametrize("steps", [300, 600, None])
+def test_what_was_reached_is_not_given_up_for_more_inducing_inputs(steps):
+    # Eight see nothing of the signal, and sixteen begin anew: far below until they have been trained
+    x, y = fast_sine()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model = agp.SVGP.from_data(x, y, num_inducing=8)
+        found = agp.fit_growing(model, x, y, fit_tolerance=0.01, max_steps=steps)
+    reached = float(found.model.bound(x, y)[0]) / len(x)
+    assert reached == pytest.approx(max(one.bound for one in found.rounds), abs=1e-9)
+    assert found.rounds[-1].num_inducing == found.model.process.inducing.count
+    assert "noise alone" in found.message
+    assert bool(told) == (steps is not None) == (found.reason == "steps") == (not found.converged)
+
+
+def test_rows_that_added_nothing_are_asked_again_after_the_last_training():
+    x, y = fast_sine()
+    found = agp.fit_growing(agp.SGPR.from_data(x, y, num_inducing=8), x, y, fit_tolerance=0.01)
+    exact = agp.fit(agp.GPR.from_data(x, y), x, y).model
+    assert found.rounds[-1].bound == pytest.approx(float(exact.bound(x, y)[0]) / len(x), abs=0.01)
+    assert "noise alone" not in found.message
+
+
+def fast_sine():
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-3.0, 3.0, (250, 1))
+    return x, np.sin(6.0 * x) + 0.1 * rng.standard_normal(x.shape)
 
 
 def test_other_likelihoods_have_no_certificate():
