@@ -1,7 +1,7 @@
 """What public entrances ask of their arguments: one clear error that names the culprit and the remedy."""
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agp import tree
@@ -10,6 +10,7 @@ from agp.errors import NonFiniteError
 
 __all__ = [
     "as_columns",
+    "check_callables",
     "check_data",
     "check_finite",
     "check_inputs",
@@ -30,6 +31,21 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
         raise ValueError(msg)
     return int(number)
+
+
+def check_callables(name: str, given: Any) -> list[Any]:
+    """The functions as a list. TypeError unless they are some that can be called."""
+    single = callable(given)
+    if single or not isinstance(given, Iterable):
+        remedy = f"write {name}=[{getattr(given, '__name__', 'f')}]" if single else f"write {name}=[f]"
+        msg = f"{name} is {given!r}, but must be a list of functions; {remedy}."
+        raise TypeError(msg)
+    found = list(given)
+    for i, one in enumerate(found):
+        if not callable(one):
+            msg = f"{name}[{i}] is {one!r}, which is no function; it is called with an agp.training.Progress."
+            raise TypeError(msg)
+    return found
 
 
 def check_positive(name: str, value: Any) -> float:

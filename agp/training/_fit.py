@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.checks import check_positive, check_whole
+from agp.checks import check_callables, check_model, check_positive, check_whole
 from agp.entrances import entrance
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
 from agp.gradient import GradientMode
@@ -25,10 +25,11 @@ from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import FALL, RATE, recipe
 from agp.training._result import Progress, Result
+from agp.training._resume import checkpoint_exists, saved_trace
 from agp.training._run import Callback
 from agp.updates import Update
 
-__all__ = ["FitResult", "continued", "fit"]
+__all__ = ["FitResult", "check_plan", "continued", "fit"]
 
 BATCH_ROWS = 1024
 """Rows in a minibatch where the user does not say."""
@@ -117,7 +118,8 @@ def fit(
     draws
         As `train`.
     checkpoint
-        As `train`; with one, models that have steps are trained by them. L-BFGS takes none.
+        As `train`; with one, models that have steps are trained by them. The last steps, at falling rates, have a file
+        of their own beside it, of which the name ends in "-last". L-BFGS takes none.
 
     Raises
     ------
@@ -129,13 +131,19 @@ def fit(
     agp.errors.ConvergenceWarning
         If a budget ended the training.
     """
+    check_model(model)
+    check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
     check_place(draws)
     budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     clock = _Clock(budget)
-    settings: dict[str, Any] = {"callbacks": [*callbacks, clock], "progress": progress, "seed": seed}
+    settings: dict[str, Any] = {
+        "callbacks": [*check_callables("callbacks", callbacks), clock],
+        "progress": progress,
+        "seed": seed,
+    }
     inner = inner_updates(model, memory)
     if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
         if not model.stochastic and not inner:
@@ -150,17 +158,34 @@ def fit(
     steps = max(STEPS, EPOCHS * epoch) if max_steps is None else check_whole("max_steps", max_steps)
     slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
     planned = partial(updates or recipe, gradient=gradient, memory=memory)
+    cooled = _beside(checkpoint, slope)
     watched: dict[str, Any] = {**settings, "callbacks": [*settings["callbacks"], slope]}
     watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint, "draws": draws}
-    found = train(model, X, y, steps=steps, batch_size=size, **watched)
+    found = train(model, X, y, steps=slope.steps if slope.converged else steps, batch_size=size, **watched)
     if slope.converged:
         cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
-        settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "draws": draws}
+        settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "draws": draws, "checkpoint": cooled}
         return _said(continued(found, train, X, y, settings), True, clock, slope.message)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _said(found, False, clock, ending)
+
+
+def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
+    """The file of the last steps; the slope learns what the steps before them have reached, if there is a checkpoint.
+
+    Last steps of a training that has not come to them are those of another one.
+    """
+    if checkpoint is None:
+        return None
+    path = Path(checkpoint)
+    slope.resume(saved_trace(path).get("bound", []))
+    last = path.with_name(f"{path.stem}-last{path.suffix}")
+    if not slope.converged and checkpoint_exists(last):
+        saved_trace(last)  # of anything else than a training it says so
+        last.unlink()
+    return last
 
 
 def _by_lbfgs(
@@ -201,6 +226,16 @@ def _by_lbfgs(
             found = replace(found, converged=True, message="the line search finds no further gain above rounding")
     ending = f"the limit of {limit} iterations was reached" if found.steps >= limit else found.message
     return _said(found, found.converged or gain.converged, clock, gain.message or ending)
+
+
+def check_plan(updates: Any) -> None:
+    """TypeError unless the updates are None or a function that gives them."""
+    if updates is not None and (not callable(updates) or isinstance(updates, type)):
+        msg = (
+            f"updates is {updates!r}, but must be a function of a model and the number of steps, such as agp.recipe; "
+            "agp.train takes a list."
+        )
+        raise TypeError(msg)
 
 
 def _refuse(checkpoint: Any, batch_size: Any) -> None:
@@ -290,21 +325,34 @@ class _Slope:
     def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
         self.window = max(WINDOW_STEPS, WINDOW_EPOCHS * epoch) if noisy else SHORTEST_EPOCH
         self.epoch, self.rows, self.tolerance = max(epoch, SHORTEST_EPOCH), rows, tolerance
+        self.steps = 0
         self.read: list[float] = []
         self.waiting: list[Array] = []
         self.converged, self.message = False, ""
 
+    def resume(self, bounds: list[float]) -> None:
+        """As after these bounds, one a step."""
+        self.steps = len(bounds)
+        self.read = bounds[-(self.window + self.since_judged(self.steps)) :]
+        self._judge()
+
+    def since_judged(self, steps: int) -> int:
+        """After so many steps, those since the slope was looked at."""
+        return steps % (self.window // 5)
+
     def __call__(self, seen: Progress) -> bool:
         self.waiting.append(seen.info["bound"])
-        if len(self.waiting) == self.window // 5:  # read in one transfer
+        self.steps += 1
+        if not self.since_judged(self.steps):  # read in one transfer
             xp = backend_of(self.waiting[0]).xp
             self.read = [*self.read, *to_numpy(xp.stack(self.waiting)).tolist()][-self.window :]
             self.waiting = []
-            if len(self.read) == self.window:
-                self._judge()
+            self._judge()
         return self.converged
 
     def _judge(self) -> None:
+        if len(self.read) < self.window or self.since_judged(self.steps):
+            return
         times = np.arange(self.window) - 0.5 * (self.window - 1)
         gained = float(times @ np.asarray(self.read)) / float(times @ times) * self.epoch / self.rows
         self.converged = gained < self.tolerance

@@ -1,6 +1,5 @@
 """The number of inducing inputs by itself: training, a certificate, twice as many, until more would gain nothing."""
 
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -8,7 +7,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array
-from agp.checks import check_positive, check_whole
+from agp.checks import check_callables, check_model, check_positive, check_whole
 from agp.errors import ConvergenceWarning
 from agp.gradient import GradientMode
 from agp.inducing import greedy_variance
@@ -16,7 +15,7 @@ from agp.models import growing_part, valid_data
 from agp.repairs import outside
 from agp.rows import MEMORY
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
-from agp.training._fit import FitResult, continued, fit
+from agp.training._fit import FitResult, check_plan, continued, fit
 from agp.training._limits import Limits, Round, behind, highest
 from agp.training._result import Progress
 from agp.training._run import Callback
@@ -94,9 +93,9 @@ def fit_growing(
     its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
     inducing inputs to see some of the signal.
 
-    Before it ends the last model is trained further, unless M is as large as may be. Where larger ones ended with a lower
-    bound, since a budget ended their training for instance, the model is the best of those before. The upper bound costs as much as
-    one pass of training over the data; of very many rows some are drawn for it.
+    Before it ends the last model is trained further, unless M is as large as may be. Where larger ones ended with a
+    lower bound, since a budget ended their training for instance, the model is the best of those before. The upper
+    bound costs as much as one pass of training over the data; of very many rows some are drawn for it.
 
     Parameters
     ----------
@@ -137,6 +136,7 @@ def fit_growing(
     Source: the greedy choice and the upper bound as a rule to stop by: Burt, Rasmussen & van der Wilk, "Convergence of
     sparse variational inference in Gaussian processes regression", JMLR 2020.
     """
+    check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
     growing_part(model)
@@ -144,6 +144,7 @@ def fit_growing(
     fit_tolerance = check_positive("fit_tolerance", fit_tolerance)
     certified_rows = check_whole("certified_rows", certified_rows)
     watch = _Watch(callbacks)
+    check_plan(updates)
     settings: dict[str, Any] = {"batch_size": batch_size, "updates": updates, "gradient": gradient, "memory": memory}
     settings |= {"seed": seed, "callbacks": [watch], "progress": progress}
     found = FitResult(model, 0, 0.0)
@@ -222,7 +223,7 @@ class _Watch:
     """The user's callbacks as one, which remembers whether any of them ended the training."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self.callbacks, self.ended = list(callbacks), False
+        self.callbacks, self.ended = check_callables("callbacks", callbacks), False
 
     def __call__(self, seen: Progress) -> bool:
         said = sum(bool(callback(seen)) for callback in self.callbacks)  # every callback is called

@@ -10,7 +10,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array
 from agp.batch import Batch
-from agp.checks import check_model, check_whole
+from agp.checks import check_callables, check_model, check_whole
 from agp.entrances import entrance
 from agp.errors import Interrupted
 from agp.gradient import GradientMode
@@ -120,7 +120,7 @@ def fit_lbfgs(
         begun(model, tree.leaves(model).keys() - moving - solved_leaves(model, inner)) if limits.iterations else model
     )
     objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
-    search = Search(objective, limits, list(callbacks))
+    search = Search(objective, limits, check_callables("callbacks", callbacks))
     total = limits.iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):
         search.bar = bar

@@ -96,7 +96,9 @@ class Limits:
         gain = last.bound - before.bound
         if gain < self.tolerance:
             sizes = f"from {before.num_inducing} to {last.num_inducing} inducing inputs"
-            what = f"gained {gain:.2g} nats per datum, {least}" if gain >= 0.0 else f"fell by {-gain:.2g} nats per datum"
+            what = (
+                f"gained {gain:.2g} nats per datum, {least}" if gain >= 0.0 else f"fell by {-gain:.2g} nats per datum"
+            )
             return "gain", f"{sizes} the bound {what}"
         return None
 

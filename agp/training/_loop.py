@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import Array, backend_of
-from agp.checks import check_model, check_whole
+from agp.checks import check_callables, check_model, check_whole
 from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
@@ -104,7 +104,7 @@ def train(
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model.check(X, y)
-    callbacks = list(callbacks)
+    callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)
     elsewhere = backend_of(X).rows_elsewhere

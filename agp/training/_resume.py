@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -13,7 +14,7 @@ from agp import tree
 from agp.io import REMEDY, load_checkpoint, named_arrays
 from agp.repairs import Tally
 
-__all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "written"]
+__all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "saved_trace", "written"]
 
 MORE = 2**30
 """Bytes that a file may have beside leaves and states: traces above all."""
@@ -91,6 +92,14 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
         _refuse(path, f"the state {broken[0]} has NaN or infinite entries")
     step, seconds, repairs = _progress(path, meta["progress"])
     return Saved(leaves, found, _trace(path, trace, step), step, seconds, repairs)
+
+
+def saved_trace(path: Path) -> dict[str, list[float]]:
+    """What a run has logged, one number a step; empty without a file. Whether it is of this run, `read` tells."""
+    if not checkpoint_exists(path):
+        return {}
+    trace = load_checkpoint(path)[0].get("trace")
+    return _trace(path, named_arrays(trace), sys.maxsize) if isinstance(trace, dict) else {}
 
 
 def _refuse(path: Path, what: str) -> NoReturn:

@@ -1,12 +1,14 @@
 """`agp.fit`: training that knows when to stop."""
 
 import warnings
+from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
 
 import agp
-from agp.errors import ConvergenceWarning
+from agp.errors import ConvergenceWarning, Interrupted
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, size=(200, 1))
@@ -112,6 +114,70 @@ def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
         np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
     with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; leave it out"):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, checkpoint=path)
+
+
+@pytest.mark.parametrize("stop", [None, 113, 120, "last"])
+def test_a_training_with_a_checkpoint_goes_on_to_the_same_numbers(stop, tmp_path):
+    # None: it has ended; in the last steps, at falling rates; within and between looks at the slope
+    x, y = X[:40], Y[:40]
+    model = agp.SVGP.from_data(x, y, num_inducing=5, likelihood=agp.StudentT())
+    settings = {"tolerance": 0.02, "batch_size": 40}
+    whole = agp.fit(model, x, y, **settings)
+    assert whole.converged
+    assert whole.steps > 200
+    path = tmp_path / "run.safetensors"
+    at = whole.steps - 10 if stop == "last" else stop
+
+    def interrupt(progress):
+        if progress.step == at:
+            raise KeyboardInterrupt
+
+    with nullcontext() if stop is None else pytest.raises(Interrupted):
+        agp.fit(model, x, y, checkpoint=path, callbacks=[interrupt], **settings)
+    again = agp.fit(model, x, y, checkpoint=path, **settings)
+    assert (again.steps, again.converged, again.message) == (whole.steps, True, whole.message)
+    assert again.trace["bound"] == whole.trace["bound"]
+    for name, x in agp.tree.leaves(whole.model).items():
+        np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
+
+
+def test_last_steps_of_another_training_are_not_taken(tmp_path):
+    x, y = X[:40], Y[:40]
+    settings = {"tolerance": 0.1, "batch_size": 40}
+    model, other = (agp.SVGP.from_data(x, y, num_inducing=5, likelihood=agp.StudentT(), seed=seed) for seed in (0, 3))
+    path, last = tmp_path / "run.safetensors", tmp_path / "run-last.safetensors"
+    agp.fit(model, x, y, checkpoint=path, **settings)
+    assert last.exists()
+    path.unlink()
+    found = agp.fit(other, x, y, checkpoint=path, **settings)
+    assert found.trace["bound"] == agp.fit(other, x, y, **settings).trace["bound"]
+    path.unlink()
+    last.write_text("of somebody else")
+    with pytest.raises(ValueError, match=r"run-last\.safetensors"):
+        agp.fit(model, x, y, checkpoint=path, **settings)
+    assert last.read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("training", [agp.fit, agp.fit_growing, partial(agp.train, steps=3), agp.fit_lbfgs])
+def test_what_cannot_be_trained_or_called_is_named(training):
+    model = agp.SGPR.from_data(X, Y, num_inducing=5)
+    for wrong, said in ((agp.SGPR, "is the class SGPR"), ("sgpr", "has the class str")):
+        with pytest.raises(TypeError, match=said):
+            training(wrong, X, Y)
+    for callbacks, said in (
+        (print, r"write callbacks=\[print\]"),
+        (3, "callbacks is 3"),
+        ([3], r"callbacks\[0\] is 3"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            training(model, X, Y, callbacks=callbacks)
+
+
+@pytest.mark.parametrize("training", [agp.fit, agp.fit_growing])
+def test_updates_are_planned_by_a_function(training):
+    for updates in ([agp.updates.Adam(0.01)], agp.updates.Adam):
+        with pytest.raises(TypeError, match=r"such as agp\.recipe"):
+            training(agp.SVGP.from_data(X, Y, num_inducing=5), X, Y, updates=updates)
 
 
 @pytest.mark.parametrize(
