@@ -9,7 +9,7 @@ import numpy as np
 
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["Kind", "inputs_of", "known_inputs", "place_of_first"]
+__all__ = ["Kind", "inferred", "inputs_of", "known_inputs", "place_of_first"]
 
 MOST_VALUES = 100
 """Different texts in a column at most: each becomes an input of its own."""
@@ -79,14 +79,15 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 # -- what a column holds ----------------------------------------------------------------------------------------------
 
 
-def _inferred(column: Any) -> str:
+def inferred(column: Any) -> str:
+    """What the cells of a column are, in the words of pandas, but for the missing ones."""
     import pandas as pd
 
     return pd.api.types.infer_dtype(column, skipna=True)
 
 
 def _kind(table: TableFile, name: str, dates: str) -> Kind:
-    column, found = table.frame[name], _inferred(table.frame[name])
+    column, found = table.frame[name], inferred(table.frame[name])
     if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
         return Kind("number")
     texts = column.dropna().map(str)

@@ -9,6 +9,7 @@ import numpy as np
 
 from agp.cli._answers import answers, scored
 from agp.cli._columns import known_inputs
+from agp.cli._labels import positions_of, text_of
 from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
 from agp.cli._targets import labels_of, numbers_of, quoted, rows_with
@@ -127,7 +128,9 @@ def _labels(table: TableFile, target: str, rows: Any) -> Any:
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
     """A line on labels that no prediction can meet."""
-    new = sorted({*map(str, np.unique(y))} - {*map(str, estimator.classes_)}) if "classes_" in vars(estimator) else []
+    if "classes_" not in vars(estimator):
+        return []
+    new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
     if not new:
         return []
     shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")

@@ -397,6 +397,60 @@ def test_targets_that_the_model_does_not_predict_are_said(fit, shell, refused, t
     assert "column 'sound' has 'faint', unseen in training: never predicted, and an error here" in out
 
 
+TRUE = SIZE > 0.0
+ZERO_ONE = TRUE.astype(int).astype(object)
+GAP = np.arange(N) == 3
+LABELS = {
+    "truths": TRUE,
+    "truths and a gap": np.where(GAP, None, TRUE.astype(object)),
+    "numbers": ZERO_ONE,
+    "numbers and a gap": np.where(GAP, None, ZERO_ONE),
+    "numbers and an error": np.where(GAP, "O", ZERO_ONE),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("trained", list(LABELS)[:3])
+def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit, shell):
+    out = fit(TABLE[["size"]].assign(sound=LABELS[trained]), "--max-steps", "30", "--task", "classification")
+    assert "classification of 2 labels" in out
+    TABLE[["size"]].assign(sound=LABELS[name]).to_csv("n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert ("NLPD inf" in out) == ("unseen" in out) == ("error" in name)
+    assert "error" not in name or "column 'sound' has 'O', unseen in training: never predicted" in out
+    right = pd.read_csv("p.csv")["label"].astype(int) == TRUE
+    assert right.mean() > 0.8
+    scored = ~GAP if "gap" in name else GAP | True
+    error = np.mean(~(right & ~GAP if "error" in name else right)[scored])
+    assert f"{scored.sum()} rows with 'sound': error rate {error:.4g}, " in out
+
+
+def test_a_target_of_truth_values_with_a_gap_is_numbers_where_that_is_asked_for(fit, shell):
+    fit(TABLE[["size"]].assign(sound=LABELS["truths and a gap"]), "--task", "regression")
+    status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")
+    assert status == 0
+    assert "59 rows with 'sound': RMSE " in out
+
+
+def test_texts_that_are_numbers_in_another_table_are_the_same_labels(fit, shell):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    label = np.asarray(["1", "2", "x"], dtype=object)[np.digitize(SIZE, [-0.7, 0.7])]
+    table = TABLE[["size"]].assign(sound=label)
+    fit(table, "--max-steps", "30", "--task", "classification")
+    some = table[label != "x"]
+    some.to_csv("n.csv", index=False)
+    some.assign(sound=some["sound"].astype(float)).to_parquet("n.parquet")
+    for name in ("n.csv", "n.parquet"):
+        status, out, _ = shell("predict", "m.safetensors", name, "--out", "p.csv")
+        assert status == 0
+        assert "unseen" not in out
+        assert "inf" not in out
+        error = np.mean(pd.read_csv("p.csv", dtype=str)["label"].to_numpy() != some["sound"].to_numpy())
+        assert error < 0.3
+        assert f"error rate {error:.4g}, " in out
+
+
 def test_predictions_do_not_overwrite_their_table(fit, refused):
     fit(TABLE)
     call = ["predict", "m.safetensors", "t.csv", "--out"]
