@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agp.cli._labels import text_of
 from agp.data import TableFile, bad_number, unknown_column
 
 __all__ = ["Kind", "inferred", "inputs_of", "known_inputs", "place_of_first"]
@@ -90,7 +91,7 @@ def _kind(table: TableFile, name: str, dates: str) -> Kind:
     column, found = table.frame[name], inferred(table.frame[name])
     if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
         return Kind("number")
-    texts = column.dropna().map(str)
+    texts = column.dropna().map(text_of)
     if found in ("date", "datetime", "datetime64") or (found == "string" and all(map(DATE.fullmatch, texts))):
         if dates == "refuse":
             msg = (
@@ -136,7 +137,7 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
         )
         raise ValueError(msg)
     if kind.name == "text":
-        return pd.Series([None if gone else str(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
+        return pd.Series([None if gone else text_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
     numbers: Any = _days(table, name) if kind.name == "date" else pd.to_numeric(column, errors="coerce")
     numbers = numbers.astype(float)
     if (bad := numbers.isna().to_numpy() & ~empty).any():

@@ -451,6 +451,49 @@ def test_texts_that_are_numbers_in_another_table_are_the_same_labels(fit, shell)
         assert f"error rate {error:.4g}, " in out
 
 
+@pytest.mark.parametrize("code", ["007", "7", "1.0", "True"])
+def test_a_text_is_the_same_whatever_the_other_cells_are(code, fit, shell):
+    table = TABLE.assign(kind=np.where(KIND == "round", code, "XA"))
+    fit(table)
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "all.csv")[0] == 0
+    expected = pd.read_csv("all.csv")["mean"][KIND == "round"]
+    table[KIND == "round"].to_csv("n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert "unseen" not in out
+    np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], expected, rtol=1e-9)
+
+
+def test_a_text_is_the_same_beside_an_empty_cell(fit, shell):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    fit(TABLE.assign(kind=np.where(KIND == "round", "7", "XA")), "--missing", "impute")
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "all.csv")[0] == 0
+    rows = np.flatnonzero(KIND == "round")
+    holed = TABLE.iloc[rows].assign(kind=[np.nan, *[7.0] * (len(rows) - 1)])
+    holed.to_parquet("n.parquet")
+    holed.assign(kind=[None, *["7"] * (len(rows) - 1)]).to_csv("n.csv", index=False)
+    for name in ("n.parquet", "n.csv"):
+        status, out, _ = shell("predict", "m.safetensors", name, "--out", "p.csv")
+        assert status == 0
+        assert "unseen" not in out
+        np.testing.assert_allclose(
+            pd.read_csv("p.csv")["mean"][1:], pd.read_csv("all.csv")["mean"][rows[1:]], rtol=1e-9
+        )
+
+
+def test_labels_that_are_texts_keep_their_zeros(fit, shell):
+    label = np.where(SIZE > 0.0, "007", "x")
+    table = TABLE[["size"]].assign(sound=label)
+    fit(table, "--max-steps", "30", "--task", "classification")
+    table[label == "007"].to_csv("n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert "unseen" not in out
+    wrong = np.mean(pd.read_csv("p.csv", dtype=str)["label"] != "007")
+    assert wrong < 0.2
+    assert f"error rate {wrong:.4g}, " in out
+
+
 def test_predictions_do_not_overwrite_their_table(fit, refused):
     fit(TABLE)
     call = ["predict", "m.safetensors", "t.csv", "--out"]
