@@ -584,15 +584,31 @@ def test_help_fits_one_screen_and_names_every_option(command, capsys, monkeypatc
     assert any(line.startswith("example") for line in lines)
 
 
+FIT = ["fit", "t.csv", "--target", "y", "--out", "m"]
+
+
+def test_the_largest_seed_is_taken(fit):
+    assert "written: m.safetensors" in fit(TABLE, "--seed", str(2**32 - 1), "--test-share", "0.2")
+
+
 def test_wrong_arguments_are_one_sentence(capsys):
     for arguments, said in (
         (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
         (["train"], "agp: argument COMMAND: invalid choice: 'train'"),
         (["backends", "all"], "agp: unrecognized arguments: all; see agp backends --help.\n"),
         (
-            ["fit", "t.csv", "--target", "y", "--out", "m", "--seed", "x"],
-            "agp: argument --seed: invalid int value: 'x'",
+            [*FIT, "--seed", "x"],
+            "agp: argument --seed: must be a whole number from 0 to 4294967295, not 'x'; see agp fit",
         ),
+        ([*FIT, "--seed", "4294967296"], "agp: argument --seed: must be a whole number from 0 to 4294967295, not '429"),
+        ([*FIT, "--seed", "-1"], "agp: argument --seed: must be a whole number from 0 to 4294967295, not '-1'"),
+        (
+            [*FIT, "--num-inducing", "ten"],
+            "agp: argument --num-inducing: must be a whole number or 'auto', not 'ten'; see",
+        ),
+        ([*FIT, "--layers", "2.5"], "agp: argument --layers: must be a whole number, not '2.5'; see agp fit --help"),
+        ([*FIT, "--tolerance", "0,1"], "agp: argument --tolerance: must be a number, not '0,1'; see agp fit --help"),
+        (["compare", "--rate", "fast"], "agp: argument --rate: must be a number, not 'fast'; see agp compare --help"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
