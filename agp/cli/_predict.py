@@ -61,7 +61,7 @@ def _run(a: argparse.Namespace) -> int:
 
 def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a: argparse.Namespace) -> None:
     """The predictions of one table."""
-    table = read_table(path, texts=_texts(notes, estimator))
+    table = read_table(path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets])
     X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
     predictions = answers(estimator, X, a.level, notes.targets)
     words = [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
@@ -141,7 +141,7 @@ def _if_numbers(column: Any) -> Any:
     """Texts as numbers where all of them are such: no labels, it seems, but what `labels_of` can tell better."""
     import pandas as pd
 
-    numbers = pd.to_numeric(column, errors="coerce")
+    numbers: Any = pd.to_numeric(column, errors="coerce")
     return numbers if (numbers.isna() == column.isna()).all() else column
 
 

@@ -62,7 +62,7 @@ class TableFile:
         return f"{where}, column {column!r}"
 
 
-def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
+def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
     """A table: text with one header line, Parquet, or an npz file of X and y or of columns.
 
     Text may begin with a byte-order mark, be separated by commas, semicolons, tabs, bars or blanks, have decimal
@@ -75,6 +75,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
     texts
         Columns whose cells are texts as they are written, even where all of them look like numbers ("007"). Parquet
         and npz files have types of their own, which are kept.
+    needed
+        Columns that are not left out even if they number the rows, as any whole number does in a table of one row.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = ()) -> TableFile:
     if not len(found.frame):
         msg = f"{path} has a header but no rows."
         raise ValueError(msg)
-    return _without_index(found)
+    return _without_index(found, set(needed))
 
 
 def check_file(path: str | Path) -> None:
@@ -335,8 +337,8 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
 # -- columns that number the rows -------------------------------------------------------------------------------------
 
 
-def _without_index(table: TableFile) -> TableFile:
-    if left := list(_indices(table.frame)):
+def _without_index(table: TableFile, needed: set[str]) -> TableFile:
+    if left := [name for name in _indices(table.frame) if name not in needed]:
         which = "the first column, which has no name," if _nameless(left[0]) else f"column {left[0]!r}"
         note = f"{which} only numbers the rows, and is left out"
         return TableFile(table.path, table.frame.drop(columns=left), (*table.notes, note), table.dialect)

@@ -451,6 +451,16 @@ def test_texts_that_are_numbers_in_another_table_are_the_same_labels(fit, shell)
         assert f"error rate {error:.4g}, " in out
 
 
+def test_an_input_that_happens_to_number_the_rows_of_another_table_is_no_index(fit, shell):
+    table = TABLE[["sound"]]
+    table.insert(0, "NO", np.arange(N) % 7)
+    fit(table)
+    for first in ([1], [0, 1, 2]):
+        pd.DataFrame({"NO": first, "more": 1.5}).to_csv("n.csv", index=False)
+        assert shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")[0] == 0
+        assert len(pd.read_csv("p.csv")) == len(first)
+
+
 @pytest.mark.parametrize("code", ["007", "7", "1.0", "True"])
 def test_a_text_is_the_same_whatever_the_other_cells_are(code, fit, shell):
     table = TABLE.assign(kind=np.where(KIND == "round", code, "XA"))

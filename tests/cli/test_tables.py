@@ -105,6 +105,14 @@ def test_columns_that_count_rows_are_left_out_but_others_are_not(tmp_path):
     assert list(read_table(tmp_path / "t.csv").frame) == ["id", "x"]
 
 
+def test_columns_that_are_needed_are_not_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text("NO,x\n1,5\n")
+    assert list(read_table(tmp_path / "t.csv").frame) == ["x"]
+    table = read_table(tmp_path / "t.csv", needed=["NO"])
+    assert list(table.frame) == ["NO", "x"]
+    assert not table.notes
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
