@@ -8,14 +8,14 @@ import numpy as np
 
 __all__ = ["are_texts", "positions_of", "text_of"]
 
+NUMBERS: Any = (Real, Decimal)
 TRUTHS = {"true": 1, "false": 0}
 
 
 def text_of(cell: Any) -> str:
     """A cell as text: whole numbers without a point, for a column of them with a gap holds floats."""
-    if isinstance(cell, (Real, Decimal)) and not isinstance(cell, bool) and float(cell).is_integer():
-        return str(int(cell))
-    return str(cell)
+    is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
+    return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
 
 def are_texts(classes: Any) -> bool:
@@ -26,7 +26,7 @@ def are_texts(classes: Any) -> bool:
 def positions_of(labels: Any, classes: Any) -> Any:
     """Where each of the labels [N] is among the classes [C]: -1 for what is none of them.
 
-    Labels are taken as what the classes are, so that 1, 1.0, "1" and True are the same label, one by one.
+    Each label is taken as what the classes are: 1, 1.0, "1" and True are the class 1, and 1, 1.0 and "1" the class "1".
     """
     convert = text_of if are_texts(classes) else _number
     at = {convert(label): k for k, label in enumerate(classes.tolist())}
