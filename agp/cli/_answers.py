@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from agp import metrics
+from agp.cli._labels import positions_of
 
 __all__ = ["answers", "scored"]
 
@@ -45,11 +46,10 @@ def scored(estimator: Any, found: dict[str, Any], y: Any, level: float, targets:
 
 def _scores_of_labels(estimator: Any, found: dict[str, Any], y: Any) -> dict[str, float]:
     chosen = np.stack([found[f"probability_{name}"] for name in estimator.classes_], axis=1)
-    known = np.isin(y, estimator.classes_)
-    at = np.searchsorted(estimator.classes_, np.where(known, y, estimator.classes_[0]))
+    at = positions_of(y, estimator.classes_)
     with np.errstate(divide="ignore"):
-        density = np.log(np.where(known, chosen[np.arange(len(y)), at], 0.0))
-    return {"error rate": float(np.mean(found["label"] != y)), "NLPD": metrics.nlpd(density)}
+        density = np.log(np.where(at < 0, 0.0, chosen[np.arange(len(y)), at]))
+    return {"error rate": float(np.mean(np.argmax(chosen, axis=1) != at)), "NLPD": metrics.nlpd(density)}
 
 
 def _scores_of_numbers(found: dict[str, Any], y: Any, level: float) -> dict[str, float]:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agp.cli._labels import text_of
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["Kind", "inputs_of", "known_inputs", "place_of_first"]
+__all__ = ["Kind", "inferred", "inputs_of", "known_inputs", "place_of_first"]
 
 MOST_VALUES = 100
 """Different texts in a column at most: each becomes an input of its own."""
@@ -79,17 +80,18 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 # -- what a column holds ----------------------------------------------------------------------------------------------
 
 
-def _inferred(column: Any) -> str:
+def inferred(column: Any) -> str:
+    """What the cells of a column are, in the words of pandas, but for the missing ones."""
     import pandas as pd
 
     return pd.api.types.infer_dtype(column, skipna=True)
 
 
 def _kind(table: TableFile, name: str, dates: str) -> Kind:
-    column, found = table.frame[name], _inferred(table.frame[name])
+    column, found = table.frame[name], inferred(table.frame[name])
     if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
         return Kind("number")
-    texts = column.dropna().map(str)
+    texts = column.dropna().map(text_of)
     if found in ("date", "datetime", "datetime64") or (found == "string" and all(map(DATE.fullmatch, texts))):
         if dates == "refuse":
             msg = (
@@ -135,7 +137,7 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
         )
         raise ValueError(msg)
     if kind.name == "text":
-        return pd.Series([None if gone else str(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
+        return pd.Series([None if gone else text_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
     numbers: Any = _days(table, name) if kind.name == "date" else pd.to_numeric(column, errors="coerce")
     numbers = numbers.astype(float)
     if (bad := numbers.isna().to_numpy() & ~empty).any():

@@ -15,7 +15,7 @@ from agp.cli._checks import chosen_layers
 from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere, is_elsewhere
 from agp.cli._notes import Notes
-from agp.cli._parser import add_command
+from agp.cli._parser import add_command, seed, whole_or_auto
 from agp.cli._targets import (
     TASKS,
     check_columns,
@@ -77,7 +77,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--kernel", default="rbf")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
     parser.add_argument("--outputs", choices=OUTPUTS)
-    parser.add_argument("--num-inducing", type=_count)
+    parser.add_argument("--num-inducing", type=whole_or_auto)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--scheduler")
     for name in ("backend", "device", "dtype"):
@@ -85,12 +85,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--tolerance", type=float, default=1e-3)
     parser.add_argument("--max-steps", type=int)
     parser.add_argument("--max-seconds", type=float)
-    parser.add_argument("--seed", type=int, default=0)
-
-
-def _count(text: str) -> int | str:
-    """A whole number, or "auto"."""
-    return text if text == "auto" else int(text)
+    parser.add_argument("--seed", type=seed, default=0)
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -147,10 +142,10 @@ def _check(a: argparse.Namespace) -> None:
         msg = f"unknown method {a.method!r}; known are auto, {', '.join(METHODS)}."
         raise ValueError(msg)
     chosen_layers(a.layers, [a.method])
-    for name in ("num_inducing", "max_steps", "seed"):
+    for name in ("num_inducing", "max_steps"):
         value = vars(a)[name]
         if value is not None and not (name == "num_inducing" and value == "auto"):
-            check_whole(f"--{name.replace('_', '-')}", value, least=0 if name == "seed" else 1)
+            check_whole(f"--{name.replace('_', '-')}", value)
     for name in ("tolerance", "max_seconds"):
         value = vars(a)[name]
         if value is not None:

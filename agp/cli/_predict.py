@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from agp.cli._answers import answers, scored
 from agp.cli._columns import known_inputs
+from agp.cli._labels import are_texts, positions_of, text_of
 from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
 from agp.cli._targets import labels_of, numbers_of, quoted, rows_with
@@ -59,7 +61,7 @@ def _run(a: argparse.Namespace) -> int:
 
 def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a: argparse.Namespace) -> None:
     """The predictions of one table."""
-    table = read_table(path)
+    table = read_table(path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets])
     X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
     predictions = answers(estimator, X, a.level, notes.targets)
     words = [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
@@ -68,6 +70,12 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
     if not a.quiet:
         lines = [*words, f"written: {out}, {len(X):,} rows"] if out else words
         print(*lines, sep="\n", file=sys.stdout if out else sys.stderr, end="\n" if lines else "")
+
+
+def _texts(notes: Notes, estimator: Any) -> list[str]:
+    """The columns that held texts in training: what their cells are is not to depend on the other cells here."""
+    labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
+    return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
@@ -110,7 +118,8 @@ def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, le
     rows = rows_with(table, targets)
     if not rows.any():
         return []
-    y = _labels(table, targets[0], rows) if notes.task == "classification" else _numbers(table, targets, rows)
+    labelled = "classes_" in vars(estimator)
+    y = _labels(table, targets[0], rows, estimator.classes_) if labelled else _numbers(table, targets, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     scores = scored(estimator, found, y, level, targets)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
@@ -121,13 +130,26 @@ def _numbers(table: TableFile, targets: list[str], rows: Any) -> Any:
     return numbers_of(table, targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
 
 
-def _labels(table: TableFile, target: str, rows: Any) -> Any:
+def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
+    column = table.frame[target]
+    if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
+        table = replace(table, frame=table.frame.assign(**{target: _if_numbers(column)}))
     return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels: {REMEDY}")
+
+
+def _if_numbers(column: Any) -> Any:
+    """Texts as numbers where all of them are such: no labels, it seems, but what `labels_of` can tell better."""
+    import pandas as pd
+
+    numbers: Any = pd.to_numeric(column, errors="coerce")
+    return numbers if (numbers.isna() == column.isna()).all() else column
 
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
     """A line on labels that no prediction can meet."""
-    new = sorted({*map(str, np.unique(y))} - {*map(str, estimator.classes_)}) if "classes_" in vars(estimator) else []
+    if "classes_" not in vars(estimator):
+        return []
+    new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
     if not new:
         return []
     shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._columns import place_of_first
+from agp.cli._columns import inferred, place_of_first
+from agp.cli._labels import text_of
 from agp.data import TableFile, bad_number, unknown_column
 
 __all__ = ["TASKS", "check_columns", "check_ordered", "labels_of", "numbers_of", "quoted", "rows_with", "task_of"]
@@ -69,7 +70,7 @@ def numbers_of(
 
 
 def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy: str) -> Any:
-    column = table.frame[target]
+    column = _truths(table.frame[target], float)
     if column.dtype.kind not in "iufb":
         row = bad_number(column)
         if row is not None:
@@ -95,6 +96,11 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
     return numbers[rows]
 
 
+def _truths(column: Any, dtype: type) -> Any:
+    """A column of truth values as such a type even if it has, or had, gaps, for which it holds objects."""
+    return column.astype(dtype) if column.dtype.kind == "O" and inferred(column) == "boolean" else column
+
+
 def check_ordered(table: TableFile, target: str, labels: Any) -> None:
     """ValueError unless labels tell by themselves in which order they are."""
     if labels.dtype.kind not in "iub":
@@ -109,10 +115,10 @@ def labels_of(
     table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
 ) -> Any:
     """The labels [N] of the given rows: texts, truth values or whole numbers. ValueError for fewer than `least`."""
-    column = table.frame[target][rows]
+    column = _truths(table.frame[target][rows], bool)
     if column.dtype.kind == "f":
         numbers = column.to_numpy(dtype=float)
-        if (broken := numbers != np.floor(numbers)).any():
+        if (broken := np.isinf(numbers) | (numbers != np.floor(numbers))).any():
             found = f"{target!r} has {numbers[broken][0]:g}"
             msg = f"{table.path}: labels must be texts or whole numbers, but {found}; {remedy}."
             raise ValueError(msg)
@@ -120,7 +126,7 @@ def labels_of(
     elif column.dtype.kind in "iub":
         labels = column.to_numpy()
     else:
-        labels = np.asarray([str(label) for label in column])
+        labels = np.asarray([text_of(label) for label in column])
     count = len(np.unique(labels))
     if count < least:
         msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."

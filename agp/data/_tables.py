@@ -62,11 +62,21 @@ class TableFile:
         return f"{where}, column {column!r}"
 
 
-def read_table(path: str | Path) -> TableFile:
+def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
     """A table: text with one header line, Parquet, or an npz file of X and y or of columns.
 
     Text may begin with a byte-order mark, be separated by commas, semicolons, tabs, bars or blanks, have decimal
     commas and quotes. Columns that only number the rows are left out, with a note.
+
+    Parameters
+    ----------
+    path
+        The file.
+    texts
+        Columns whose cells are texts as they are written, even where all of them look like numbers ("007"). Parquet
+        and npz files have types of their own, which are kept.
+    needed
+        Columns that are not left out even if they number the rows, as any whole number does in a table of one row.
 
     Raises
     ------
@@ -78,7 +88,7 @@ def read_table(path: str | Path) -> TableFile:
     file, kind = Path(path), Path(path).suffix.lower()
     check_file(file)
     if kind in TEXT:
-        found = _text(file)
+        found = _text(file, set(texts))
     elif kind in PARQUET:
         found = TableFile(str(path), _parquet(file))
     elif kind in NPZ:
@@ -92,7 +102,7 @@ def read_table(path: str | Path) -> TableFile:
     if not len(found.frame):
         msg = f"{path} has a header but no rows."
         raise ValueError(msg)
-    return _without_index(found)
+    return _without_index(found, set(needed))
 
 
 def check_file(path: str | Path) -> None:
@@ -142,7 +152,7 @@ def _pandas() -> Any:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Path) -> TableFile:
+def _text(path: Path, texts: set[str]) -> TableFile:
     dialect, lines = _judged(path)
     header = _cells(lines[:1], dialect)[0]
     names = [name.strip() for name in header]
@@ -153,7 +163,7 @@ def _text(path: Path) -> TableFile:
             "add a line with the names of the columns."
         )
         raise ValueError(msg)
-    frame = _parsed(path, dialect)
+    frame = _parsed(path, dialect, texts)
     notes = []
     if dialect.encoding not in ("utf-8-sig", "utf-16"):
         notes.append(f"read as {dialect.encoding} text, for it is not UTF-8")
@@ -226,7 +236,7 @@ def _cells(lines: list[str], dialect: Dialect) -> list[list[str]]:
     return [row for row in csv.reader(lines, delimiter=dialect.separator) if row]
 
 
-def _parsed(path: Path, dialect: Dialect) -> Any:
+def _parsed(path: Path, dialect: Dialect, texts: set[str]) -> Any:
     pd = _pandas()
     options: dict[str, Any] = {"encoding": dialect.encoding, "sep": dialect.separator, "decimal": dialect.decimal}
     options |= {"skipinitialspace": True, "na_values": ["?"], "low_memory": False, "float_precision": "round_trip"}
@@ -234,6 +244,9 @@ def _parsed(path: Path, dialect: Dialect) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about what is checked here
+            if texts:
+                written = pd.read_csv(path, nrows=0, **options).columns  # names with the blanks around them
+                options["dtype"] = {name: str for name in written if f"{name}".strip() in texts}
             return pd.read_csv(path, **options)
     except pd.errors.EmptyDataError as error:
         msg = f"{path} is empty."
@@ -324,8 +337,8 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
 # -- columns that number the rows -------------------------------------------------------------------------------------
 
 
-def _without_index(table: TableFile) -> TableFile:
-    if left := list(_indices(table.frame)):
+def _without_index(table: TableFile, needed: set[str]) -> TableFile:
+    if left := [name for name in _indices(table.frame) if name not in needed]:
         which = "the first column, which has no name," if _nameless(left[0]) else f"column {left[0]!r}"
         note = f"{which} only numbers the rows, and is left out"
         return TableFile(table.path, table.frame.drop(columns=left), (*table.notes, note), table.dialect)

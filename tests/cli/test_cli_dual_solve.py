@@ -167,7 +167,7 @@ def test_a_group_has_a_whole_number_of_inputs(classes, capsys, given):
     with pytest.raises(SystemExit) as ending:
         main(["compare", "--data", str(classes), "--method", "solve", "--num-orthogonal", given])
     assert ending.value.code == 2
-    assert f"--num-orthogonal: invalid int value: '{given}'" in capsys.readouterr().err
+    assert f"--num-orthogonal: must be a whole number, not '{given}'" in capsys.readouterr().err
 
 
 def test_too_many_rows_for_a_site_at_each_datum_without_inducing_inputs(classes, monkeypatch, capsys):

@@ -397,6 +397,113 @@ def test_targets_that_the_model_does_not_predict_are_said(fit, shell, refused, t
     assert "column 'sound' has 'faint', unseen in training: never predicted, and an error here" in out
 
 
+TRUE = SIZE > 0.0
+ZERO_ONE = TRUE.astype(int).astype(object)
+GAP = np.arange(N) == 3
+LABELS = {
+    "truths": TRUE,
+    "truths and a gap": np.where(GAP, None, TRUE.astype(object)),
+    "numbers": ZERO_ONE,
+    "numbers and a gap": np.where(GAP, None, ZERO_ONE),
+    "numbers and an error": np.where(GAP, "O", ZERO_ONE),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("trained", list(LABELS)[:3])
+def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit, shell):
+    out = fit(TABLE[["size"]].assign(sound=LABELS[trained]), "--max-steps", "30", "--task", "classification")
+    assert "classification of 2 labels" in out
+    TABLE[["size"]].assign(sound=LABELS[name]).to_csv("n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert ("NLPD inf" in out) == ("unseen" in out) == ("error" in name)
+    assert "error" not in name or "column 'sound' has 'O', unseen in training: never predicted" in out
+    right = pd.read_csv("p.csv")["label"].astype(int) == TRUE
+    assert right.mean() > 0.8
+    scored = ~GAP if "gap" in name else GAP | True
+    error = np.mean(~(right & ~GAP if "error" in name else right)[scored])
+    assert f"{scored.sum()} rows with 'sound': error rate {error:.4g}, " in out
+
+
+def test_a_target_of_truth_values_with_a_gap_is_numbers_where_that_is_asked_for(fit, shell):
+    fit(TABLE[["size"]].assign(sound=LABELS["truths and a gap"]), "--task", "regression")
+    status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")
+    assert status == 0
+    assert "59 rows with 'sound': RMSE " in out
+
+
+def test_texts_that_are_numbers_in_another_table_are_the_same_labels(fit, shell):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    label = np.asarray(["1", "2", "x"], dtype=object)[np.digitize(SIZE, [-0.7, 0.7])]
+    table = TABLE[["size"]].assign(sound=label)
+    fit(table, "--max-steps", "30", "--task", "classification")
+    some = table[label != "x"]
+    some.to_csv("n.csv", index=False)
+    some.assign(sound=some["sound"].astype(float)).to_parquet("n.parquet")
+    for name in ("n.csv", "n.parquet"):
+        status, out, _ = shell("predict", "m.safetensors", name, "--out", "p.csv")
+        assert status == 0
+        assert "unseen" not in out
+        assert "inf" not in out
+        error = np.mean(pd.read_csv("p.csv", dtype=str)["label"].to_numpy() != some["sound"].to_numpy())
+        assert error < 0.3
+        assert f"error rate {error:.4g}, " in out
+
+
+def test_an_input_that_happens_to_number_the_rows_of_another_table_is_no_index(fit, shell):
+    table = TABLE[["sound"]]
+    table.insert(0, "NO", np.arange(N) % 7)
+    fit(table)
+    for first in ([1], [0, 1, 2]):
+        pd.DataFrame({"NO": first, "more": 1.5}).to_csv("n.csv", index=False)
+        assert shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")[0] == 0
+        assert len(pd.read_csv("p.csv")) == len(first)
+
+
+@pytest.mark.parametrize("code", ["007", "7", "1.0", "True"])
+def test_a_text_is_the_same_whatever_the_other_cells_are(code, fit, shell):
+    table = TABLE.assign(kind=np.where(KIND == "round", code, "XA"))
+    fit(table)
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "all.csv")[0] == 0
+    expected = pd.read_csv("all.csv")["mean"][KIND == "round"]
+    table[KIND == "round"].to_csv("n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert "unseen" not in out
+    np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], expected, rtol=1e-9)
+
+
+def test_a_text_is_the_same_beside_an_empty_cell(fit, shell):
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
+    fit(TABLE.assign(kind=np.where(KIND == "round", "7", "XA")), "--missing", "impute")
+    assert shell("predict", "m.safetensors", "t.csv", "--out", "all.csv")[0] == 0
+    rows = np.flatnonzero(KIND == "round")
+    holed = TABLE.iloc[rows].assign(kind=[np.nan, *[7.0] * (len(rows) - 1)])
+    holed.to_parquet("n.parquet")
+    holed.assign(kind=[None, *["7"] * (len(rows) - 1)]).to_csv("n.csv", index=False)
+    for name in ("n.parquet", "n.csv"):
+        status, out, _ = shell("predict", "m.safetensors", name, "--out", "p.csv")
+        assert status == 0
+        assert "unseen" not in out
+        np.testing.assert_allclose(
+            pd.read_csv("p.csv")["mean"][1:], pd.read_csv("all.csv")["mean"][rows[1:]], rtol=1e-9
+        )
+
+
+def test_labels_that_are_texts_keep_their_zeros(fit, shell):
+    label = np.where(SIZE > 0.0, "007", "x")
+    table = TABLE[["size"]].assign(sound=label)
+    fit(table, "--max-steps", "30", "--task", "classification")
+    table[label == "007"].to_csv("n.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
+    assert status == 0
+    assert "unseen" not in out
+    wrong = np.mean(pd.read_csv("p.csv", dtype=str)["label"] != "007")
+    assert wrong < 0.2
+    assert f"error rate {wrong:.4g}, " in out
+
+
 def test_predictions_do_not_overwrite_their_table(fit, refused):
     fit(TABLE)
     call = ["predict", "m.safetensors", "t.csv", "--out"]
@@ -487,15 +594,31 @@ def test_help_fits_one_screen_and_names_every_option(command, capsys, monkeypatc
     assert any(line.startswith("example") for line in lines)
 
 
+FIT = ["fit", "t.csv", "--target", "y", "--out", "m"]
+
+
+def test_the_largest_seed_is_taken(fit):
+    assert "written: m.safetensors" in fit(TABLE, "--seed", str(2**32 - 1), "--test-share", "0.2")
+
+
 def test_wrong_arguments_are_one_sentence(capsys):
     for arguments, said in (
         (["fit", "t.csv"], "agp: the following arguments are required: --target, --out; see agp fit --help.\n"),
         (["train"], "agp: argument COMMAND: invalid choice: 'train'"),
         (["backends", "all"], "agp: unrecognized arguments: all; see agp backends --help.\n"),
         (
-            ["fit", "t.csv", "--target", "y", "--out", "m", "--seed", "x"],
-            "agp: argument --seed: invalid int value: 'x'",
+            [*FIT, "--seed", "x"],
+            "agp: argument --seed: must be a whole number from 0 to 4294967295, not 'x'; see agp fit",
         ),
+        ([*FIT, "--seed", "4294967296"], "agp: argument --seed: must be a whole number from 0 to 4294967295, not '429"),
+        ([*FIT, "--seed", "-1"], "agp: argument --seed: must be a whole number from 0 to 4294967295, not '-1'"),
+        (
+            [*FIT, "--num-inducing", "ten"],
+            "agp: argument --num-inducing: must be a whole number or 'auto', not 'ten'; see",
+        ),
+        ([*FIT, "--layers", "2.5"], "agp: argument --layers: must be a whole number, not '2.5'; see agp fit --help"),
+        ([*FIT, "--tolerance", "0,1"], "agp: argument --tolerance: must be a number, not '0,1'; see agp fit --help"),
+        (["compare", "--rate", "fast"], "agp: argument --rate: must be a number, not 'fast'; see agp compare --help"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(arguments)

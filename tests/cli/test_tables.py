@@ -53,6 +53,22 @@ def test_a_table_is_read_in_every_dialect(name, tmp_path):
     assert table.notes == ((NOTES[name],) if name in NOTES else ())
 
 
+@pytest.mark.parametrize("name", DIALECTS)
+def test_texts_are_as_they_are_written(name, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(DIALECTS[name])
+    texts = read_table(path, texts=["n", "kind", "there is none"]).frame
+    assert texts["n"].tolist() == ["1", "20", "3"]
+    pd.testing.assert_frame_equal(texts[["a", "kind"]], EXPECTED[["a", "kind"]], check_dtype=False)
+
+
+def test_texts_keep_their_zeros_and_points_but_no_blanks(tmp_path):
+    (tmp_path / "t.csv").write_text(" k ,x\n007 ,1\n 1.0,2\n,3\nTRUE,4\n")
+    found = read_table(tmp_path / "t.csv", texts=["k"]).frame
+    assert found["k"].fillna("none").tolist() == ["007", "1.0", "none", "TRUE"]
+    assert found["x"].dtype.kind == "i"
+
+
 def test_numbers_come_back_to_the_bit(tmp_path):
     x = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(-30, 30, 200)
     pd.DataFrame({"x": x, "y": -x}).to_csv(tmp_path / "t.csv", index=False)
@@ -87,6 +103,14 @@ def test_columns_that_count_rows_are_left_out_but_others_are_not(tmp_path):
         assert (list(read_table(tmp_path / "t.csv").frame) == ["x"]) is left
     (tmp_path / "t.csv").write_text("id,x\n1,5\n3,7\n9,5\n")
     assert list(read_table(tmp_path / "t.csv").frame) == ["id", "x"]
+
+
+def test_columns_that_are_needed_are_not_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text("NO,x\n1,5\n")
+    assert list(read_table(tmp_path / "t.csv").frame) == ["x"]
+    table = read_table(tmp_path / "t.csv", needed=["NO"])
+    assert list(table.frame) == ["NO", "x"]
+    assert not table.notes
 
 
 @pytest.mark.parametrize(
