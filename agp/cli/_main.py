@@ -1,6 +1,7 @@
 """Arguments of the command line."""
 
 import contextlib
+import os
 import sys
 import traceback
 import warnings
@@ -33,7 +34,10 @@ example:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0 for success, 1 for a failed comparison, 2 for errors, 130 for Ctrl-C."""
+    """Run a command; the exit status is 0 for success, 1 for a failed comparison, 2 for errors, 130 for Ctrl-C.
+
+    It is 141 where nobody reads the answer to its end.
+    """
     parser = Parser(prog="agp")
     parser.text = HELP
     parser.add_argument("--version", action="version", version=f"agp {__version__}")
@@ -45,7 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _warnings_as_lines():
-            return arguments.run(arguments)
+            status = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read has seen enough, such as `head`; Python would complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("agp: interrupted; nothing was written.", file=sys.stderr)
         return 130

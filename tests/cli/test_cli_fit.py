@@ -244,6 +244,16 @@ def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
     assert (status, out, err) == (0, "", "")
 
 
+@pytest.mark.parametrize("command", [("describe", "m.safetensors"), ("predict", "m.safetensors", "t.csv")])
+def test_a_reader_that_has_seen_enough_is_no_error(command, fit):
+    fit(TABLE)
+    run = [sys.executable, "-m", "agp.cli", *command]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()  # as `| head` does
+        assert "pipe" not in process.stderr.read()
+    assert process.returncode == 141
+
+
 BAD = {
     "no file": (None, [], "there is no file t.csv"),
     "no target": (TABLE.rename(columns={"sound": "Sound level"}), [], "no column 'sound'; its columns are size, kind"),
