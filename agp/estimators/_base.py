@@ -1,8 +1,10 @@
 """What regressor and classifier share: inputs of every kind, a method by its name, training until it is done."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Self, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -34,6 +36,7 @@ from agp.tree import leaves, to_backend
 
 __all__ = [
     "GPEstimator",
+    "all_or_nothing",
     "answered",
     "check_choice",
     "floating",
@@ -43,6 +46,8 @@ __all__ = [
     "takes_parts",
     "usual_inducing",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PART_STEPS = 1000
 """The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
@@ -78,6 +83,24 @@ def usual_inducing(rows: int) -> int:
 def takes_parts(estimator: Any) -> bool:
     """Whether an estimator has `partial_fit`."""
     return estimator.method == "auto" or estimator.method in PART_METHODS
+
+
+def all_or_nothing(train: F) -> F:
+    """A method that trains. Where it raises, or is interrupted, the estimator stays what it was before.
+
+    What an interrupted training had reached is the `result` of `agp.errors.Interrupted`.
+    """
+
+    @wraps(train)
+    def trained(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return train(self, *args, **kwargs)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    return trained  # type: ignore[return-value]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

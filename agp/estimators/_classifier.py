@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.entrances import entrance
-from agp.estimators._base import GPEstimator, answered, check_choice, is_foreign, takes_parts
+from agp.estimators._base import GPEstimator, all_or_nothing, answered, check_choice, is_foreign, takes_parts
 from agp.estimators._columns import missing_rows, ordered_values
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
@@ -60,6 +60,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     likelihood: str = "auto"
 
     @entrance
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans."""
         A = self._placed(self._inputs(X, reset=True))
@@ -71,6 +72,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     @available_if(takes_parts)
     @entrance
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "GPClassifier":
         """A training step on some more rows; the first call also sets the model up.
 

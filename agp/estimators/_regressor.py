@@ -16,6 +16,7 @@ from agp.checks import as_columns, check_whole
 from agp.entrances import entrance
 from agp.estimators._base import (
     GPEstimator,
+    all_or_nothing,
     answered,
     check_choice,
     floating,
@@ -128,6 +129,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return tags
 
     @entrance
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
 
@@ -137,7 +139,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         model = self._model(X, y, parts=False)
         if _is_constant(y):
             text = "all targets are the same: the error bars are those of a model that has learned nothing."
-            warnings.warn(text, UserWarning, stacklevel=2)
+            warnings.warn(text, UserWarning, stacklevel=4)  # beyond the decorators
             self._keep_untrained(model, X, y)
         else:
             self._fit(model, X, y)
@@ -145,6 +147,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @available_if(takes_parts)
     @entrance
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any) -> "GPRegressor":
         """A training step on some more rows; the first call also sets the model up, and should be representative."""
         first = not self._is_started
@@ -235,7 +238,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
                     f"the targets differ in size by a factor of more than {UNLIKE:g}, but the method {method} has one "
                     f"variance for all; bring them to one unit, or use auto, or one of {known}."
                 )
-                warnings.warn(text, UserWarning, stacklevel=3)
+                warnings.warn(text, UserWarning, stacklevel=5)  # beyond the decorators of `fit`
         return self._built(X, y, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:

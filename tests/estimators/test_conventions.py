@@ -378,3 +378,61 @@ def test_classes_may_be_told_before_they_come():
     assert model.predict_proba(X).shape == (60, 3)
     with pytest.raises(ValueError, match="previously unseen labels"):
         model.partial_fit(X, np.full(60, "never"))
+
+
+# -- trainings that are refused ---------------------------------------------------------------------------------------
+
+
+def _same(model, known):
+    """Whether an estimator has the attributes it had, by identity."""
+    return vars(model).keys() == known.keys() and all(vars(model)[name] is value for name, value in known.items())
+
+
+def test_a_refused_refit_of_a_classifier_leaves_it_as_it_was():
+    model = GPClassifier(**QUICK).fit(X, LABELS)
+    answers = model.predict(X)
+    model.set_params(method="gpr")
+    known = dict(vars(model))
+    with pytest.raises(ValueError, match="for regression alone"):
+        model.fit(X[:, :1], np.array(["q", "r", "s"])[np.digitize(X[:, 0], [-1, 1])])
+    assert _same(model, known)
+    np.testing.assert_array_equal(model.predict(X), answers)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_refused_first_training_leaves_nothing(method):
+    model = GPRegressor(**QUICK)
+    known = dict(vars(model))
+    with pytest.raises(ValueError, match="y has NaN"):
+        getattr(model, method)(X, np.where(X[:, 0] > 1.0, np.nan, Y))
+    assert _same(model, known)
+
+
+def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
+    model = GPRegressor(missing="impute", **QUICK).fit(np.where(X > 1.5, np.nan, X), Y)
+    answers = model.predict(X)
+    with pytest.raises(ValueError, match="y has NaN"):
+        model.fit(pd.DataFrame({"a": X[:, 0], "b": LABELS}), np.where(X[:, 0] > 1.0, np.nan, Y))
+    np.testing.assert_array_equal(model.predict(X), answers)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, NonFiniteError])
+def test_a_training_that_breaks_off_leaves_the_estimator_as_it_was(monkeypatch, error):
+    model = GPRegressor(**QUICK).fit(X, Y)
+    known = dict(vars(model))
+
+    def broken(*args, **kwargs):
+        raise error("no further")
+
+    monkeypatch.setattr("agp.estimators._base.fit", broken)
+    with pytest.raises(error, match="no further"):
+        model.fit(X[:, :1], Y)
+    assert _same(model, known)
+
+
+def test_warnings_point_at_the_line_that_trains():
+    with pytest.warns(UserWarning, match="all targets are the same") as caught:
+        GPRegressor().fit(X, np.zeros(60))
+    with pytest.warns(UserWarning, match="differ in size") as more:
+        GPRegressor(method="gpr", max_steps=2).fit(X, np.stack([Y, 100.0 * Y], axis=1))
+    assert {one.filename for one in (*caught, *more) if one.category is UserWarning} == {__file__}
