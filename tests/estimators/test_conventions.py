@@ -3,6 +3,9 @@
 import inspect
 import pickle
 import warnings
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -230,6 +233,38 @@ def test_numbers_among_objects_are_numbers():
     model = GPRegressor(missing="impute", max_steps=30).fit(table, Y)
     assert model.columns_.numbers == ["a", "b"]
     assert np.isfinite(model.predict(table)).all()
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, Decimal("NaN")])
+def test_decimal_numbers_are_numbers(missing):
+    table = pd.DataFrame({"a": [Decimal(repr(float(x))) for x in X[:, 0]], "b": X[:, 1]})
+    model = GPRegressor(max_steps=30).fit(table, Y)
+    np.testing.assert_array_equal(model.model_inputs(table), X)
+    table.loc[3, "a"] = missing
+    with pytest.raises(ValueError, match="column 'a' has a missing cell in row 3"):
+        model.predict(table)
+    filled = GPRegressor(missing="impute", max_steps=30).fit(table, Y)
+    assert filled.model_columns() == ["a", "b", "a is missing"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [([UUID(int=7)] * 60, "UUID"), (["u", 2.0] * 30, "float and str"), ([date(2020, 1, 1), None] * 30, "date")],
+)
+def test_objects_of_other_kinds_are_refused_by_column(values, kinds):
+    table = pd.DataFrame({"a": pd.Series(values, dtype=object), "b": X[:, 1]})
+    with pytest.raises(ValueError, match=f"column 'a' holds objects of {kinds}; make them all numbers, or all text"):
+        GPRegressor(missing="impute").fit(table, Y)
+    model = GPRegressor(max_steps=2).fit(table.assign(a=X[:, 0]), Y)
+    with pytest.raises(ValueError, match="column 'a' holds Object, but held numbers in training"):
+        model.predict(table)
+
+
+def test_rows_that_all_lack_a_number_are_imputed():
+    table = pd.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
+    model = GPRegressor(missing="impute", max_steps=2).fit(table, Y)
+    none = table.assign(a=pd.Series([None] * 60, dtype=object))
+    np.testing.assert_array_equal(model.predict(none), model.predict(table.assign(a=np.nan)))
 
 
 def test_polars_tables_are_taken():
