@@ -44,6 +44,7 @@ __all__ = [
     "refuse_cells",
     "refuse_words",
     "takes_parts",
+    "unmasked",
     "usual_inducing",
 ]
 
@@ -138,6 +139,7 @@ class GPEstimator(ABC, BaseEstimator):
         """Rows of any kind as an array [N, D]: of NumPy, unless they are of another library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
+        X = unmasked(X)
         check_missing(self.missing)
         if reset:
             vars(self).pop("columns_", None)
@@ -148,15 +150,21 @@ class GPEstimator(ABC, BaseEstimator):
         refuse_words("X", X)
         kinds: Any = [np.float64, np.float32]
         X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=self, input_name="X")
-        refuse_cells("X", X, None if self.missing == "impute" else "fill it in, or ask for missing='impute'")
+        if reset and self.missing == "impute":
+            self.columns_ = new_imputer().fit(X)
         columns: Any = vars(self).get("columns_")
-        if isinstance(columns, Columns):
-            return columns.transform_array(X)
-        if self.missing == "impute":
-            if reset:
-                columns = self.columns_ = new_imputer().fit(X)
-            X = columns.transform(X)
-        return X
+        refuse_cells("X", X, self._remedy(columns))
+        if columns is None:
+            return X
+        return columns.transform_array(X) if isinstance(columns, Columns) else columns.transform(X)
+
+    def _remedy(self, columns: Any) -> str | None:
+        """What to do about missing cells of an array; None if what was learned of the columns fills them in."""
+        if self.missing == "refuse":
+            return "fill it in, or ask for missing='impute'"
+        if columns is None or getattr(columns, "missing", "impute") == "refuse":
+            return "fill it in, or fit again: training did not learn what to impute"
+        return None
 
     def _table_inputs(self, X: Any, frame: Any, *, reset: bool) -> Array:
         if 0 in frame.shape:
@@ -409,6 +417,20 @@ def floating(x: Array, /) -> Array:
     """An array of another library whose whole numbers and Booleans are floats, the widest of its device."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
+
+
+def unmasked(x: Any) -> Any:
+    """A masked array as one with NaN, or None among text, where it is masked; anything else as it is."""
+    if not isinstance(x, np.ma.MaskedArray):
+        return x
+    found = np.ma.getdata(x)
+    if not np.ma.is_masked(x) or found.dtype.kind in "mM":  # dates are refused as such
+        return found
+    numbers = found.dtype.kind in "biuf"
+    kind: Any = found.dtype if found.dtype.kind == "f" else np.float64 if numbers else object
+    found = found.astype(kind)  # a copy
+    found[np.ma.getmaskarray(x)] = np.nan if numbers else None
+    return found
 
 
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.entrances import entrance
-from agp.estimators._base import GPEstimator, all_or_nothing, answered, check_choice, is_foreign, takes_parts
+from agp.estimators._base import GPEstimator, all_or_nothing, answered, check_choice, is_foreign, takes_parts, unmasked
 from agp.estimators._columns import missing_rows, ordered_values
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
@@ -137,6 +137,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             raise ValueError(msg)
         if is_foreign(y):
             return _checked(y)
+        y = unmasked(y)
         if missing := missing_rows(y):
             msg = f"y has no label in row {missing[0]}; leave such rows out."
             raise ValueError(msg)

@@ -1,5 +1,6 @@
 """Tables as numbers: categories one by one, missing cells imputed or refused."""
 
+from collections import Counter
 from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal
@@ -7,6 +8,7 @@ from typing import Any, Literal
 import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
+from narwhals.exceptions import DuplicateError
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
@@ -36,9 +38,18 @@ def check_missing(missing: Any) -> None:
         raise ValueError(msg)
 
 
-def as_frame(X: Any) -> Any:
-    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None."""
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+def as_frame(X: Any, name: str = "X") -> Any:
+    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None.
+
+    ValueError if two columns have one name.
+    """
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except DuplicateError as error:
+        names = getattr(X, "column_names", X.columns)  # of Arrow tables, whose columns are the numbers, and of others
+        twice = next(column for column, count in Counter(names).items() if count > 1)
+        msg = f"{name} has two columns named {twice!r}; rename one."
+        raise ValueError(msg) from error
     return frame if isinstance(frame, nw.DataFrame) else None
 
 

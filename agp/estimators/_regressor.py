@@ -24,6 +24,7 @@ from agp.estimators._base import (
     refuse_cells,
     refuse_words,
     takes_parts,
+    unmasked,
 )
 from agp.estimators._columns import as_frame
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood
@@ -321,7 +322,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _numbers(self, y: Any) -> Any:
         """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
-        frame = as_frame(y)
+        y = unmasked(y)
+        frame = as_frame(y, "y")
         settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
         anything: Any = {"dtype": None, "ensure_all_finite": False}
         numbers: Any = {"dtype": "float64", "ensure_all_finite": False}

@@ -267,6 +267,56 @@ def test_rows_that_all_lack_a_number_are_imputed():
     np.testing.assert_array_equal(model.predict(none), model.predict(table.assign(a=np.nan)))
 
 
+def test_columns_of_one_name_are_refused():
+    table = pd.DataFrame(X, columns=["a", "a"])
+    with pytest.raises(ValueError, match=r"^X has two columns named 'a'; rename one\.$"):
+        GPRegressor().fit(table, Y)
+    with pytest.raises(ValueError, match=r"^y has two columns named 'a'; rename one\.$"):
+        GPRegressor().fit(X, table)
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+    with pytest.raises(ValueError, match="X has two columns named 'a'"):
+        GPClassifier().fit(pa.Table.from_arrays([pa.array(Y)] * 2, names=["a", "a"]), LABELS)
+
+
+HOLED = np.where(X > 1.5, np.nan, X)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid")
+def test_what_is_filled_in_was_learned_in_training():
+    model = GPRegressor(max_steps=2).fit(X, Y).set_params(missing="impute")
+    assert model.predict(X).shape == (60,)
+    for data in (X, pd.DataFrame(X, columns=["a", "b"])):
+        model = GPRegressor(max_steps=2).fit(data, Y).set_params(missing="impute")
+        with pytest.raises(ValueError, match="X has NaN in row .*fit again: training did not learn what to impute"):
+            model.predict(HOLED)
+    model = GPRegressor(missing="impute", max_steps=2).fit(HOLED, Y)
+    answers = model.predict(X)
+    model.set_params(missing="refuse")
+    np.testing.assert_array_equal(model.predict(X), answers)
+    with pytest.raises(ValueError, match="ask for missing='impute'"):
+        model.predict(HOLED)
+
+
+def test_cells_that_are_masked_are_missing():
+    masked = np.ma.masked_invalid(np.where(X > 1.5, np.nan, X))
+    masked.data[masked.mask] = -999.0
+    with pytest.raises(ValueError, match="X has NaN in row"):
+        GPRegressor().fit(masked, Y)
+    model = GPRegressor(missing="impute", max_steps=5, random_state=0).fit(masked, Y)
+    np.testing.assert_array_equal(model.model_inputs(masked), model.model_inputs(HOLED))
+    whole = np.ma.masked_greater(np.arange(60), 57)
+    with pytest.raises(ValueError, match="y has NaN in row 58"):
+        GPRegressor().fit(X, whole)
+    assert GPRegressor(missing_targets="ignore", max_steps=2).fit(X, whole).n_rows_seen_ == 58
+    assert GPClassifier(max_steps=2).fit(X, np.ma.array(LABELS)).classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("labels", [LABELS, (LABELS == "yes").astype(int)], ids=["text", "numbers"])
+def test_labels_that_are_masked_are_missing(labels):
+    with pytest.raises(ValueError, match="y has no label in row 7"):
+        GPClassifier().fit(X, np.ma.array(labels, mask=np.arange(60) == 7))
+
+
 def test_polars_tables_are_taken():
     polars = pytest.importorskip("polars", reason="polars is not installed: not executed")
     columns = {"size": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "u", "v"), "count": [None, *range(59)]}

@@ -106,6 +106,14 @@ def test_mixtures_and_missing_cells_are_refused():
         GPRegressor(missing="impute").fit(holes, torch.asarray(Y))
 
 
+def test_tensors_leave_nothing_to_impute():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    model = GPRegressor(missing="impute", max_steps=2).fit(torch.asarray(X), torch.asarray(Y))
+    assert model.predict(X).shape == (60,)
+    with pytest.raises(ValueError, match="training did not learn what to impute"):
+        model.predict(np.where(X > 1.5, np.nan, X))
+
+
 def test_host_data_can_be_computed_elsewhere_and_come_back():
     pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPRegressor(backend="torch", dtype="float32").fit(X, Y)
