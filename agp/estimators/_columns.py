@@ -211,7 +211,9 @@ def _as_numbers(name: str, column: Any) -> Any:
         if all(empty) or _holds_numbers(column):
             values = zip(column.to_list(), empty, strict=True)
             return np.asarray([np.nan if gone else float(value) for value, gone in values])
-    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Object) or isinstance(dtype, (nw.Datetime, nw.Duration)):
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Object) or isinstance(
+        dtype, (nw.Datetime, nw.Duration)
+    ):
         msg = f"column {name!r} holds {dtype}, but held numbers in training."
         raise ValueError(msg)
     return column.cast(nw.Float64).to_numpy()
