@@ -164,7 +164,7 @@ class GPEstimator(ABC, BaseEstimator):
         """What to do about missing cells of an array; None if what was learned of the columns fills them in."""
         if self.missing == "refuse":
             return "fill it in, or ask for missing='impute'"
-        if columns is None or getattr(columns, "missing", "impute") == "refuse":
+        if columns is None or (isinstance(columns, Columns) and columns.missing == "refuse"):
             return "fill it in, or fit again: training did not learn what to impute"
         return None
 

@@ -46,7 +46,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except DuplicateError as error:
-        names = getattr(X, "column_names", X.columns)  # of Arrow tables, whose columns are the numbers, and of others
+        names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
         twice = next(column for column, count in Counter(names).items() if count > 1)
         msg = f"{name} has two columns named {twice!r}; rename one."
         raise ValueError(msg) from error
