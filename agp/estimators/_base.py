@@ -1,8 +1,10 @@
 """What regressor and classifier share: inputs of every kind, a method by its name, training until it is done."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Self, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -34,15 +36,21 @@ from agp.tree import leaves, to_backend
 
 __all__ = [
     "GPEstimator",
+    "all_or_nothing",
     "answered",
     "check_choice",
     "floating",
     "is_foreign",
+    "on_host",
     "refuse_cells",
     "refuse_words",
+    "seed_of",
     "takes_parts",
+    "unmasked",
     "usual_inducing",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PART_STEPS = 1000
 """The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
@@ -80,6 +88,24 @@ def takes_parts(estimator: Any) -> bool:
     return estimator.method == "auto" or estimator.method in PART_METHODS
 
 
+def all_or_nothing(train: F) -> F:
+    """A method that trains. Where it raises, or is interrupted, the estimator stays what it was before.
+
+    What an interrupted training had reached is the `result` of `agp.errors.Interrupted`.
+    """
+
+    @wraps(train)
+    def trained(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return train(self, *args, **kwargs)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    return trained  # type: ignore[return-value]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPEstimator(ABC, BaseEstimator):
     """The parameters and the training of `GPRegressor` and `GPClassifier`.
@@ -115,6 +141,7 @@ class GPEstimator(ABC, BaseEstimator):
         """Rows of any kind as an array [N, D]: of NumPy, unless they are of another library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
+        X = unmasked(X)
         check_missing(self.missing)
         if reset:
             vars(self).pop("columns_", None)
@@ -125,15 +152,21 @@ class GPEstimator(ABC, BaseEstimator):
         refuse_words("X", X)
         kinds: Any = [np.float64, np.float32]
         X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=self, input_name="X")
-        refuse_cells("X", X, None if self.missing == "impute" else "fill it in, or ask for missing='impute'")
+        if reset and self.missing == "impute":
+            self.columns_ = new_imputer().fit(X)
         columns: Any = vars(self).get("columns_")
-        if isinstance(columns, Columns):
-            return columns.transform_array(X)
-        if self.missing == "impute":
-            if reset:
-                columns = self.columns_ = new_imputer().fit(X)
-            X = columns.transform(X)
-        return X
+        refuse_cells("X", X, self._remedy(columns))
+        if columns is None:
+            return X
+        return columns.transform_array(X) if isinstance(columns, Columns) else columns.transform(X)
+
+    def _remedy(self, columns: Any) -> str | None:
+        """What to do about missing cells of an array; None if what was learned of the columns fills them in."""
+        if self.missing == "refuse":
+            return "fill it in, or ask for missing='impute'"
+        if columns is None or (isinstance(columns, Columns) and columns.missing == "refuse"):
+            return "fill it in, or fit again: training did not learn what to impute"
+        return None
 
     def _table_inputs(self, X: Any, frame: Any, *, reset: bool) -> Array:
         if 0 in frame.shape:
@@ -170,7 +203,9 @@ class GPEstimator(ABC, BaseEstimator):
             return X
         B = backend_of(X)
         if B.rows_elsewhere:  # the model decides in which library they are evaluated
-            return X if self.dtype is None else B.xp.astype(X, getattr(B.xp, str(self.dtype)))
+            if self.dtype is None:
+                return X
+            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checked, by any name
         library = self.backend or B.name
         return to_backend(X, library, device=self.device, dtype=self.dtype)
 
@@ -198,7 +233,7 @@ class GPEstimator(ABC, BaseEstimator):
 
     def _built(self, X: Array, y: Array, likelihood: Any, *, parts: bool, **settings: Any) -> Model:
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._seed = seed_of(self.random_state)
         settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0], parts=parts), "seed": self._seed}
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
@@ -227,11 +262,15 @@ class GPEstimator(ABC, BaseEstimator):
     def _grows_by_default(self, rows: int) -> bool:  # noqa: ARG002
         return False
 
+    def _check_grows(self, *, parts: bool) -> None:
+        """ValueError unless the number of inducing inputs can be found in training, for one that is "auto"."""
+        _check_grows(self.method_, self.method, parts=parts)
+
     def _inducing(self, rows: int, *, parts: bool) -> int:
         """How many inducing inputs, or actions, to begin with: no more than there are rows for each group."""
         asked: Any = self.num_inducing
         if asked == "auto":
-            _check_grows(self.method_, self.method, parts=parts)
+            self._check_grows(parts=parts)
         if asked == "auto" or self._grows(rows):
             asked = START
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
@@ -308,7 +347,7 @@ class GPEstimator(ABC, BaseEstimator):
         X, y = valid_data(X, y, missing=self.model_.likelihood.missing)
         self.model_.check(X, y)
         seen = self.n_rows_seen_ + X.shape[0]
-        total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
+        total = seen if self.total_rows is None else self._total(X.shape[0])
         if "_updates" not in vars(self):
             # after a training, at the rate where trainings end: that of their beginning would undo some of it
             rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
@@ -316,7 +355,7 @@ class GPEstimator(ABC, BaseEstimator):
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
-        batch = batch._replace(scale=max(1.0, total / X.shape[0]))
+        batch = batch._replace(scale=total / X.shape[0])
         model, states, logged = self.model_, [], {}
         for update, state in zip(self._updates, self._states, strict=True):
             model, state, info = update(model, batch, state)
@@ -327,6 +366,14 @@ class GPEstimator(ABC, BaseEstimator):
         numbers = {name: float(value) for name, value in logged.items()}
         self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
         self.bound_, self.converged_ = numbers["bound"], False
+
+    def _total(self, rows: int) -> int:
+        """How many rows there are in all. ValueError if so many as came at once are more."""
+        total = check_whole("total_rows", self.total_rows)
+        if total < rows:
+            msg = f"total_rows is {total}, but {rows} rows came at once; count all rows, or leave it out."
+            raise ValueError(msg)
+        return total
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
@@ -370,6 +417,21 @@ def is_foreign(X: Any) -> bool:
     return array_api_compat.is_array_api_obj(X) and not array_api_compat.is_numpy_array(X)
 
 
+def on_host(x: Any) -> Any:
+    """An array of another library as one of NumPy; anything else as it is."""
+    return to_numpy(x) if is_foreign(x) else x
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed, drawn from whatever scikit-learn takes for one. ValueError if it takes it for none."""
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except (TypeError, ValueError) as error:
+        least = "a whole number from 0 to 2**32 - 1, a numpy.random.RandomState, or None"
+        msg = f"random_state is {random_state!r}, but must be {least}."
+        raise ValueError(msg) from error
+
+
 def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     """ValueError unless a parameter has one of the known values."""
     if value not in known:
@@ -386,6 +448,20 @@ def floating(x: Array, /) -> Array:
     """An array of another library whose whole numbers and Booleans are floats, the widest of its device."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
+
+
+def unmasked(x: Any) -> Any:
+    """A masked array as one with NaN, or None among text, where it is masked; anything else as it is."""
+    if not isinstance(x, np.ma.MaskedArray):
+        return x
+    found = np.ma.getdata(x)
+    if not np.ma.is_masked(x) or found.dtype.kind in "mM":  # dates are refused as such
+        return found
+    numbers = found.dtype.kind in "biuf"
+    kind: Any = found.dtype if found.dtype.kind == "f" else np.float64 if numbers else object
+    found = found.astype(kind)  # a copy
+    found[np.ma.getmaskarray(x)] = np.nan if numbers else None
+    return found
 
 
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -13,7 +14,16 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.entrances import entrance
-from agp.estimators._base import GPEstimator, answered, check_choice, is_foreign, takes_parts
+from agp.estimators._base import (
+    GPEstimator,
+    all_or_nothing,
+    answered,
+    check_choice,
+    is_foreign,
+    on_host,
+    takes_parts,
+    unmasked,
+)
 from agp.estimators._columns import missing_rows, ordered_values
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
@@ -60,6 +70,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     likelihood: str = "auto"
 
     @entrance
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans."""
         A = self._placed(self._inputs(X, reset=True))
@@ -71,6 +82,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     @available_if(takes_parts)
     @entrance
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "GPClassifier":
         """A training step on some more rows; the first call also sets the model up.
 
@@ -111,6 +123,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         probabilities, host = self._probabilities(X)
         return answered(probabilities, host=host)
 
+    @entrance
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose predicted label is that of y, with a weight for each if given."""
+        y, found = unmasked(on_host(y)), on_host(self.predict(X))
+        return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
+
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _methods(self) -> list[str]:
@@ -135,6 +153,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             raise ValueError(msg)
         if is_foreign(y):
             return _checked(y)
+        y = unmasked(y)
         if missing := missing_rows(y):
             msg = f"y has no label in row {missing[0]}; leave such rows out."
             raise ValueError(msg)

@@ -1,11 +1,14 @@
 """Tables as numbers: categories one by one, missing cells imputed or refused."""
 
+from collections import Counter
+from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
+from narwhals.exceptions import DuplicateError
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
@@ -23,6 +26,10 @@ __all__ = [
 
 Missing = Literal["refuse", "impute"]
 
+NUMBERS = (Real, Decimal)  # a Decimal is no Real to Python
+WORDS = (str, bool, np.bool_)
+"""What the cells of a column of Python objects may be: all numbers, or all categories."""
+
 
 def check_missing(missing: Any) -> None:
     """ValueError unless it says what happens to missing cells."""
@@ -31,9 +38,18 @@ def check_missing(missing: Any) -> None:
         raise ValueError(msg)
 
 
-def as_frame(X: Any) -> Any:
-    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None."""
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+def as_frame(X: Any, name: str = "X") -> Any:
+    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None.
+
+    ValueError if two columns have one name.
+    """
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except DuplicateError as error:
+        names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
+        twice = next(column for column, count in Counter(names).items() if count > 1)
+        msg = f"{name} has two columns named {twice!r}; rename one."
+        raise ValueError(msg) from error
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -57,9 +73,9 @@ def ordered_values(y: Any) -> list[Any] | None:
 class Columns:
     """How the columns of a table become numbers, learned from training rows.
 
-    Numbers and Booleans stay as they are; text, categories and enumerations become a column of 0 and 1 for each of
-    their values, all zero for a value that was not seen. Missing numbers are refused, or replaced by the mean with a
-    further column that says where; a missing category is a category.
+    Numbers and Booleans stay as they are, and decimal numbers become floats; text, categories and enumerations become a
+    column of 0 and 1 for each of their values, all zero for a value that was not seen. Missing numbers are refused, or
+    replaced by the mean with a further column that says where; a missing category is a category.
 
     Parameters
     ----------
@@ -77,7 +93,7 @@ class Columns:
         for name, dtype in frame.schema.items():
             if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(frame.get_column(name)):
                 self.numbers.append(name)
-            elif dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object):
+            elif dtype in (nw.String, nw.Categorical, nw.Enum) or _holds_words(name, frame.get_column(name)):
                 self.categories.append(name)
             else:
                 msg = f"column {name!r} holds {dtype}; make numbers of it, such as days since a date, or leave it out."
@@ -173,12 +189,31 @@ def _holds_numbers(column: Any) -> bool:
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
-    return bool(known) and all(isinstance(one, Real) for one in known)
+    return bool(known) and all(isinstance(one, NUMBERS) for one in known)
+
+
+def _holds_words(name: str, column: Any) -> bool:
+    """Whether a column of Python objects holds text or Booleans. ValueError if it has others, each its own category."""
+    if column.dtype != nw.Object:
+        return False
+    known = column.drop_nulls().to_list()
+    if all(isinstance(one, WORDS) for one in known):
+        return True
+    kinds = " and ".join(sorted({type(one).__name__ for one in known})[:3])
+    msg = f"column {name!r} holds objects of {kinds}; make them all numbers, or all text, or leave it out."
+    raise ValueError(msg)
 
 
 def _as_numbers(name: str, column: Any) -> Any:
     dtype = column.dtype
-    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Date) or isinstance(dtype, (nw.Datetime, nw.Duration)):
+    if dtype in (nw.String, nw.Object):  # of a table whose rows all lack the number, too
+        empty = column.is_null().to_list()
+        if all(empty) or _holds_numbers(column):
+            values = zip(column.to_list(), empty, strict=True)
+            return np.asarray([np.nan if gone else float(value) for value, gone in values])
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Object) or isinstance(
+        dtype, (nw.Datetime, nw.Duration)
+    ):
         msg = f"column {name!r} holds {dtype}, but held numbers in training."
         raise ValueError(msg)
     return column.cast(nw.Float64).to_numpy()

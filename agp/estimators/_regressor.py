@@ -7,34 +7,43 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.checks import as_columns, check_whole
 from agp.entrances import entrance
 from agp.estimators._base import (
     GPEstimator,
+    all_or_nothing,
     answered,
     check_choice,
     floating,
     is_foreign,
+    on_host,
     refuse_cells,
     refuse_words,
+    seed_of,
     takes_parts,
+    unmasked,
 )
 from agp.estimators._columns import as_frame
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood
 from agp.means import ConstantMean
-from agp.methods import GAUSSIAN_METHODS, OUTPUT_METHODS
+from agp.methods import GAUSSIAN_METHODS, GROWING_METHODS, OUTPUT_METHODS
 from agp.models import Coregionalised
+from agp.repairs import outside
 from agp.units import column_spreads
 
 __all__ = ["GPRegressor"]
 
 KINDS = ("shared", "separate", "coregionalised", "intrinsic")
 LIKELIHOODS = ("gaussian", "latent-noise")
+GROWING_KINDS = ("shared", "intrinsic")
+"""The outputs whose inducing inputs are those of one kernel: their number can be found in training."""
+NOISE_KINDS = ("shared", "separate")
+"""The outputs that noise functions stand beside: independent ones."""
 MISSING_TARGETS = ("refuse", "ignore")
 LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."
@@ -128,6 +137,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return tags
 
     @entrance
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
 
@@ -137,7 +147,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         model = self._model(X, y, parts=False)
         if _is_constant(y):
             text = "all targets are the same: the error bars are those of a model that has learned nothing."
-            warnings.warn(text, UserWarning, stacklevel=2)
+            warnings.warn(text, UserWarning, stacklevel=outside())
             self._keep_untrained(model, X, y)
         else:
             self._fit(model, X, y)
@@ -145,6 +155,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @available_if(takes_parts)
     @entrance
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any) -> "GPRegressor":
         """A training step on some more rows; the first call also sets the model up, and should be representative."""
         first = not self._is_started
@@ -170,8 +181,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
             K = mean.shape[1]  # others are of the noise
             covariance = self.model_.predict_covariance(A)[:K, :, :]
             B = backend_of(covariance)
-            noise = (variance - self.model_.predict(A).variance[:, :K]).mT
-            covariance = covariance + noise[:, :, None] * B.xp.eye(covariance.shape[-1], dtype=covariance.dtype)
+            noise = variance - self.model_.predict(A).variance[:, :K]
+            if backend_of(noise) is not B:  # of rows that lie elsewhere
+                noise = placed(to_numpy(noise), covariance)
+            covariance = covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
             stacked = B.xp.permute_dims(covariance, (1, 2, 0))
             return self._shaped(mean, host=host), self._shaped(stacked, host=host)
         if return_std:
@@ -185,7 +198,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Deep models have none; `model_.sample_functions` draws whole functions of them.
         """
         A, host = self._fitted_inputs(X)
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        seed = seed_of(random_state)
         samples = self.model_.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
@@ -194,19 +207,15 @@ class GPRegressor(RegressorMixin, GPEstimator):
     @entrance
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
+        found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
-            return super().score(X, y, sample_weight)
-        known = as_columns(to_numpy(y) if is_foreign(y) else self._numbers(y))
-        found, seen = as_columns(to_numpy(self.predict(X))), ~np.isnan(known)
-        weight = np.ones(len(known)) if sample_weight is None else np.asarray(sample_weight)
-        parts = [
-            r2_score(known[rows, k], found[rows, k], sample_weight=weight[rows])
-            for k, rows in enumerate(seen.T)
-            if rows.any()
-        ]
-        if not parts:
-            raise ValueError(NO_TARGET)
-        return float(np.mean(parts))
+            return float(r2_score(unmasked(on_host(y)), found, sample_weight=weight))
+        known, found = as_columns(self._numbers(on_host(y))), as_columns(found)
+        check_consistent_length(known, found, weight)
+        if known.shape[1] != found.shape[1]:
+            msg = f"y has shape {known.shape}, but must have as many columns as in training, {found.shape[1]}."
+            raise ValueError(msg)
+        return _observed_score(known, found, weight)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +226,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _grows_by_default(self, rows: int) -> bool:
         return self.method_ == "sgpr" and EXACT_ROWS < rows <= COLLAPSED_ROWS
+
+    def _check_grows(self, *, parts: bool) -> None:
+        super()._check_grows(parts=parts)
+        if self.outputs not in GROWING_KINDS and self.method_ in GROWING_METHODS:
+            known = " or ".join(f"outputs={kind!r}" for kind in GROWING_KINDS)
+            msg = f"num_inducing is 'auto', but outputs={self.outputs!r} does not grow; give a number, or use {known}."
+            raise ValueError(msg)
 
     def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
         method, outputs = (
@@ -235,7 +251,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
                     f"the targets differ in size by a factor of more than {UNLIKE:g}, but the method {method} has one "
                     f"variance for all; bring them to one unit, or use auto, or one of {known}."
                 )
-                warnings.warn(text, UserWarning, stacklevel=3)
+                warnings.warn(text, UserWarning, stacklevel=outside())
         return self._built(X, y, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
@@ -256,6 +272,10 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """What so many outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
         if self.outputs not in KINDS:
             msg = f"unknown outputs {self.outputs!r}; known are {', '.join(KINDS)}."
+            raise ValueError(msg)
+        if self.likelihood != "gaussian" and self.outputs not in NOISE_KINDS:
+            known = " or ".join(map(repr, NOISE_KINDS))
+            msg = f"outputs is {self.outputs!r}, but likelihood={self.likelihood!r} takes {known} alone."
             raise ValueError(msg)
         if self.outputs != "shared" and count == 1 and self.likelihood == "gaussian":  # the noise is a function as well
             msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
@@ -299,7 +319,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         rows = xp.any(seen, axis=1)
         if not bool(xp.any(rows)):
             raise ValueError(NO_TARGET)
-        X, y = X[rows], y[rows]
+        X, y = _selected(X, rows), _selected(y, rows)
         if self.likelihood != "gaussian" and _are_missing(y):
             name = self.likelihood
             msg = f"y has rows with some targets, and likelihood={name!r} needs all or none; use 'gaussian'."
@@ -318,7 +338,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     def _numbers(self, y: Any) -> Any:
         """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
-        frame = as_frame(y)
+        y = unmasked(y)
+        frame = as_frame(y, "y")
         settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
         anything: Any = {"dtype": None, "ensure_all_finite": False}
         numbers: Any = {"dtype": "float64", "ensure_all_finite": False}
@@ -333,11 +354,35 @@ class GPRegressor(RegressorMixin, GPEstimator):
         return answered(x[..., 0] if self._single else x, host=host)
 
 
+def _observed_score(known: Any, found: Any, weight: Any) -> float:
+    """R^2, averaged over the columns of targets [N, K] that have two or more observations."""
+    seen = ~np.isnan(known)
+    if not seen.any():
+        raise ValueError(NO_TARGET)
+    enough = min(2, seen.sum(axis=0).max())  # of one alone it is NaN, with scikit-learn's warning
+    weight = np.ones(len(known)) if weight is None else np.asarray(weight)
+    parts = [
+        r2_score(targets[rows], means[rows], sample_weight=weight[rows])
+        for targets, means, rows in zip(known.T, found.T, seen.T, strict=True)
+        if rows.sum() >= enough
+    ]
+    return float(np.mean(parts))
+
+
 def _are_unlike(y: Array) -> bool:
     """Whether the deviations of the columns of y [N, K] differ much; constant ones do not count."""
     observed = [column[~np.isnan(column), None] for column in to_numpy(y).T]
     spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
     return len(spreads) > 1 and max(spreads) > UNLIKE * min(spreads)
+
+
+def _selected(x: Array, rows: Array) -> Array:
+    """The rows of x [N, ...] where a Boolean array [N] is true; of rows that lie elsewhere, chunks of known lengths."""
+    found: Any = x[rows]
+    if not backend_of(x).rows_elsewhere:
+        return found
+    found = found.compute_chunk_sizes()
+    return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # those that have any
 
 
 def _are_missing(y: Array) -> bool:

@@ -3,6 +3,9 @@
 import inspect
 import pickle
 import warnings
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -232,6 +235,88 @@ def test_numbers_among_objects_are_numbers():
     assert np.isfinite(model.predict(table)).all()
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, Decimal("NaN")])
+def test_decimal_numbers_are_numbers(missing):
+    table = pd.DataFrame({"a": [Decimal(repr(float(x))) for x in X[:, 0]], "b": X[:, 1]})
+    model = GPRegressor(max_steps=30).fit(table, Y)
+    np.testing.assert_array_equal(model.model_inputs(table), X)
+    table.loc[3, "a"] = missing
+    with pytest.raises(ValueError, match="column 'a' has a missing cell in row 3"):
+        model.predict(table)
+    filled = GPRegressor(missing="impute", max_steps=30).fit(table, Y)
+    assert filled.model_columns() == ["a", "b", "a is missing"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [([UUID(int=7)] * 60, "UUID"), (["u", 2.0] * 30, "float and str"), ([date(2020, 1, 1), None] * 30, "date")],
+)
+def test_objects_of_other_kinds_are_refused_by_column(values, kinds):
+    table = pd.DataFrame({"a": pd.Series(values, dtype=object), "b": X[:, 1]})
+    with pytest.raises(ValueError, match=f"column 'a' holds objects of {kinds}; make them all numbers, or all text"):
+        GPRegressor(missing="impute").fit(table, Y)
+    model = GPRegressor(max_steps=2).fit(table.assign(a=X[:, 0]), Y)
+    with pytest.raises(ValueError, match="column 'a' holds Object, but held numbers in training"):
+        model.predict(table)
+
+
+def test_rows_that_all_lack_a_number_are_imputed():
+    table = pd.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
+    model = GPRegressor(missing="impute", max_steps=2).fit(table, Y)
+    none = table.assign(a=pd.Series([None] * 60, dtype=object))
+    np.testing.assert_array_equal(model.predict(none), model.predict(table.assign(a=np.nan)))
+
+
+def test_columns_of_one_name_are_refused():
+    table = pd.DataFrame(X, columns=["a", "a"])
+    with pytest.raises(ValueError, match=r"^X has two columns named 'a'; rename one\.$"):
+        GPRegressor().fit(table, Y)
+    with pytest.raises(ValueError, match=r"^y has two columns named 'a'; rename one\.$"):
+        GPRegressor().fit(X, table)
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+    with pytest.raises(ValueError, match="X has two columns named 'a'"):
+        GPClassifier().fit(pa.Table.from_arrays([pa.array(Y)] * 2, names=["a", "a"]), LABELS)
+
+
+HOLED = np.where(X > 1.5, np.nan, X)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid")
+def test_what_is_filled_in_was_learned_in_training():
+    model = GPRegressor(max_steps=2).fit(X, Y).set_params(missing="impute")
+    assert model.predict(X).shape == (60,)
+    for data in (X, pd.DataFrame(X, columns=["a", "b"])):
+        model = GPRegressor(max_steps=2).fit(data, Y).set_params(missing="impute")
+        with pytest.raises(ValueError, match="X has NaN in row .*fit again: training did not learn what to impute"):
+            model.predict(HOLED)
+    model = GPRegressor(missing="impute", max_steps=2).fit(HOLED, Y)
+    answers = model.predict(X)
+    model.set_params(missing="refuse")
+    np.testing.assert_array_equal(model.predict(X), answers)
+    with pytest.raises(ValueError, match="ask for missing='impute'"):
+        model.predict(HOLED)
+
+
+def test_cells_that_are_masked_are_missing():
+    masked = np.ma.masked_invalid(np.where(X > 1.5, np.nan, X))
+    masked.data[masked.mask] = -999.0
+    with pytest.raises(ValueError, match="X has NaN in row"):
+        GPRegressor().fit(masked, Y)
+    model = GPRegressor(missing="impute", max_steps=5, random_state=0).fit(masked, Y)
+    np.testing.assert_array_equal(model.model_inputs(masked), model.model_inputs(HOLED))
+    whole = np.ma.masked_greater(np.arange(60), 57)
+    with pytest.raises(ValueError, match="y has NaN in row 58"):
+        GPRegressor().fit(X, whole)
+    assert GPRegressor(missing_targets="ignore", max_steps=2).fit(X, whole).n_rows_seen_ == 58
+    assert GPClassifier(max_steps=2).fit(X, np.ma.array(LABELS)).classes_.tolist() == ["no", "yes"]
+
+
+@pytest.mark.parametrize("labels", [LABELS, (LABELS == "yes").astype(int)], ids=["text", "numbers"])
+def test_labels_that_are_masked_are_missing(labels):
+    with pytest.raises(ValueError, match="y has no label in row 7"):
+        GPClassifier().fit(X, np.ma.array(labels, mask=np.arange(60) == 7))
+
+
 def test_polars_tables_are_taken():
     polars = pytest.importorskip("polars", reason="polars is not installed: not executed")
     columns = {"size": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "u", "v"), "count": [None, *range(59)]}
@@ -355,6 +440,22 @@ def test_parts_go_on_where_a_fit_ended():
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
 
+def test_there_are_no_fewer_rows_than_came():
+    with pytest.raises(ValueError, match="total_rows is 5, but 60 rows came at once; count all rows, or leave it out"):
+        GPRegressor(total_rows=5).partial_fit(X, Y)
+    model = GPRegressor(total_rows=60, num_inducing=10)
+    assert model.partial_fit(X, Y).partial_fit(X, Y).n_rows_seen_ == 120  # shown twice
+
+
+@pytest.mark.parametrize("seed", [-1, "one"])
+def test_seeds_that_are_none_are_refused(seed):
+    message = f"random_state is {seed!r}, but must be a whole number from 0"
+    with pytest.raises(ValueError, match=message):
+        GPClassifier(random_state=seed).fit(X, LABELS)
+    with pytest.raises(ValueError, match=message):
+        GPRegressor(max_steps=2).fit(X, Y).sample_y(X, random_state=seed)
+
+
 def test_parts_learn():
     model = GPRegressor(num_inducing=20, total_rows=60, random_state=0)
     for _ in range(300):
@@ -378,3 +479,63 @@ def test_classes_may_be_told_before_they_come():
     assert model.predict_proba(X).shape == (60, 3)
     with pytest.raises(ValueError, match="previously unseen labels"):
         model.partial_fit(X, np.full(60, "never"))
+
+
+# -- trainings that are refused ---------------------------------------------------------------------------------------
+
+
+def _same(model, known):
+    """Whether an estimator has the attributes it had, by identity."""
+    return vars(model).keys() == known.keys() and all(vars(model)[name] is value for name, value in known.items())
+
+
+def test_a_refused_refit_of_a_classifier_leaves_it_as_it_was():
+    model = GPClassifier(**QUICK).fit(X, LABELS)
+    answers = model.predict(X)
+    model.set_params(method="gpr")
+    known = dict(vars(model))
+    with pytest.raises(ValueError, match="for regression alone"):
+        model.fit(X[:, :1], np.array(["q", "r", "s"])[np.digitize(X[:, 0], [-1, 1])])
+    assert _same(model, known)
+    np.testing.assert_array_equal(model.predict(X), answers)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_refused_first_training_leaves_nothing(method):
+    model = GPRegressor(**QUICK)
+    known = dict(vars(model))
+    with pytest.raises(ValueError, match="y has NaN"):
+        getattr(model, method)(X, np.where(X[:, 0] > 1.0, np.nan, Y))
+    assert _same(model, known)
+
+
+def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
+    model = GPRegressor(missing="impute", **QUICK).fit(np.where(X > 1.5, np.nan, X), Y)
+    answers = model.predict(X)
+    with pytest.raises(ValueError, match="y has NaN"):
+        model.fit(pd.DataFrame({"a": X[:, 0], "b": LABELS}), np.where(X[:, 0] > 1.0, np.nan, Y))
+    np.testing.assert_array_equal(model.predict(X), answers)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), NonFiniteError("no further")], ids=["interrupted", "not finite"]
+)
+def test_a_training_that_breaks_off_leaves_the_estimator_as_it_was(monkeypatch, error):
+    model = GPRegressor(**QUICK).fit(X, Y)
+    known = dict(vars(model))
+
+    def broken(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("agp.estimators._base.fit", broken)
+    with pytest.raises(type(error)):
+        model.fit(X[:, :1], Y)
+    assert _same(model, known)
+
+
+def test_warnings_point_at_the_line_that_trains():
+    with pytest.warns(UserWarning, match="all targets are the same") as caught:
+        GPRegressor().fit(X, np.zeros(60))
+    with pytest.warns(UserWarning, match="differ in size") as more:
+        GPRegressor(method="gpr", max_steps=2).fit(X, np.stack([Y, 100.0 * Y], axis=1))
+    assert {one.filename for one in (*caught, *more) if one.category is UserWarning} == {__file__}

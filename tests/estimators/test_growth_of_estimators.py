@@ -6,6 +6,7 @@ import pytest
 import agp
 from agp.estimators import GPClassifier, GPRegressor
 from agp.estimators._base import START
+from agp.estimators._regressor import GROWING_KINDS
 from agp.training import Round
 
 RNG = np.random.default_rng(0)
@@ -61,6 +62,20 @@ def test_it_is_no_matter_where_there_are_none():
 def test_methods_that_do_not_grow_are_refused(method):
     with pytest.raises(ValueError, match=rf"num_inducing is 'auto', but the method {method} does not grow"):
         GPRegressor(method=method, num_inducing="auto").fit(X, Y)
+
+
+@pytest.mark.parametrize("outputs", ["separate", "coregionalised"])
+def test_outputs_that_do_not_grow_are_refused(outputs):
+    with pytest.raises(ValueError, match=rf"'auto', but outputs='{outputs}' does not grow; .* use outputs='shared' or"):
+        GPRegressor(outputs=outputs, num_inducing="auto").fit(X, np.stack([Y, -Y], axis=1))
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_outputs_of_one_kernel_grow(monkeypatch):
+    monkeypatch.setattr("agp.estimators._base.START", 4)
+    for outputs in GROWING_KINDS:
+        model = GPRegressor(outputs=outputs, num_inducing="auto", max_steps=3).fit(X, np.stack([Y, -Y], axis=1))
+        assert "growth_" in vars(model)
 
 
 def test_parts_are_refused():

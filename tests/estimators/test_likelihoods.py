@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from agp.estimators import GPClassifier, GPRegressor
@@ -106,6 +108,35 @@ def test_searches_and_tables_take_gaps():
     np.testing.assert_array_equal(by_table.predict(X), search.best_estimator_.predict(X))
 
 
+def test_scores_leave_out_targets_without_two_observations():
+    model = GPRegressor(missing_targets="ignore", **QUICK).fit(X, HOLED / [1.0, 50.0])
+    few, alone = Y / [1.0, 50.0], [0.5 * k for k in range(1, 121)]
+    few[:, 1] = np.nan
+    both = r2_score(few[:, 0], model.predict(X)[:, 0], sample_weight=alone)
+    assert model.score(X, few, sample_weight=alone) == both
+    few[3, 1] = 1.0
+    assert model.score(X, few, sample_weight=alone) == both
+    few[:, 0] = np.nan
+    with pytest.warns(UndefinedMetricWarning, match="less than two samples"):
+        assert np.isnan(model.score(X, few))
+    with pytest.raises(ValueError, match="every entry is NaN"):
+        model.score(X, np.full((120, 2), np.nan))
+
+
+@pytest.mark.parametrize(
+    ("y", "weight", "message"),
+    [
+        (HOLED[:50], None, r"inconsistent numbers of samples: \[50, 120\]"),
+        (HOLED, np.ones(5), r"inconsistent numbers of samples: \[120, 120, 5\]"),
+        (NOISY, None, r"y has shape \(120, 1\), but must have as many columns as in training, 2"),
+    ],
+)
+def test_scores_of_what_does_not_fit_are_refused(y, weight, message):
+    model = GPRegressor(missing_targets="ignore", **QUICK).fit(X, HOLED / [1.0, 50.0])
+    with pytest.raises(ValueError, match=message):
+        model.score(X, y, sample_weight=weight)
+
+
 def test_parts_may_have_gaps_in_other_places():
     found = GPRegressor(missing_targets="ignore", num_inducing=12, random_state=0).partial_fit(X[:60], Y[:60])
     found.partial_fit(X[60:], HOLED[60:])
@@ -163,7 +194,12 @@ def test_each_target_has_its_own_noise_function():
     [
         ({"likelihood": "poisson"}, NOISY, "likelihood is 'poisson', but must be 'gaussian' or 'latent-noise'"),
         ({"method": "gpr"}, NOISY, "likelihood is 'latent-noise', which the method gpr does not take; use auto, or ms"),
-        ({"outputs": "coregionalised"}, np.stack([NOISY, NOISY], axis=1), "LatentNoiseGaussian"),
+        (
+            {"outputs": "coregionalised"},
+            np.stack([NOISY, NOISY], axis=1),
+            "outputs is 'coregionalised', but likelihood='latent-noise' takes 'shared' or 'separate' alone",
+        ),
+        ({"outputs": "intrinsic"}, NOISY, "outputs is 'intrinsic', but likelihood='latent-noise' takes 'shared' or"),
         ({"missing_targets": "ignore"}, HOLED, "y has rows with some targets, and likelihood='latent-noise' needs all"),
     ],
 )

@@ -106,6 +106,60 @@ def test_mixtures_and_missing_cells_are_refused():
         GPRegressor(missing="impute").fit(holes, torch.asarray(Y))
 
 
+def test_tensors_leave_nothing_to_impute():
+    torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
+    model = GPRegressor(missing="impute", max_steps=2).fit(torch.asarray(X), torch.asarray(Y))
+    assert model.predict(X).shape == (60,)
+    with pytest.raises(ValueError, match="training did not learn what to impute"):
+        model.predict(np.where(X > 1.5, np.nan, X))
+
+
+def test_arrays_on_another_device_have_covariances_and_scores():
+    xp = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed: not executed")
+
+    def there(x):
+        return xp.asarray(x, device=xp.Device("device1"))
+
+    settings, weights, codes = {"max_steps": 20, "random_state": 0}, np.abs(Y), CODES.astype(np.int64)
+    model, here = GPRegressor(**settings).fit(there(X), there(Y)), GPRegressor(**settings).fit(X, Y)
+    covariance = model.predict(there(X), return_cov=True)[1]
+    assert covariance.device == xp.Device("device1")
+    np.testing.assert_allclose(agp.to_numpy(covariance), here.predict(X, return_cov=True)[1], atol=1e-6)
+    assert model.score(there(X), there(Y), there(weights)) == pytest.approx(here.score(X, Y, weights), abs=1e-6)
+    judge, here = GPClassifier(**settings).fit(there(X), there(codes)), GPClassifier(**settings).fit(X, codes)
+    assert judge.score(there(X), there(codes), there(weights)) == here.score(X, codes, weights)
+
+
+def _chunks(x, rows):
+    return pytest.importorskip("dask.array", reason="dask is not installed: not executed").from_array(x, chunks=rows)
+
+
+def test_rows_elsewhere_have_covariances():
+    A = _chunks(X, 16)
+    model = GPRegressor(num_inducing=10, max_steps=20).fit(A, _chunks(Y, 16))
+    np.testing.assert_allclose(model.predict(A, return_cov=True)[1], model.predict(X, return_cov=True)[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [7, 16])
+def test_rows_elsewhere_may_lack_targets(rows):
+    settings = {"method": "wsvgp", "num_inducing": 10, "max_steps": 20, "missing_targets": "ignore", "random_state": 0}
+    holed = np.where((np.arange(60) // 16 == 1) | (X[:, 0] > 1.0), np.nan, Y)  # a chunk without any among them
+    model = GPRegressor(**settings).fit(_chunks(X, 16), _chunks(holed, rows))
+    here = GPRegressor(**settings).fit(X, holed)
+    assert model.n_rows_seen_ == here.n_rows_seen_ == np.isfinite(holed).sum()
+    assert model.bound_ == pytest.approx(here.bound_)
+    assert model.score(_chunks(X, 16), _chunks(holed, rows)) == pytest.approx(here.score(X, holed))
+
+
+@pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("float32")], ids=["name", "type", "dtype"])
+def test_precisions_have_every_name(dtype):
+    settings = {"num_inducing": 10, "max_steps": 2, "dtype": dtype}
+    for A, b in ((X, Y), (_chunks(X, 16), _chunks(Y, 16))):
+        assert GPRegressor(**settings).fit(A, b).predict(X).dtype == np.float32
+        with pytest.raises(ValueError, match="dtype is 'float16', but must be 'float64' or 'float32'"):
+            GPRegressor(dtype="float16").fit(A, b)
+
+
 def test_host_data_can_be_computed_elsewhere_and_come_back():
     pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPRegressor(backend="torch", dtype="float32").fit(X, Y)
