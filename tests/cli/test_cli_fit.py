@@ -321,7 +321,7 @@ BAD = {
     "mixed noise": (
         TABLE,
         ["--target", "size", "--outputs", "coregionalised", "--likelihood", "latent-noise"],
-        "LatentNoiseGaussian",
+        "takes 'shared' or 'separate' alone",
     ),
     "gaps": (
         TABLE.assign(size=np.where(SIZE > 1.0, np.nan, SIZE)),
