@@ -1,5 +1,6 @@
 """The number of inducing inputs by itself: training, a certificate, twice as many, until more would gain nothing."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -30,9 +31,10 @@ GROWTH_TOLERANCE = 0.005
 RESETS, LITTLE = 2, 5.0
 """How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
 above the density of noise alone by less than so many tolerances."""
-LOOSER, LAST = 5.0, 3.0
-"""Where the training of a round ends, and that of the last model, in tolerances of training: a round has only to tell
-what a doubling gains. Where M is as large as may be the round is the last: more steps there would cost more than all
+LAST, LOOSEST, ERROR = 3.0, 10.0, 180.0
+"""Where the training of the last model ends, in tolerances of training, and that of a round: at so many over the root
+of the number of rows, which is how the error of an average over them falls, within these limits. A round has only to
+tell what a doubling gains. Where M is as large as may be the round is the last: more steps would cost more than all
 before."""
 
 
@@ -109,8 +111,8 @@ def fit_growing(
     most
         M at most; never more than N.
     fit_tolerance
-        As `tolerance` of `agp.fit`, of which a round takes five times as much, the first one and what follows the last
-        three.
+        As `tolerance` of `agp.fit`, of which the first round and what follows the last take three times as much, and
+        other rounds three to ten times: 180 over the root of the number of rows.
     max_steps, max_seconds
         In all rounds together; unlimited by default, but that each is one of `agp.fit`, which has limits.
     batch_size, updates, gradient, seed, callbacks, progress
@@ -150,7 +152,7 @@ def fit_growing(
     found = FitResult(model, 0, 0.0)
     rounds: list[Round] = []
     reached: list[Any] = []  # the model after each round
-    resets = 0
+    resets, looser = 0, min(max(LAST, ERROR / math.sqrt(X.shape[0])), LOOSEST)
 
     def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Certificate]:
         left = None if watch.ended else limits.left(found)
@@ -173,7 +175,7 @@ def fit_growing(
     while True:
         last = limits.size(found.model)
         in_full = not rounds  # the first may be the only one, and costs least
-        found, seen = trained(found, fit_tolerance * (LAST if in_full else LOOSER))
+        found, seen = trained(found, fit_tolerance * (LAST if in_full else looser))
         lost = resets < RESETS and nothing_learned(seen)
         judged = None if lost else limits.judged(rounds)
         short = limits.budget(found, rounds)
