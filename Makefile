@@ -2,6 +2,7 @@
 # make test   set up and run the whole test suite
 # make test-quick   without what takes seconds or draws, trains or starts processes for its own sake: some minutes
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
+# make test-botorch   models in BoTorch, in an environment of its own (some minutes)
 # make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own
 # make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
 # make docs   build the documentation;  make lint   style and types
@@ -22,7 +23,7 @@ BASE ?= HEAD~1
 BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
-.PHONY: run test test-quick test-jax test-oldest test-wheel lint docs bench bench-compare bench-html
+.PHONY: run test test-quick test-jax test-botorch test-oldest test-wheel lint docs bench bench-compare bench-html
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
@@ -35,6 +36,11 @@ test-quick: $(BIN)/.test
 test-jax:
 	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
 	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
+
+test-botorch:
+	$(MAKE) VENV=$(VENV)-botorch TEST_EXTRAS=botorch,cli,test $(VENV)-botorch/bin/.test
+	$(ONE_THREAD) $(VENV)-botorch/bin/python -m pytest -n auto -k botorch tests/interop tests/properties/test_conformance.py
+	$(ONE_THREAD) $(VENV)-botorch/bin/python -m pytest -k bayesian tests/project/test_docs.py
 
 # Without torch: reference values on NumPy, gradients of the bounds, files, estimators.
 OLDEST := $(VENV)-oldest
@@ -59,6 +65,7 @@ lint: $(BIN)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest -q -k "unknown_types or mistakes" tests/project/test_downstream.py
 
 docs: $(BIN)/.dev
 	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build

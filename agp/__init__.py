@@ -3,7 +3,9 @@
 The same mathematics runs on NumPy, torch and any other library with a plug-in; gradients come from hand-derived closed
 forms everywhere, or from automatic differentiation where the library has it.
 
-Importing the package loads none of its rooms: each is loaded when it, or a name that it exports, is asked for first.
+Models, kernels, likelihoods, mean functions and the functions that train, predict and save are here; what models are
+made of is in its room, such as `agp.posteriors.Relaxed`. Importing the package loads none of its rooms: each is loaded
+when it, or a name that it exports, is asked for first.
 """
 
 import importlib
@@ -13,6 +15,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp import (
         actions,
         bounds,
+        errors,
         inducing,
         kernels,
         likelihoods,
@@ -23,31 +26,32 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         posteriors,
         priors,
         processes,
+        selection,
         training,
         tree,
         updates,
     )
+    from agp import backend as backend
+    from agp import batch as batch
+    from agp import constraints as constraints
     from agp import data as data
+    from agp import draws as draws
     from agp import estimators as estimators
+    from agp import gradient as gradient
     from agp import inspection as inspection
+    from agp import interop as interop
     from agp import io as io
     from agp import plot as plot
+    from agp import predictors as predictors
+    from agp import quantiles as quantiles
+    from agp import repairs as repairs
+    from agp import summaries as summaries
     from agp import testing as testing
-    from agp.actions import BlockActions, DenseActions, FixedActions
+    from agp import vectors as vectors
     from agp.backend import backend_of, get_backend, known_backends, register_backend, to_numpy
-    from agp.errors import (
-        BackendError,
-        CheckpointError,
-        ConvergenceWarning,
-        FileError,
-        Interrupted,
-        NonFiniteError,
-        NotPositiveDefiniteError,
-        RepairWarning,
-        UntouchedWarning,
-    )
+    from agp.estimators import GPClassifier as GPClassifier
+    from agp.estimators import GPRegressor as GPRegressor
     from agp.gradient import value_and_gradient
-    from agp.inducing import Patches, PatchGrid, Points, Together
     from agp.io import load, save
     from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
     from agp.likelihoods import (
@@ -66,27 +70,13 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         StudentT,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
-    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP, summary
-    from agp.posteriors import (
-        DiagonalMarginal,
-        DiagonalWhitened,
-        Dual,
-        DualInverseFree,
-        FullSiteLikelihoodForm,
-        FullSiteRelaxed,
-        InverseFree,
-        LikelihoodForm,
-        Marginal,
-        Orthogonal,
-        PriorSpread,
-        Relaxed,
-        RelaxedOrthogonal,
-        RelaxedUnion,
-        Whitened,
-    )
-    from agp.processes import Deep, EachPatch, Known, Mixed, Sparse, Stack
+    from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP
+    from agp.predictors import Predictor
+    from agp.selection import fit_regression
+    from agp.summaries import summary
     from agp.training import fit, fit_growing, fit_lbfgs, recipe, train
     from agp.tree import to_backend
+    from agp.vectors import flatten
 
 __version__ = "0.2.0"
 
@@ -100,77 +90,44 @@ __all__ = [
     "SVGP",
     "TSVGP",
     "TVGP",
-    "BackendError",
     "Bernoulli",
     "Beta",
-    "BlockActions",
     "CaGP",
-    "CheckpointError",
     "Constant",
     "ConstantMean",
-    "ConvergenceWarning",
     "Coregionalised",
-    "Deep",
     "DeepGP",
-    "DenseActions",
-    "DiagonalMarginal",
-    "DiagonalWhitened",
-    "Dual",
-    "DualInverseFree",
-    "EachPatch",
     "Exponential",
-    "FileError",
-    "FixedActions",
-    "FullSiteLikelihoodForm",
-    "FullSiteRelaxed",
     "Gamma",
     "Gaussian",
     "HeteroscedasticGaussian",
-    "Interrupted",
-    "InverseFree",
-    "Known",
     "LatentNoiseGaussian",
-    "LikelihoodForm",
     "Linear",
     "LinearMean",
-    "Marginal",
     "Matern12",
     "Matern32",
     "Matern52",
-    "Mixed",
     "NegativeBinomial",
-    "NonFiniteError",
-    "NotPositiveDefiniteError",
     "Ordinal",
-    "Orthogonal",
-    "PatchGrid",
-    "Patches",
     "Periodic",
-    "Points",
     "Poisson",
-    "PriorSpread",
+    "Predictor",
     "Projection",
     "RationalQuadratic",
-    "Relaxed",
-    "RelaxedOrthogonal",
-    "RelaxedUnion",
-    "RepairWarning",
     "RobustMax",
     "Softmax",
-    "Sparse",
-    "Stack",
     "StudentT",
-    "Together",
-    "UntouchedWarning",
     "White",
-    "Whitened",
     "ZeroMean",
     "actions",
     "backend_of",
     "bounds",
+    "errors",
     "fit",
     "fit_growing",
     "fit_lbfgs",
+    "fit_regression",
+    "flatten",
     "get_backend",
     "inducing",
     "kernels",
@@ -187,6 +144,7 @@ __all__ = [
     "recipe",
     "register_backend",
     "save",
+    "selection",
     "summary",
     "to_backend",
     "to_numpy",
@@ -197,15 +155,17 @@ __all__ = [
     "value_and_gradient",
 ]
 
+_ROOMS: str = (
+    "actions backend batch bounds constraints data draws errors estimators gradient inducing inspection interop io "
+    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles "
+    "repairs selection summaries testing training tree updates vectors"
+)
+"""The rooms for users and for writers of parts; the others are internal."""
+
 _HOMES: dict[str, str] = {
-    "actions": "BlockActions DenseActions FixedActions",
     "backend": "backend_of get_backend known_backends register_backend to_numpy",
-    "errors": (
-        "BackendError CheckpointError ConvergenceWarning FileError Interrupted NonFiniteError NotPositiveDefiniteError "
-        "RepairWarning UntouchedWarning"
-    ),
+    "estimators": "GPClassifier GPRegressor",
     "gradient": "value_and_gradient",
-    "inducing": "PatchGrid Patches Points Together",
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
     "likelihoods": (
@@ -213,24 +173,42 @@ _HOMES: dict[str, str] = {
         "Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
-    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP summary",
-    "posteriors": (
-        "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed InverseFree "
-        "LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion Whitened"
-    ),
-    "processes": "Deep EachPatch Known Mixed Sparse Stack",
+    "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP",
+    "predictors": "Predictor",
+    "selection": "fit_regression",
+    "summaries": "summary",
     "training": "fit fit_growing fit_lbfgs recipe train",
     "tree": "to_backend",
+    "vectors": "flatten",
 }
 """The names of the package by the room that they come from."""
 
-_ROOM_OF = {name: room for room, names in _HOMES.items() for name in names.split()}
+_MOVED: dict[str, str] = {
+    "actions": "BlockActions DenseActions FixedActions",
+    "errors": (
+        "BackendError CheckpointError ConvergenceWarning FileError Interrupted NoSignalWarning NonFiniteError "
+        "NotPositiveDefiniteError RepairWarning UntouchedWarning"
+    ),
+    "inducing": "PatchGrid Patches Points Together",
+    "posteriors": (
+        "DiagonalMarginal DiagonalWhitened Dual DualInverseFree FullSiteLikelihoodForm FullSiteRelaxed "
+        "InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion "
+        "Whitened"
+    ),
+    "processes": "Deep EachPatch Known Mixed Sparse Stack",
+    "selection": "RegressionResult",
+}
+"""The names that the package had in 0.2, by the room where they are now; a release later they are there alone."""
+
+_NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
+"""The libraries of extras without which a room cannot be loaded."""
 
 
-def _rooms() -> set[str]:
-    from pkgutil import iter_modules
+def _by_name(table: dict[str, str]) -> dict[str, str]:
+    return {name: room for room, names in table.items() for name in names.split()}
 
-    return {module.name for module in iter_modules(__path__)} - {"__main__"}
+
+_ROOM_OF, _NEW_ROOM_OF = _by_name(_HOMES), _by_name(_MOVED)
 
 
 def __getattr__(name: str) -> Any:
@@ -238,12 +216,27 @@ def __getattr__(name: str) -> Any:
         found = vars(importlib.import_module(f"agp.{_ROOM_OF[name]}"))[name]
         globals()[name] = found  # asked for once
         return found
-    if name in _rooms():
+    if name in _ROOMS.split():
         return importlib.import_module(f"agp.{name}")
+    if name in _NEW_ROOM_OF:
+        return _moved(name, _NEW_ROOM_OF[name])
     msg = f"module 'agp' has no attribute {name!r}"
     raise AttributeError(msg)
 
 
+def _moved(name: str, room: str) -> Any:
+    import warnings
+
+    msg = f"agp.{name} goes with the next release; write agp.{room}.{name}."
+    warnings.warn(msg, DeprecationWarning, stacklevel=3)
+    return vars(importlib.import_module(f"agp.{room}"))[name]
+
+
 def __dir__() -> list[str]:
-    # whoever loads all that is listed needs neither matplotlib nor scikit-learn
-    return sorted({*globals(), *__all__, *_rooms()} - {"estimators", "plot"})
+    from importlib.util import find_spec
+
+    # whoever loads all that is listed needs no library that is not installed
+    missing = {room for room, libraries in _NEEDED.items() if not all(map(find_spec, libraries))}
+    public = {room: room for room in _ROOMS.split()} | _ROOM_OF
+    names = {name for name, room in public.items() if room not in missing}
+    return sorted(names | {name for name in globals() if name.startswith("__")})

@@ -11,8 +11,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 
-__all__ = ["carrying_adjoint"]
-
 Objective = Callable[[Any, Batch], tuple[Array, Pullback]]
 
 

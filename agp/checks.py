@@ -8,21 +8,6 @@ from agp import tree
 from agp.backend import Array, backend_of, check_array_type, row_blocks
 from agp.errors import NonFiniteError
 
-__all__ = [
-    "as_columns",
-    "check_callables",
-    "check_data",
-    "check_finite",
-    "check_inputs",
-    "check_like",
-    "check_model",
-    "check_parameters",
-    "check_positive",
-    "check_results",
-    "check_targets",
-    "check_whole",
-]
-
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     """The value as an int. ValueError unless it is a whole number of at least `least`."""
@@ -31,6 +16,22 @@ def check_whole(name: str, value: Any, *, least: int = 1) -> int:
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
         raise ValueError(msg)
     return int(number)
+
+
+def check_levels(levels: Any) -> tuple[float, ...]:
+    """The levels of quantiles as floats. TypeError unless there are some, ValueError unless they are in (0, 1)."""
+    if isinstance(levels, (str, numbers.Real)) or not isinstance(levels, Iterable):
+        msg = f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95)."
+        raise TypeError(msg)
+    given = tuple(levels)
+    if not given:
+        msg = "levels is empty, but must hold at least one probability, such as (0.05, 0.95)."
+        raise ValueError(msg)
+    for i, level in enumerate(given):
+        if not isinstance(level, numbers.Real) or isinstance(level, bool) or not 0.0 < float(level) < 1.0:
+            msg = f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; 0.95 stands for 95 %."
+            raise ValueError(msg)
+    return tuple(map(float, given))
 
 
 def check_callables(name: str, given: Any) -> list[Any]:
@@ -91,7 +92,7 @@ def check_model(model: Any) -> None:
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build one with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
-    if callable(getattr(model, "objective", None)):
+    if callable(getattr(model, "_objective", None)):
         return
     inside = getattr(model, "model", None)
     remedy = "build one, as by SVGP.from_data(X, y)" if inside is None else "pass its `.model`, as in result.model"

@@ -28,6 +28,12 @@ class Constraint:
         """The cotangent of the unconstrained leaf, from the value and its cotangent."""
         return bar
 
+    def log_jacobian(self, raw: Array) -> tuple[Array, Array]:
+        """log |d value / d raw|, 0-d, and its gradient like raw."""
+        xp = backend_of(raw).xp
+        zeros = xp.zeros_like(raw)
+        return xp.sum(zeros), zeros
+
     def violated(self, value: Array) -> Array:
         """A 0-d Boolean: whether any entry lies outside the domain (NaN counts)."""
         xp = backend_of(value).xp
@@ -46,6 +52,10 @@ class _Positive(Constraint):
 
     def pull(self, value: Array, bar: Array) -> Array:
         return -bar * backend_of(value).xp.expm1(-value)
+
+    def log_jacobian(self, raw: Array) -> tuple[Array, Array]:
+        xp = backend_of(raw).xp
+        return -xp.sum(self.constrain(-raw)), xp.exp(-self.constrain(raw))  # log sigmoid(r), sigmoid(-r)
 
     def violated(self, value: Array) -> Array:
         xp = backend_of(value).xp
@@ -76,12 +86,21 @@ class _Ordered(Constraint):
         later = xp.flip(xp.cumulative_sum(xp.flip(bar)))
         return xp.concat([later[:1], POSITIVE.pull(value[1:] - value[:-1], later[1:])])
 
+    def log_jacobian(self, raw: Array) -> tuple[Array, Array]:
+        xp = backend_of(raw).xp
+        value, slopes = POSITIVE.log_jacobian(raw[1:])
+        return value, xp.concat([xp.zeros_like(raw[:1]), slopes])
+
     def violated(self, value: Array) -> Array:
         xp = backend_of(value).xp
         return ~(xp.all(xp.isfinite(value)) & xp.all(value[1:] > value[:-1]))
 
 
 REAL = Constraint()
+"""Any real numbers: the raw leaf is the value."""
 POSITIVE = _Positive("positive")
+"""Positive numbers."""
 ORDERED = _Ordered("in ascending order")
+"""A vector [K] that rises."""
 LOWER = _Lower("lower-triangular")
+"""Lower triangles of matrices [..., M, M]."""

@@ -33,6 +33,7 @@ class Draws(NamedTuple):
 
 
 NO_DRAWS = Draws({}, {})
+"""The draws of what needs none."""
 
 
 def under(path: str, draws: Draws, /) -> Draws:

@@ -2,8 +2,8 @@
 
 CuPy computes on the current device of the thread, which may be another than that of the data. JAX, on most
 accelerators, rounds the factors of float32 products to three digits unless it is told otherwise: enough for a neural
-network, and too few for an inverse. These settings are the user's, so what this library computes is computed inside
-`Backend.context`, and they are as before in the end.
+network, and too few for an inverse. On a CPU, pools of threads fight each other over small operations. These settings
+are the user's, so what this library computes is computed inside `Backend.context`, and they are as before in the end.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,9 +11,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from agp import tree
-from agp.backend import Array, Backend, backend_of
-
-__all__ = ["entrance"]
+from agp.backend import Array, Backend, backend_of, backend_of_type
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +25,12 @@ def entrance(f: F) -> F:
 
     @wraps(f)
     def entered(*args: Any, **kwargs: Any) -> Any:
-        B, x = _first_array((*args, *kwargs.values()))
+        for x in args:  # most types have been seen
+            B = backend_of_type(type(x))
+            if B is not None and not B.rows_elsewhere:
+                break
+        else:
+            B, x = _first_array((*args, *kwargs.values()))
         if B is None or not B.needs_context:  # without an array it is an error in most cases
             return f(*args, **kwargs)
         with B.context(x):

@@ -8,12 +8,12 @@ __all__ = [
     "ConvergenceWarning",
     "FileError",
     "Interrupted",
+    "NoSignalWarning",
     "NonFiniteError",
     "NotPositiveDefiniteError",
     "RepairWarning",
     "UntouchedWarning",
     "WorkerError",
-    "not_installed",
 ]
 
 DISTRIBUTION = "array-gp"
@@ -57,7 +57,8 @@ class NonFiniteError(ArithmeticError):
 
     def __init__(self, message: str, result: Any = None, details: str = "") -> None:
         super().__init__(f"{message}\n{details}" if details else message)
-        self.result, self.details = result, details
+        self.result: Any = result
+        self.details: str = details
 
 
 class Interrupted(KeyboardInterrupt):
@@ -73,6 +74,10 @@ class Interrupted(KeyboardInterrupt):
 
 class ConvergenceWarning(UserWarning):
     """A budget ended a training before it had converged; the message says which."""
+
+
+class NoSignalWarning(UserWarning):
+    """A trained model is no better than the mean of the targets, or the frequencies of the classes."""
 
 
 class RepairWarning(RuntimeWarning):

@@ -14,7 +14,7 @@ from agp.priors import log_prior
 from agp.repairs import counted
 from agp.rows import MEMORY
 
-__all__ = ["GradientMode", "check_mode", "gradient_of", "value_and_gradient"]
+__all__ = ["gradient_of", "value_and_gradient"]
 
 GradientMode = Literal["closed-form", "autodiff"]
 
@@ -63,7 +63,7 @@ def value_and_gradient(
         If one of them is NaN or infinite; inside a function that is traced they are returned as they are.
     """
     check_model(model)
-    batch = model.batch(X, y, scale=scale)
+    batch = model._batch(X, y, scale=scale)
     check_mode(X, gradient)
     (bound, slopes), _ = settled(lambda: gradient_of(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"
@@ -88,7 +88,7 @@ def gradient_of(
 
 def _maximised(model: Any, batch: Batch, memory: float) -> tuple[Array, Pullback]:
     """The objective plus the log prior, and ``bar -> model_bar``."""
-    value, pullback = model.objective(batch, memory=memory)
+    value, pullback = model._objective(batch, memory=memory)
     if not model.priors:
         return value, lambda bar: pullback(bar)[0]
     prior, pull_prior = log_prior(model)

@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 from agp.backend import Array, backend_of, guessing
 from agp.repairs import collected, reported
 
-__all__ = ["settled"]
-
 T = TypeVar("T")
 
 

@@ -7,19 +7,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "common_normals",
-    "correlation_root",
-    "gauss_hermite",
-    "gauss_legendre",
-    "generator",
-    "normal_quantiles",
-    "overflow_is_judged",
-    "principal_directions",
-    "row_normals",
-    "underflow_is_zero",
-]
-
 LEAST_VARIANCE = 1e-2
 """Of a principal direction that starts a latent function; one without any would never move."""
 
@@ -104,6 +91,23 @@ def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.floa
 def _signed(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Eigenvectors whose largest entry is positive: their sign is a matter of rounding."""
     return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
+
+
+def relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> npt.NDArray[np.float64]:
+    """The share of the variance of y [N, Q] that each column of X [N, D] by itself tells: [D], relative to the largest.
+
+    The rows are cut into bins of equal counts by the column; the share is that of the variance between the averages of
+    the bins, less what chance gives, at least zero, and averaged over the targets. All ones where no column tells any.
+    """
+    N, bins = len(y), max(2, min(bins, len(y) // 4))
+    deviation = y - y.mean(axis=0)
+    starts = np.linspace(0, N, bins + 1).astype(int)[:-1]
+    counts = np.diff([*starts, N])[:, None, None]
+    order = np.argsort(X, axis=0, kind="stable")  # [N, D]
+    sums = np.add.reduceat(deviation[order], starts, axis=0)  # [bins, D, Q]
+    share = np.sum(sums**2 / counts, axis=0) / np.sum(deviation**2, axis=0)
+    told = np.maximum(1.0 - (1.0 - share) * (N - 1) / (N - bins), 0.0).mean(axis=1)
+    return told / told.max() if told.max() > 0.0 else np.ones_like(told)
 
 
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:

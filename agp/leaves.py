@@ -9,8 +9,6 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.checks import check_parameters
 
-__all__ = ["at_inputs", "constant_data", "copied", "detached", "first_leaf", "placed", "usable", "zero_like"]
-
 T = TypeVar("T", bound=Any)
 
 
@@ -62,7 +60,10 @@ def _no_pullback(name: str) -> Callable:
 def copied(x: Array) -> Array:
     """The array as a model holds it: what users do to theirs later does not reach it; rows elsewhere stay there."""
     B = backend_of(x)
-    return x if B.rows_elsewhere else B.xp.asarray(x, copy=True)
+    if B.rows_elsewhere:
+        return x
+    rows = B.row_major(x)
+    return B.xp.asarray(x, copy=True) if rows is x else rows
 
 
 def zero_like(model: Any) -> Array:
@@ -82,8 +83,37 @@ def constant_data(*arrays: Array) -> tuple[Array, ...]:
 
 
 def detached(model: T) -> T:
-    """The model whose leaves are constants for automatic differentiation: no graph hangs on them."""
-    return tree.with_leaves(model, {name: backend_of(x).stop_gradient(x) for name, x in tree.leaves(model).items()})
+    """The model whose leaves are constants for automatic differentiation, no graph hangs on them, and row-major."""
+    constants = {name: backend_of(x).stop_gradient(x) for name, x in tree.leaves(model).items()}
+    return tree.with_leaves(model, row_major(constants))
+
+
+def laid_out(model: T) -> T:
+    """The model with row-major leaves (`agp.backend.Backend.row_major`), as it is after a file was written and read."""
+    held = tree.leaves(model)
+    found = row_major(held)
+    moved = {name: x for name, x in found.items() if x is not held[name]}
+    return tree.with_leaves(model, moved) if moved else model
+
+
+def row_major(x: Any) -> Any:
+    """The arrays in dictionaries, which may be nested, row after row in memory; what is no array stays as it is."""
+    if not isinstance(x, dict):
+        return row_major({"": x})[""]
+    found, alike = dict(x), {}
+    for name, part in x.items():
+        if isinstance(part, dict):
+            found[name] = row_major(part)
+        else:
+            alike.setdefault(type(part), []).append(name)
+    for names in alike.values():
+        arrays = list(map(x.get, names))
+        try:
+            B = backend_of(arrays[0])
+        except TypeError:  # states hold what they like where no file is written
+            continue
+        found.update(zip(names, B.row_major_each(arrays), strict=True))
+    return found
 
 
 def usable(model: T, reference: Array) -> T:

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["collected", "current"]
-
 _reports: ContextVar[list[Any] | None] = ContextVar("reports", default=None)
 
 

@@ -69,12 +69,12 @@ class ConstantMean(Mean):
     value_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
+        B = backend_of(X)
 
         def pullback(h_bar):
             return tree.cotangent(self, value=_over_rows(h_bar, self.value)), None
 
-        return xp.zeros((X.shape[0], 1), **like(X)) + self.value, pullback
+        return B.xp.zeros((X.shape[0], 1), **B.like(X)) + self.value, pullback
 
     def from_data(self, _X: Array, level: Array, spread: float | Array, /) -> Self:
         return tree.filled(self, value=level, value_unit=_unit(self.value, spread))

@@ -25,26 +25,6 @@ from agp.posteriors import (
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
-__all__ = [
-    "ACTION_METHODS",
-    "DEEP_METHODS",
-    "DENSE_METHODS",
-    "FULL_METHODS",
-    "GAUSSIAN_METHODS",
-    "GROUP_METHODS",
-    "GROWING_METHODS",
-    "KERNELS",
-    "LAYERS",
-    "METHODS",
-    "OUTPUT_METHODS",
-    "OWN_UPDATES",
-    "PART_METHODS",
-    "STORAGES",
-    "build",
-    "kernel_named",
-    "updates_of",
-]
-
 KERNELS: dict[str, type[Kernel]] = {
     "rbf": RBF,
     "matern32": Matern32,
@@ -163,22 +143,30 @@ PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *AC
 """Methods that keep nothing for each datum, so that rows can come in parts."""
 
 
-def kernel_named(name: str) -> Kernel:
-    """Kernels joined by ``+`` and ``*``, which binds tighter, without starting values; ValueError lists the known."""
+def kernel_or_auto(kernel: Any) -> Any:
+    """The kernel of that name, if it is one; "auto", which is left to the caller, and kernels as they are."""
+    return kernel_named(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
+
+
+def kernel_named(name: str, *others: str) -> Kernel:
+    """Kernels joined by ``+`` and ``*``, which binds tighter, without starting values.
+
+    ValueError lists the known, and what else may stand in their place.
+    """
     total: Any = None
     for term in name.split("+"):
         product: Any = None
         for part in term.split("*"):
-            factor = _single_kernel(part.strip(), name)
+            factor = _single_kernel(part.strip(), name, others)
             product = factor if product is None else product * factor
         total = product if total is None else total + product
     return total
 
 
-def _single_kernel(part: str, name: str) -> Kernel:
+def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
     if part not in KERNELS:
         where = f" in {name!r}" if part != name else ""
-        known = ", ".join(KERNELS)
+        known = ", ".join((*others, *KERNELS))
         msg = f"unknown kernel {part!r}{where}; known are {known}, and sums and products such as rbf*linear+white."
         raise ValueError(msg)
     return KERNELS[part]()

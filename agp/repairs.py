@@ -18,19 +18,7 @@ from agp.backend import Array, backend_of, guessed, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.ledger import collected, current
 
-__all__ = [
-    "Kind",
-    "Report",
-    "Tally",
-    "collected",
-    "counted",
-    "fetched",
-    "outside",
-    "packed",
-    "report",
-    "reported",
-    "summed",
-]
+__all__ = ["Kind", "Report", "Tally", "collected", "packed", "report", "reported", "summed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,8 +4,6 @@ import numbers
 
 from agp.backend import Array, backend_of
 
-__all__ = ["MEMORY", "block_rows", "cached_rows", "check_memory", "mebibytes", "row_ranges", "rows_within", "tile_rows"]
-
 MEMORY = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB."""
 TILE = 32.0

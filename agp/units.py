@@ -5,18 +5,16 @@ from typing import Any
 
 from agp.backend import Array, backend_of
 
-__all__ = ["column_spreads", "unit_by_column"]
-
 
 def column_spreads(X: Array) -> Array:
     """The standard deviation of each column of X [N, D], as [D], to measure distances in.
 
-    A constant column has none (but for rounding); any scale serves, and it gets 1.
+    A constant column has none (but for rounding): it gets its absolute value, or 1 where it is zero.
     """
     xp = backend_of(X).xp
-    spread = xp.std(X, axis=0)
-    rounding = 10.0 * float(xp.finfo(X.dtype).eps) * xp.max(xp.abs(X), axis=0)
-    return xp.where(spread > rounding, spread, xp.ones_like(spread))
+    size = xp.max(xp.abs(X), axis=0)
+    varies = xp.max(X, axis=0) - xp.min(X, axis=0) > 10.0 * float(xp.finfo(X.dtype).eps) * size
+    return xp.where(varies, xp.std(X, axis=0), xp.where(size > 0.0, size, xp.ones_like(size)))
 
 
 def unit_by_column(value: Any, usual: Array) -> Array:

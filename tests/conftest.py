@@ -71,6 +71,12 @@ def no_solvers(monkeypatch) -> None:
     solvers.forbid(monkeypatch)
 
 
+@pytest.fixture
+def forbid_solvers(monkeypatch):
+    """The function from whose call on every factorisation, solve and decomposition raises `solvers.Forbidden`."""
+    return lambda: solvers.forbid(monkeypatch)
+
+
 @pytest.fixture(params=[3, 128], ids=["recursive", "dense"])
 def block(request, monkeypatch) -> int:
     """The size below which triangular products are dense: small matrices recurse at 3, and do not at 128."""

@@ -378,7 +378,7 @@ def prior_covariance(kernel: Any, Z: Any, jitter: float | None = None) -> Any:
 
 def inducing_covariance(model: Any) -> Any:
     """Kuu of a sparse model."""
-    return process(model).inducing_covariance()[0]
+    return process(model)._inducing_covariance()[0]
 
 
 def marginals(model: Any, X: Any) -> tuple[tuple, Callable[..., tuple]]:
@@ -618,7 +618,7 @@ def bound_stage(model: Any, y: np.ndarray, scale: float = 1.0) -> Stage:
         place = {k: B.from_numpy(v, device=B.device_name(leaves["X"])) for k, v in others.items()}
         here = with_leaves(model, place | {k: v for k, v in leaves.items() if k != "X"})
         targets = B.from_numpy(y, device=B.device_name(leaves["X"]))
-        value, pull = here.objective(Batch(leaves["X"], targets, scale))
+        value, pull = here._objective(Batch(leaves["X"], targets, scale))
 
         def pullback(bar):
             model_bar, X_bar = pull(bar)

@@ -8,7 +8,8 @@ from helpers import svgp
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from agp import RBF, Gaussian, Matern32, Relaxed, Whitened
+from agp import RBF, Gaussian, Matern32
+from agp.posteriors import Relaxed, Whitened
 
 JITTER = 1e-6
 PROFILES = {RBF: lambda r2: np.exp(-0.5 * r2), Matern32: lambda r2: (1 + np.sqrt(3 * r2)) * np.exp(-np.sqrt(3 * r2))}

@@ -1,10 +1,9 @@
 """Actions: the directions in the data on which computation-aware GPs spend their computation."""
 
-from agp.actions._base import Actions, whole_numbers
+from agp.actions._base import Actions
 from agp.actions._blocks import BlockActions
 from agp.actions._conjugate_directions import ConjugateGradients
 from agp.actions._dense import DenseActions, FixedActions
-from agp.actions._layout import Init, Layout, arranged, column_spread, started_blocks
 from agp.actions._policies import KernelColumns, KernelEigenvectors, Policy, RandomDirections, UnitVectors
 
 __all__ = [
@@ -13,15 +12,13 @@ __all__ = [
     "ConjugateGradients",
     "DenseActions",
     "FixedActions",
-    "Init",
     "KernelColumns",
     "KernelEigenvectors",
-    "Layout",
     "Policy",
     "RandomDirections",
     "UnitVectors",
-    "arranged",
-    "column_spread",
-    "started_blocks",
-    "whole_numbers",
 ]
+
+# for other rooms
+from agp.actions._base import whole_numbers
+from agp.actions._layout import Init, Layout, arranged, column_spread, started_blocks

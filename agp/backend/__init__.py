@@ -6,18 +6,11 @@ function that needs one asks `backend_of(array)`, one dictionary look-up on the 
 when an array of its library is met, or by name.
 """
 
-from agp.backend._arrays import constant, like, numbers_of, placed, to_numpy, wide
-from agp.backend._discovery import (
-    BackendStatus,
-    backend_of,
-    check_array_type,
-    get_backend,
-    known_backends,
-    register_backend,
-)
-from agp.backend._guesses import guessed, guessing
+from agp.backend._arrays import like, placed, to_numpy, wide
+from agp.backend._discovery import BackendStatus, backend_of, get_backend, known_backends, register_backend
+from agp.backend._library import is_row_major
 from agp.backend._protocol import Backend
-from agp.backend._rows import mapped, row_blocks, row_count
+from agp.backend._rows import mapped
 from agp.backend._types import Array, ClosedForm, Pullback
 
 __all__ = [
@@ -27,19 +20,19 @@ __all__ = [
     "ClosedForm",
     "Pullback",
     "backend_of",
-    "check_array_type",
-    "constant",
     "get_backend",
-    "guessed",
-    "guessing",
+    "is_row_major",
     "known_backends",
     "like",
     "mapped",
-    "numbers_of",
     "placed",
     "register_backend",
-    "row_blocks",
-    "row_count",
     "to_numpy",
     "wide",
 ]
+
+# for other rooms
+from agp.backend._arrays import constant, numbers_of
+from agp.backend._discovery import backend_of_type, check_array_type
+from agp.backend._guesses import guessed, guessing
+from agp.backend._rows import row_blocks

@@ -34,8 +34,14 @@ class ControlFlow(Library):
         return if_true() if guessed(predicate, likely) else if_false()
 
     def while_loop(
-        self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, *, at_least: int = 0
-    ) -> tuple:
+        self,
+        condition: Callable[..., Array],
+        body: Callable[..., tuple[Any, ...]],
+        carry: tuple[Any, ...],
+        /,
+        *,
+        at_least: int = 0,
+    ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
 
         `at_least` tells how often the condition is known to hold at first: it need not be looked at then.

@@ -4,7 +4,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,7 +12,15 @@ from agp.backend._protocol import Backend
 from agp.backend._types import Array
 from agp.errors import BackendError, not_installed
 
-__all__ = ["BackendStatus", "backend_of", "check_array_type", "get_backend", "known_backends", "register_backend"]
+__all__ = [
+    "BackendStatus",
+    "backend_of",
+    "backend_of_type",
+    "check_array_type",
+    "get_backend",
+    "known_backends",
+    "register_backend",
+]
 
 GROUP = "agp.backends"
 
@@ -32,6 +40,9 @@ class BackendStatus(NamedTuple):
 
 _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}
+
+backend_of_type: Callable[[type], Backend | None] = _BY_TYPE.get
+"""The backend of a type of arrays, once `backend_of` was asked for such an array."""
 
 
 @cache

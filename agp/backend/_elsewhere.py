@@ -55,7 +55,9 @@ class Elsewhere(Library):
                 found = zlib.crc32(self.to_numpy(x).tobytes(), found)
         return found
 
-    def map_chunks(self, f: Callable[..., tuple], rows: tuple, example: tuple, /) -> tuple[Array, ...]:
+    def map_chunks(
+        self, f: Callable[..., tuple[Array, ...]], rows: tuple[Array, ...], example: tuple[Array, ...], /
+    ) -> tuple[Array, ...]:
         """``f(*rows)``, a tuple of arrays with one row for each of arrays [N, ...]: of rows elsewhere, when asked for.
 
         `example` is what f gives for one row, in arrays of any library.

@@ -51,7 +51,16 @@ class Folds(Library):
         return total, lambda bar: self.fold_cotangent(f, params, rows, block_rows, bar, add=add, kept=kept)
 
     def fold_cotangent(
-        self, f: Callable, params: Any, rows: Any, block_rows: int, bar: Any, /, *, add: Callable, kept: Sequence = ()
+        self,
+        f: Callable,
+        params: Any,
+        rows: Any,
+        block_rows: int,
+        bar: Any,
+        /,
+        *,
+        add: Callable,
+        kept: Sequence[Any] = (),
     ) -> Any:
         """The pullback of `fold` at the cotangent of the sum; pullbacks of the first blocks may have been kept."""
         params_bar = None

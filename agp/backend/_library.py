@@ -4,17 +4,31 @@ import contextlib
 import importlib.metadata
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from agp.backend._types import Array
 from agp.host import generator
 
-__all__ = ["Library"]
+__all__ = ["Library", "is_row_major"]
 
 DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
 """Names of dtypes of the standard, the frequent ones first."""
+
+
+@lru_cache(maxsize=4096)  # asked of every array that training holds, in every step
+def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], step: int = 1) -> bool:
+    """Whether these are the strides of a new array of the shape, in units of which an entry takes `step`.
+
+    Axes of length 1 count as well: libraries call any stride of theirs contiguous, but hand some to other products.
+    """
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if stride != step:
+            return False
+        step *= max(length, 1)
+    return True
 
 
 class Library(ABC):
@@ -38,7 +52,7 @@ class Library(ABC):
     """Triangular matrices up to this size are multiplied at once by `agp.linalg`, larger ones in halves. To be raised
     where `triangular_product` skips the zeros."""
     needs_context: bool = False
-    """Whether `context` sets anything."""
+    """Whether `context` sets anything that this thread has not set already."""
     loops_on_device: bool = False
     """Whether `repeat`, compiled, is a loop on the device."""
     rows_elsewhere: bool = False
@@ -83,6 +97,19 @@ class Library(ABC):
     def to_numpy(self, x: Array, /) -> Any:
         """The array on the host, as NumPy; it may share the memory of x."""
 
+    def row_major(self, x: Array, /) -> Array:
+        """The array as one that comes from a file lies in memory: row after row, without gaps; x itself if it does.
+
+        Sums and products of the same numbers in another layout are rounded in another way, and so are, in some
+        libraries, those of arrays that begin elsewhere than a new one. By default x: for libraries whose arrays all lie
+        alike.
+        """
+        return x
+
+    def row_major_each(self, arrays: Sequence[Array], /) -> list[Array]:
+        """`row_major` of each of several arrays."""
+        return list(map(self.row_major, arrays))
+
     def generator(self, x: Array, /, *seeds: Any) -> Any:
         """What draws random numbers for arrays like x, the same for the same seeds: an `agp.draws.Noise` on its device.
 
@@ -122,6 +149,7 @@ class Library(ABC):
 
         For libraries that compute on a current device, which becomes that of x, and for those that round what they
         multiply to fewer digits on some devices: products become as precise as their dtype, unless the user has asked
-        for less. All is as before outside. Where it sets anything, `needs_context` is True (`agp.entrances`).
+        for less. On a CPU, pools of threads are kept to one. All is as before outside. Where it sets anything,
+        `needs_context` is True (`agp.entrances`).
         """
         return contextlib.nullcontext()

@@ -55,10 +55,15 @@ class Mathematics(Library):
         return f(*arrays)
 
     def elementwise_each(
-        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
-    ) -> list[tuple]:
+        self, f: Callable[..., tuple[Array, ...]], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+    ) -> list[tuple[Array, ...]]:
         """`elementwise` of each of several tuples of arrays, which a library may evaluate together."""
         return [self.elementwise(f, *arrays, lower=one) for arrays, one in zip(several, lower, strict=True)]
+
+    def diagonal(self, A: Array, /) -> Array:
+        """The diagonal [..., M] of A [..., M, M], not to be written to."""
+        M = A.shape[-1]
+        return self.xp.reshape(A, (*A.shape[:-2], M * M))[..., :: M + 1]
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or one number for all entries."""
@@ -84,7 +89,7 @@ class Mathematics(Library):
 
     def reduced_precision(
         self, precision: str, x: Array, /
-    ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager]]:
+    ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:
         """The dtype in which, and a context within which, products of arrays like x have a precision.
 
         Parameters

@@ -23,7 +23,10 @@ __all__ = [
     "bound_of",
     "collapsed_bound",
     "collapsed_posterior",
+    "collapsed_statistics",
     "evidence_upper_bound",
+    "posterior_of",
+    "statistics_of",
     "totals_of",
 ]
 
@@ -94,7 +97,7 @@ def collapsed_bound(
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
-    Kuu, pull_Kuu = model.inducing_covariance()
+    Kuu, pull_Kuu = model._inducing_covariance()
     Lu = cholesky(Kuu)
     totals, pull_totals = totals_of(model, Lu, X, y, block_rows, kept_rows)
     value, pull_value = bound_of(totals, model.likelihood.noise_variance, X.shape[0], sizes)
@@ -113,10 +116,20 @@ def collapsed_posterior(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
     """The q(u) at which the bound of sparse variational regression is largest; arguments as `collapsed_bound`."""
-    Lu = cholesky(model.inducing_covariance()[0])
+    Lu = cholesky(model._inducing_covariance()[0])
     totals = totals_of(model, Lu, X, y, block_rows)[0]
-    LB, c = _whitened(totals, model.likelihood.noise_variance)
+    return posterior_of(Lu, totals, model.likelihood.noise_variance, sizes)
+
+
+def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, ...] | None = None) -> Collapsed:
+    """That q(u), from the Cholesky factor of Kuu and the sums over the rows."""
+    LB, c = _whitened(totals, noise)
     return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
+
+
+def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
+    """The sums over the rows that the bound and its posterior are made of; arguments as `collapsed_bound`."""
+    return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
 
 
 def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
@@ -129,7 +142,7 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     noise = model.likelihood.noise_variance
     xp = backend_of(noise).xp
     N, P = y.shape
-    totals = totals_of(model, cholesky(model.inducing_covariance()[0]), X, y, block_rows)[0]
+    totals = totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
     LB, _ = _whitened(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened(totals, inflated)
@@ -196,11 +209,10 @@ def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) 
 def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:
     (model, Lu), (X, y) = params, block
     B = backend_of(X)
-    xp = B.xp
-    (Kuf, kff, h), pull_features = model.features(X)
+    (Kuf, kff, h), pull_features = model._features(X)
     A = B.solve_triangular(Lu, Kuf)
     r = y - h
-    residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
+    sums, pull_residual = _sums(A, kff, r)
 
     def pullback(bar):
         gram_bar, projected_bar, residual_bar, square_bar = bar
@@ -211,4 +223,16 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
         # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
         return model_bar, -lower_of(A_bar, A.mT), X_bar
 
-    return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pullback
+    return sums, pullback
+
+
+def statistics_of(A: Array, kff: Array, r: Array) -> Statistics:
+    """The statistics of rows with these features A [M, N], variances kff [N] and residuals y - h [N, P]."""
+    return _sums(A, kff, r)[0]
+
+
+def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
+    """The statistics, and the pullback of each kff_n - |a_n|^2."""
+    xp = backend_of(A).xp
+    residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
+    return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual

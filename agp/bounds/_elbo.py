@@ -31,7 +31,7 @@ def elbo(
     scale
         N / B, so that the bound of a minibatch is an unbiased estimate of the bound of all N data.
     draws
-        Noise for the likelihood and the process, if they need any (`agp.models.Model.draws`).
+        Noise for the likelihood and the process, if they need any (`agp.models.Model._draws`).
     block_rows
         Rows to take at once: the factor is computed once, each block is evaluated again in the pullback, and nothing is
         kept between. None takes all.
@@ -67,10 +67,10 @@ def expectation_block(
 ) -> tuple[Array, Pullback]:
     """sum_n E_q[log p(y_n | f_n)] over the rows of a block, 0-d, and ``bar -> (model_bar, factor_bar, X_bar)``."""
     (model, factor), (X, y, draws) = params, block
-    process = model.process.drawn(below("process", Draws(draws, {})))
+    process = model.process.drawn(below("process", Draws(draws, {}))) if draws else model.process
     (mu, var), pull_project = process.project(factor, X)
     samples = mu.shape[0] // X.shape[0]
-    noise = below("likelihood", Draws(draws, {})).by_row
+    noise = below("likelihood", Draws(draws, {})).by_row if draws else draws
     ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, *tiled(samples, y, noise))
     xp = backend_of(ell).xp
 

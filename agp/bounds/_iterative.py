@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, row_blocks, wide
+from agp.kernels import Kernel
 from agp.linalg import (
     Preconditioner,
     Solution,
@@ -16,7 +17,7 @@ from agp.linalg import (
 )
 from agp.repairs import report
 
-__all__ = ["CovarianceSystem", "estimated_evidence"]
+__all__ = ["CovarianceSystem", "estimated_evidence", "preconditioning_root"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -36,10 +37,27 @@ class CovarianceSystem(NamedTuple):
 
         The rank of the preconditioner is the model's unless another one, at most N, is given.
         """
+        kernel, X = _constants(model.kernel), backend_of(X).stop_gradient(X)
+        root = preconditioning_root(kernel, X, model.rank if rank is None else rank)
+        limits = {"max_iterations": model.max_iterations, "coefficients": model.lanczos_steps}
+        return cls.at(kernel, model.likelihood.noise_variance, X, block_rows, root, **limits)
+
+    @classmethod
+    def at(
+        cls,
+        kernel: Kernel,
+        noise_variance: Array,
+        X: Array,
+        block_rows: int,
+        root: Array | None,
+        /,
+        *,
+        max_iterations: int,
+        coefficients: int = 0,
+    ) -> "CovarianceSystem":
+        """From a kernel and a noise variance at X [N, D], with the `preconditioning_root` of a preconditioner."""
         B = backend_of(X)
-        kernel = tree.with_leaves(model.kernel, {k: B.stop_gradient(x) for k, x in tree.leaves(model.kernel).items()})
-        noise = B.stop_gradient(wide(model.likelihood.noise_variance))
-        X = B.stop_gradient(X)
+        kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(wide(noise_variance))
         known = kernel(X)[0] if block_rows >= X.shape[0] else None  # one tile is all, and is kept
 
         def product(V: Array) -> Array:
@@ -47,15 +65,7 @@ class CovarianceSystem(NamedTuple):
             KV = _product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow
             return wide(KV) + noise * V
 
-        def column(i: Array) -> Array:
-            return kernel(X, B.rows_at(X, i))[0]
-
-        U = None
-        rank = model.rank if rank is None else rank
-        if rank:
-            eps = float(B.xp.finfo(X.dtype).eps)
-            U = pivoted_cholesky(column, wide(kernel.diag(X)[0]), rank, precision=eps).U
-        return cls(product, preconditioner(U, noise, X.shape[0]), model.max_iterations, model.lanczos_steps)
+        return cls(product, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:
         """The solutions for right-hand sides [N, k]; columns that did not converge are reported as a repair."""
@@ -69,6 +79,24 @@ class CovarianceSystem(NamedTuple):
         )
         _report(solution, tolerance)
         return solution
+
+
+def _constants(kernel: Kernel) -> Kernel:
+    """The kernel without gradients."""
+    return tree.with_leaves(kernel, {k: backend_of(x).stop_gradient(x) for k, x in tree.leaves(kernel).items()})
+
+
+def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
+    """U [N, rank] in float64 with U U^T ~ K at X [N, D], by partial pivoted Cholesky factorisation; None of rank 0."""
+    B = backend_of(X)
+    if not rank:
+        return None
+    eps = float(B.xp.finfo(X.dtype).eps)
+
+    def column(i: Array) -> Array:
+        return kernel(X, B.rows_at(X, i))[0]
+
+    return pivoted_cholesky(column, wide(kernel.diag(X)[0]), rank, precision=eps).U
 
 
 def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:

@@ -48,7 +48,7 @@ def free_collapsed_bound(
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
-    Kuu, pull_Kuu = model.inducing_covariance()
+    Kuu, pull_Kuu = model._inducing_covariance()
     L = cholesky(Kuu)
     rows = groups_of(sizes)[1]
     state, pull_state = model.second.whitened(L[rows, rows])
@@ -148,8 +148,8 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     xp = B.xp
     N, P = y.shape
     noise = model.likelihood.noise_variance
-    Kuu, pull_Kuu = model.inducing_covariance()
-    (Kuf, _, h), pull_features = model.features(X)
+    Kuu, pull_Kuu = model._inducing_covariance()
+    (Kuf, _, h), pull_features = model._features(X)
     Kff, pull_Kff = model.inducing.full(model.kernel, X)
     L = cholesky(Kuu)
     A = B.solve_triangular(L, Kuf)

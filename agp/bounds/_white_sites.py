@@ -42,7 +42,7 @@ def _block(params: tuple[Any, Array], block: tuple[Array, Array, Array]) -> tupl
     (prior, Lu), (X, shift, precision) = params, block
     B = backend_of(X)
     xp = B.xp
-    (Kuf, kff, h), pull_features = prior.features(X)
+    (Kuf, kff, h), pull_features = prior._features(X)
     A = B.solve_triangular(Lu, Kuf)
     weighted = A * precision.mT[:, None, :]
 

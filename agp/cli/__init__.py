@@ -1,5 +1,3 @@
 """The command line: `agp fit`, `agp predict`, `agp describe`, `agp compare`, `agp backends`."""
 
 from agp.cli._main import main
-
-__all__ = ["main"]

@@ -8,7 +8,7 @@ from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
 from agp.errors import FileError
 from agp.io import load_described
-from agp.models import summary
+from agp.summaries import summary
 
 __all__ = ["add_parser"]
 
@@ -33,14 +33,15 @@ def add_parser(commands: Any) -> None:
 def _run(a: argparse.Namespace) -> int:
     found, facts = load_described(a.model, backend=a.backend)
     model = vars(found).get("model_", found)
-    lines = [] if model is found else _trained(found)
+    lines = [] if model is found else [f"{name:<10} {text}" for name, text in found.facts().items()]
     if model is not found:
         try:
             lines = [*_table(notes_of(a.model, found, facts)), *lines]
         except FileError:
             if facts:
                 raise
-    print(*lines, summary(model), sep="\n")
+    columns = [] if model is found else found.model_columns()
+    print(*lines, summary(model, columns=columns), sep="\n")
     return 0
 
 
@@ -53,18 +54,4 @@ def _table(notes: Notes) -> list[str]:
         lines.append(f"{'columns' if i == 0 else '':10} {name}: {kind.name}{f' ({values})' if values else ''}")
     if notes.scores:
         lines.append(f"held out   {', '.join(f'{name} {value:.4g}' for name, value in notes.scores.items())}")
-    return lines
-
-
-def _trained(estimator: Any) -> list[str]:
-    here = vars(estimator)
-    lines = [f"estimator  {type(estimator).__name__}, method {estimator.method_}, missing cells: {estimator.missing}"]
-    lines[0] += f", likelihood: {estimator.likelihood}"
-    if "order_" in here:
-        lines.append(f"labels     {' < '.join(str(estimator.classes_[k]) for k in estimator.order_)}")
-    elif "classes_" in here:
-        lines.append(f"labels     {', '.join(map(str, estimator.classes_))}")
-    if "bound_" in here:
-        ending = "converged" if estimator.converged_ else "not converged"
-        lines.append(f"training   {ending} after {estimator.n_iter_:,} steps, bound {estimator.bound_:.6g}")
     return lines

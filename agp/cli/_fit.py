@@ -28,7 +28,7 @@ from agp.cli._targets import (
 )
 from agp.data import TABLES, TableFile, read_table
 from agp.io import save_described
-from agp.methods import METHODS, kernel_named
+from agp.methods import METHODS, kernel_or_auto
 
 __all__ = ["add_parser"]
 
@@ -44,7 +44,7 @@ data:
   --test-share SHARE   hold out such a share of the rows, and score them
 model:
   --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
-  --kernel TEXT        rbf (default), or sums and products: "matern32 + linear"
+  --kernel TEXT        auto (default), or such as rbf, "matern32 + linear"
   --likelihood NAME    latent-noise: by the inputs; ordinal: classes in an order
   --outputs NAME       what targets share: shared, separate, coregionalised, ...
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
@@ -74,7 +74,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--dates", choices=("refuse", "numbers"), default="refuse")
     parser.add_argument("--test-share", type=float, default=0.0)
     parser.add_argument("--method", default="auto")
-    parser.add_argument("--kernel", default="rbf")
+    parser.add_argument("--kernel", default="auto")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
     parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=whole_or_auto)
@@ -134,7 +134,7 @@ def _estimators() -> Any:
 
 def _check(a: argparse.Namespace) -> None:
     """ValueError for options that no training could take."""
-    kernel_named(a.kernel)
+    kernel_or_auto(a.kernel)
     if not 0.0 <= a.test_share < 1.0:
         msg = f"--test-share is {a.test_share:g}, but must be at least 0 and less than 1."
         raise ValueError(msg)
@@ -244,6 +244,11 @@ def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: An
     ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
     seconds = time.perf_counter() - began
     _say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
+    if not estimator.learned_:
+        _say(a, "the inputs tell nothing of the target: the model is no better than its mean or its frequencies")
+    if "candidates_" in vars(estimator):
+        compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
+        _say(a, f"kernel: {estimator.kernel_} (compared: {compared})")
     if "growth_" in vars(estimator):
         numbers = ", ".join(f"{M:.0f}" for M in estimator.growth_["num_inducing"])
         _say(a, f"inducing inputs: {numbers} ({estimator.growth_reason_})")

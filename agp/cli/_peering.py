@@ -96,7 +96,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     batches = Batches(X, y, size, s.seed)
     rows = np.stack([np.arange(size) if size == len(X) else batches.indices(t) for t in range(s.iterations)])
     probe_mean, probe_scale = _probe(M)
-    h, jitter = process.mean_function, float(process.own_jitter())
+    h, jitter = process.mean_function, float(process._own_jitter())
     Start(
         Z=process.inducing.Z, lengthscale=np.broadcast_to(process.kernel.lengthscale, X.shape[1:]).copy(),
         variance=float(process.kernel.variance), noise=float(model.likelihood.noise_variance),
@@ -112,7 +112,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     ).write(run_path)  # fmt: skip
     q = dataclasses.replace(process.posterior, mean=probe_mean[:, None], scale=probe_scale[None])
     probed = dataclasses.replace(model, process=dataclasses.replace(process, posterior=q, jitter=jitter))
-    return float(probed.objective(Batch(X[rows[0]], y[rows[0]], len(X) / size))[0])
+    return float(probed._objective(Batch(X[rows[0]], y[rows[0]], len(X) / size))[0])
 
 
 def _probe(M: int) -> tuple[npt.NDArray, npt.NDArray]:

@@ -124,7 +124,7 @@ class Row:
 
     def evidence(self, model: Model) -> dict[str, float]:
         """What is known about the log evidence of the exact GP at the parameters of the model, where a method tells."""
-        interval = model.evidence_interval(self.X, self.y)
+        interval = model._evidence_interval(self.X, self.y)
         if interval is None:
             return {}
         lower, upper = map(float, interval)
@@ -139,9 +139,9 @@ class Row:
         else:
             model, arrays = self.inherited(model, reference), {}
         if self.task.dtype == "float64":
-            model = model.tightened()
+            model = model._tightened()
         size = min(self.settings.batch_size, len(self.data.X)) if model.stochastic else len(self.data.X)
-        batch = Batches(self.X, self.y, size, self.settings.seed, model.draws)[0]
+        batch = Batches(self.X, self.y, size, self.settings.seed, model._draws)[0]
         mode: Any = self.task.gradient
         bound, gradient = gradient_of(model, batch, mode)
         arrays["bound"] = np.asarray(float(bound))
@@ -150,8 +150,8 @@ class Row:
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
         """What the other rows need to evaluate the very same problem, and how well conditioned it is."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
-        jitter = {f"jitter:{path}": self.B.to_numpy(node.own_jitter()) for path, node in priors_of(model).items()}
-        condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model.inverted_matrices()]
+        jitter = {f"jitter:{path}": self.B.to_numpy(node._own_jitter()) for path, node in priors_of(model).items()}
+        condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._inverted_matrices()]
         return leaves | jitter | {"condition": np.asarray(max(condition, default=1.0))}
 
     def inherited(self, model: Model, reference: str) -> Any:

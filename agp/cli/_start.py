@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.backend import Array
+from agp import tree
+from agp.backend import Array, backend_of
 from agp.cli._likelihoods import likelihood_named
 from agp.cli._plan import Settings
 from agp.data import Dataset
@@ -22,12 +23,17 @@ WARM_UP = 2
 
 
 def built(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> Any:
-    """The model of a method on a row's arrays."""
-    return build(
+    """The model of a method on a row's arrays.
+
+    Lengthscales are trained in units of the data, which are standardised, as other libraries train them.
+    """
+    model = build(
         method, X, y, likelihood=likelihood_named(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
         seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
         support=s.support, layers=s.layers or LAYERS, mean_function=ZeroMean() if s.mean == "zero" else None,
     )  # fmt: skip
+    units = {name: x for name, x in tree.leaves(model).items() if name.endswith("lengthscale_unit")}
+    return tree.with_leaves(model, {name: backend_of(x).xp.ones_like(x) for name, x in units.items()})
 
 
 def curve_rows(data: Dataset, s: Settings) -> npt.NDArray:

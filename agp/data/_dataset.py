@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,19 +28,19 @@ class Dataset:
     """
 
     name: str
-    X: npt.NDArray
+    X: npt.NDArray[Any]
     """[N, D]"""
-    y: npt.NDArray
+    y: npt.NDArray[Any]
     """[N, 1]"""
-    X_test: npt.NDArray
-    y_test: npt.NDArray
+    X_test: npt.NDArray[Any]
+    y_test: npt.NDArray[Any]
     classes: int = 0
     """The number of classes, whose labels are 0 to classes - 1; 0 for regression."""
     columns: list[str] = field(default_factory=list)
     grid: tuple[int, int] | None = None
     """The rows and columns of an image whose cells, in order, are `X_all`."""
-    X_all: npt.NDArray | None = None
-    y_all: npt.NDArray | None = None
+    X_all: npt.NDArray[Any] | None = None
+    y_all: npt.NDArray[Any] | None = None
     """All rows in the order of the source, where there are two inputs."""
     counts: bool = False
     """Whether the targets are counts, in their own units."""
@@ -158,11 +158,11 @@ def _classes(table: Table, task: TaskName) -> int:
     return 0
 
 
-def _span(found: npt.NDArray) -> str:
+def _span(found: npt.NDArray[Any]) -> str:
     return f"{len(found)} different ones from {found[0]:g} to {found[-1]:g}"
 
 
-def _not_classes(name: str, found: npt.NDArray) -> str:
+def _not_classes(name: str, found: npt.NDArray[Any]) -> str:
     whole = found == np.floor(found)
     if not whole.all():
         return f"{name}: labels must be whole numbers, but y has {found[~whole][0]:g}; use --task regression."
@@ -171,7 +171,7 @@ def _not_classes(name: str, found: npt.NDArray) -> str:
     return f"{name}: labels must be 0 to C - 1, each of them present, but y has {_span(found)}; number them anew."
 
 
-def _check_training_classes(table: Table, labels: npt.NDArray, classes: int) -> None:
+def _check_training_classes(table: Table, labels: npt.NDArray[Any], classes: int) -> None:
     missing = sorted(set(range(classes)) - set(labels.astype(int).tolist()))
     if missing:
         msg = (
@@ -184,7 +184,7 @@ def _check_training_classes(table: Table, labels: npt.NDArray, classes: int) -> 
 # -- rows and units ---------------------------------------------------------------------------------------------------
 
 
-def _held_out(table: Table, seed: int) -> npt.NDArray:
+def _held_out(table: Table, seed: int) -> npt.NDArray[Any]:
     N = len(table.X)
     if table.test_mask is not None:
         test = table.test_mask
@@ -197,6 +197,6 @@ def _held_out(table: Table, seed: int) -> npt.NDArray:
     return test
 
 
-def _standardised(values: npt.NDArray, training: npt.NDArray) -> npt.NDArray:
+def _standardised(values: npt.NDArray[Any], training: npt.NDArray[Any]) -> npt.NDArray[Any]:
     spread = training.std(axis=0)
     return (values - training.mean(axis=0)) / np.where(spread > 1e-10, spread, 1.0)

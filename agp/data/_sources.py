@@ -19,11 +19,11 @@ class Table:
     """Data as they come, in their own units."""
 
     name: str
-    X: npt.NDArray
+    X: npt.NDArray[Any]
     """Inputs [N, D], float64."""
-    y: npt.NDArray
+    y: npt.NDArray[Any]
     """Targets [N], float64."""
-    test_mask: npt.NDArray | None = None
+    test_mask: npt.NDArray[Any] | None = None
     """The rows to test on [N], Boolean, where the source says."""
     columns: list[str] = field(default_factory=list)
     """Names of the columns of X."""
@@ -158,7 +158,7 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     return Table(Path(path).stem, X.astype(float), y.astype(float), mask, whole=y.dtype.kind in "iu")
 
 
-def _test_mask(path: str | Path, arrays: dict[str, npt.NDArray], split: int) -> npt.NDArray | None:
+def _test_mask(path: str | Path, arrays: dict[str, npt.NDArray[Any]], split: int) -> npt.NDArray[Any] | None:
     N = arrays["X"].shape[0]
     if "test_masks" in arrays:
         masks = arrays["test_masks"]

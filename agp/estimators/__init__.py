@@ -7,8 +7,8 @@ the extra ``sklearn``.
 from agp.errors import not_installed as _not_installed
 
 try:
-    import narwhals as _narwhals  # noqa: F401
-    import sklearn as _sklearn  # noqa: F401
+    import narwhals as _narwhals
+    import sklearn as _sklearn
 except ImportError as error:
     _msg = f"agp.estimators needs {_not_installed(f'{error.name}', 'sklearn')}."
     raise ImportError(_msg) from error

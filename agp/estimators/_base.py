@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 import array_api_compat
 import numpy as np
@@ -15,8 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
+from agp.estimators._html import learned_html
+from agp.estimators._learned import Learned
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
+from agp.markup import guarded
 from agp.methods import (
     ACTION_METHODS,
     DEEP_METHODS,
@@ -27,10 +31,13 @@ from agp.methods import (
     OWN_UPDATES,
     PART_METHODS,
     build,
+    kernel_or_auto,
     updates_of,
 )
 from agp.models import Model, valid_data
+from agp.predictors import Predictor
 from agp.repairs import counted
+from agp.selection import select_kernel
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
 from agp.tree import leaves, to_backend
 
@@ -52,6 +59,8 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
+"""Of the models of estimators that have predicted; no part of these, whose state predictions do not change."""
 PART_STEPS = 1000
 """The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
 
@@ -107,14 +116,14 @@ def all_or_nothing(train: F) -> F:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GPEstimator(ABC, BaseEstimator):
+class GPEstimator(Learned, ABC, BaseEstimator):
     """The parameters and the training of `GPRegressor` and `GPClassifier`.
 
     Each field is a parameter, once: scikit-learn reads the signature that is made of them.
     """
 
     method: str = "auto"
-    kernel: Any = "rbf"
+    kernel: Any = "auto"
     num_inducing: int | str | None = None
     layers: int | None = None
     missing: str = "refuse"
@@ -134,6 +143,35 @@ class GPEstimator(ABC, BaseEstimator):
         tags.input_tags.allow_nan = self.missing == "impute"
         tags.array_api_support = True
         return tags
+
+    # -- what was learned -------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, str]:
+        """What the estimator is, its labels, and how its training ended, in words: for people."""
+        check_is_fitted(self, "model_")
+        here = vars(self)
+        kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
+        found = {"estimator": f"{kind}, likelihood: {here['likelihood']}"}
+        if "order_" in here:
+            found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])
+        elif "classes_" in here:
+            found["labels"] = ", ".join(map(str, here["classes_"]))
+        if "bound_" in here:
+            ending = "converged" if self.converged_ else "not converged"
+            found["training"] = f"{ending} after {self.n_iter_:,} steps, bound {self.bound_:.6g}"
+        return found
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + self._learned_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        added = {"text/html": bundle["text/html"] + self._learned_html()} if "text/html" in bundle else {}
+        return bundle | added
+
+    def _learned_html(self) -> str:
+        """What stands below scikit-learn's diagram: nothing before training."""
+        return guarded(lambda: learned_html(self), self) if self._is_started else ""
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -234,7 +272,11 @@ class GPEstimator(ABC, BaseEstimator):
     def _built(self, X: Array, y: Array, likelihood: Any, *, parts: bool, **settings: Any) -> Model:
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
         self._seed = seed_of(self.random_state)
-        settings |= {"kernel": self.kernel, "num_inducing": self._inducing(X.shape[0], parts=parts), "seed": self._seed}
+        settings |= {
+            "kernel": self._kernel(X, y, likelihood),
+            "num_inducing": self._inducing(X.shape[0], parts=parts),
+            "seed": self._seed,
+        }
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
         settings |= self._layers()
@@ -242,6 +284,13 @@ class GPEstimator(ABC, BaseEstimator):
         if backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
+
+    def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
+        """The kernel that was asked for, or the one that suits a sample of the rows."""
+        kernel = kernel_or_auto(self.kernel)
+        if not isinstance(kernel, str):
+            return kernel
+        return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
 
     def _layers(self) -> dict[str, int]:
         """The argument of `build` for the layers, where they are told."""
@@ -254,13 +303,9 @@ class GPEstimator(ABC, BaseEstimator):
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
-    def _grows(self, rows: int) -> bool:
+    def _grows(self) -> bool:
         """Whether the number of inducing inputs is found in training."""
-        asked = self.num_inducing == "auto" or (self.num_inducing is None and self._grows_by_default(rows))
-        return asked and self.method_ in GROWING_METHODS
-
-    def _grows_by_default(self, rows: int) -> bool:  # noqa: ARG002
-        return False
+        return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
 
     def _check_grows(self, *, parts: bool) -> None:
         """ValueError unless the number of inducing inputs can be found in training, for one that is "auto"."""
@@ -271,14 +316,14 @@ class GPEstimator(ABC, BaseEstimator):
         asked: Any = self.num_inducing
         if asked == "auto":
             self._check_grows(parts=parts)
-        if asked == "auto" or self._grows(rows):
+        if asked == "auto" or self._grows():
             asked = START
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 
     def _fit(self, model: Any, X: Array, y: Array) -> None:
         X, y = valid_data(X, y, missing=model.likelihood.missing)
-        grows = self._grows(X.shape[0])
+        grows = self._grows()
         training: Any = fit_growing if grows else fit
         result = training(
             model,
@@ -296,20 +341,20 @@ class GPEstimator(ABC, BaseEstimator):
         self.n_iter_ = result.steps
         self.n_rows_seen_ = X.shape[0]
         self.history_ = result.trace
-        self.converged_ = result.converged
+        self.converged_, self.learned_ = result.converged, result.learned
         self._forget_growth()
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
         self.bound_ = float(result.model.bound(X, y)[0])
-        if backend_of(X).rows_elsewhere:
-            self.model_ = self.model_.without_rows()
+        self.model_ = self.model_._without_rows()
         self._forget_updates()
 
     def _keep_untrained(self, model: Any, X: Array, y: Array) -> None:
         self._start_parts(model)
         self.n_rows_seen_, self.converged_, self.bound_ = X.shape[0], True, float(model.bound(X, y)[0])
+        self.learned_ = False
 
     def _batch(self, model: Any, X: Array) -> int | None:
         if self.batch_size is None or (self.method == "auto" and not model.stochastic):
@@ -324,7 +369,7 @@ class GPEstimator(ABC, BaseEstimator):
         return "model_" in vars(self)
 
     def _forget_growth(self) -> None:
-        for name in ("growth_", "growth_reason_"):
+        for name in ("growth_", "growth_reason_", "candidates_", "kernel_"):
             vars(self).pop(name, None)
 
     def _forget_updates(self) -> None:
@@ -345,7 +390,7 @@ class GPEstimator(ABC, BaseEstimator):
             msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
             raise ValueError(msg)
         X, y = valid_data(X, y, missing=self.model_.likelihood.missing)
-        self.model_.check(X, y)
+        self.model_._check(X, y)
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else self._total(X.shape[0])
         if "_updates" not in vars(self):
@@ -354,7 +399,7 @@ class GPEstimator(ABC, BaseEstimator):
             self.model_ = begun(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
-        batch = Batches(X, y, X.shape[0], self._seed, self.model_.draws)[self.n_iter_]
+        batch = Batches(X, y, X.shape[0], self._seed, self.model_._draws)[self.n_iter_]
         batch = batch._replace(scale=total / X.shape[0])
         model, states, logged = self.model_, [], {}
         for update, state in zip(self._updates, self._states, strict=True):
@@ -365,7 +410,7 @@ class GPEstimator(ABC, BaseEstimator):
         self.model_, self._states, self.n_rows_seen_, self.n_iter_ = model, states, seen, self.n_iter_ + 1
         numbers = {name: float(value) for name, value in logged.items()}
         self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
-        self.bound_, self.converged_ = numbers["bound"], False
+        self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     def _total(self, rows: int) -> int:
         """How many rows there are in all. ValueError if so many as came at once are more."""
@@ -382,6 +427,15 @@ class GPEstimator(ABC, BaseEstimator):
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return placed(A, next(iter(leaves(self.model_).values()))) if host else self._placed(A), host
+
+    @property
+    def predictor_(self) -> Predictor:
+        """The `agp.Predictor` of `model_`: computed when it is first needed, and kept."""
+        check_is_fitted(self, "model_")
+        found = _PREDICTORS.get(self.model_)
+        if found is None:
+            found = _PREDICTORS[self.model_] = self.model_.predictor()
+        return found
 
     def name_columns(self, example: Any) -> Self:
         """Say what the columns are called of an array that the estimator was trained on, by a data frame of numbers.

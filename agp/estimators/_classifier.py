@@ -63,7 +63,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):
         The labels, sorted: NumPy's, or of the library whose labels training saw.
     order_
         Of ordinal classes, the positions [C] in `classes_` from the lowest class to the highest.
-    model_, method_, bound_, history_, n_iter_, converged_, n_rows_seen_, n_features_in_, feature_names_in_
+    model_, method_, bound_, history_, n_iter_, converged_, learned_, n_rows_seen_, n_features_in_, feature_names_in_
         As `GPRegressor`.
     """
 
@@ -204,9 +204,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
         A, host = self._fitted_inputs(X)
         if "order_" in vars(self):
-            found = level_probabilities(self.model_, A)
+            found = level_probabilities(self.predictor_, A)
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host
-        mean = self.model_.predict(A, observed=True).mean
+        mean = self.predictor_.predict(A, observed=True).mean
         xp = backend_of(mean).xp
         return (xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean), host
 

@@ -19,6 +19,7 @@ from agp.estimators._regressor import GPRegressor
 from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Bernoulli, Gaussian, LatentNoiseGaussian, Likelihood, Ordinal, Softmax
 from agp.methods import METHODS
+from agp.selection import Candidate
 from agp.training import Round
 
 __all__ = ["register", "restored", "stored"]
@@ -32,10 +33,13 @@ LEARNED: dict[str, type] = {
     "n_iter_": int,
     "bound_": float,
     "converged_": bool,
+    "learned_": bool,
     "_seed": int,
     "_single": bool,
 }
 """What training leaves on an estimator beside its model, columns, classes and history, and its type."""
+LATER = {"learned_": True}
+"""What files of 0.2.0 do not say of a training, and what stands for it: it was not judged."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
@@ -78,6 +82,10 @@ def stored(estimator: GPEstimator) -> Stored:
         facts["columns"] = state_of(here["columns_"])
     facts["history"] = list(estimator.history_)
     arrays = {f"history.{name}": np.asarray(steps, float) for name, steps in estimator.history_.items()}
+    if "candidates_" in here:
+        numbers = {name: column for name, column in here["candidates_"].items() if name != "kernel"}
+        facts["candidates"] = {"kernel": here["kernel_"], "compared": here["candidates_"]["kernel"]}
+        arrays |= {f"candidates.{name}": np.asarray(column, float) for name, column in numbers.items()}
     if "growth_" in here:
         facts["growth"] = here["growth_reason_"]
         arrays |= {f"growth.{name}": np.asarray(values, float) for name, values in estimator.growth_.items()}
@@ -146,6 +154,11 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     if "columns" in facts:
         estimator.columns_ = columns_of(facts["columns"])
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
+    if "candidates" in facts:
+        compared = facts["candidates"]
+        estimator.kernel_ = str(compared["kernel"])
+        numbers = {name: found.arrays[f"candidates.{name}"].tolist() for name in Candidate._fields if name != "kernel"}
+        estimator.candidates_ = {"kernel": [str(name) for name in compared["compared"]], **numbers}
     if "growth" in facts:
         estimator.growth_reason_ = _reason(facts["growth"])
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
@@ -162,19 +175,19 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
 
 
 def _learned(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What training leaves, of its types; none may be missing."""
+    """What training leaves, of its types; none may be missing that a release wrote."""
     for name, value in facts.items():
         if type(value) is not LEARNED[name]:
             msg = f"it has {value!r:.80} for {name}"
             raise TypeError(msg)
-    expected = LEARNED.keys() - ({"_single"} if cls is GPClassifier else set())
+    expected = LEARNED.keys() - LATER.keys() - ({"_single"} if cls is GPClassifier else set())
     if missing := sorted(expected - facts.keys()):
         msg = f"it has no {missing[0]}"
         raise ValueError(msg)
     if facts["method_"] not in METHODS:
         msg = f"it has the method {facts['method_']!r:.80}"
         raise ValueError(msg)
-    return dict(facts)
+    return LATER | dict(facts)
 
 
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
@@ -240,8 +253,9 @@ def _check_fit(estimator: Any) -> None:
     given, width = (estimator.n_features_in_,) * 2 if columns is None else widths(columns)
     if "feature_names_in_" in vars(estimator):
         _check_names(estimator.feature_names_in_, columns)
-    if (given, width) != (estimator.n_features_in_, model.width):
-        msg = f"its columns make {width} inputs of {given}, its model takes {model.width} of {estimator.n_features_in_}"
+    if (given, width) != (estimator.n_features_in_, model._width):
+        takes = f"{model._width} of {estimator.n_features_in_}"
+        msg = f"its columns make {width} inputs of {given}, its model takes {takes}"
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     likelihoods, outputs = _fitting(estimator, count)

@@ -31,9 +31,10 @@ from agp.estimators._base import (
 from agp.estimators._columns import as_frame
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood
 from agp.means import ConstantMean
-from agp.methods import GAUSSIAN_METHODS, GROWING_METHODS, OUTPUT_METHODS
-from agp.models import Coregionalised
+from agp.methods import GAUSSIAN_METHODS, GROWING_METHODS, OUTPUT_METHODS, kernel_or_auto
+from agp.models import GPR, Coregionalised
 from agp.repairs import outside
+from agp.selection import EXACT_ROWS, Candidate, fit_regression
 from agp.units import column_spreads
 
 __all__ = ["GPRegressor"]
@@ -47,10 +48,6 @@ NOISE_KINDS = ("shared", "separate")
 MISSING_TARGETS = ("refuse", "ignore")
 LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."
-EXACT_ROWS = 2000
-"""Up to so many rows the exact GP is the default."""
-COLLAPSED_ROWS = 50_000
-"""Up to so many, collapsed sparse regression; beyond, minibatches."""
 UNLIKE = 10.0
 """By what factor the sizes of targets may differ where a method has one noise for all."""
 
@@ -63,17 +60,16 @@ class GPRegressor(RegressorMixin, GPEstimator):
     ----------
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
-        "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 2,000 rows, collapsed up to
-        50,000, and minibatches beyond; for several targets, whose noise may differ, W-SVGP. `partial_fit` begins with
-        W-SVGP.
+        "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 4,000 rows and collapsed beyond
+        (`agp.fit_regression`); for several targets, whose noise may differ, W-SVGP. `partial_fit` begins with W-SVGP.
     kernel
-        An `agp.kernels.Kernel`, or text such as ``"matern32 + linear"``.
+        An `agp.kernels.Kernel`, text such as ``"matern32 + linear"``, or "auto": the one under which rows are
+        predicted best from others. Deep methods then take RBF.
     num_inducing
         The number of inducing inputs (of each group of the methods with two, of each layer of deep ones, of actions in
-        computation-aware GPs), or what the rows allow. "auto" finds it by training (`agp.fit_growing`), for collapsed
-        sparse regression and the M-, W-, L-, R- and A-SVGP; this is the default of collapsed regression on more than
-        2,000 and up to 50,000 rows. Elsewhere it is 2 square roots of N, from 128 to 1,000, of less than 384 rows a
-        third.
+        computation-aware GPs), or what the rows allow. For one target `agp.fit_regression` chooses it by default, up to
+        4,096. Elsewhere the default is 2 square roots of N, from 128 to 1,000, of less than 384 rows a third; "auto"
+        finds it by training (`agp.fit_growing`), for the M-, W-, L-, R- and A-SVGP.
     layers
         How many layers a deep method has, two by default; other methods have none.
     outputs
@@ -108,7 +104,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
     Attributes
     ----------
     model_
-        The trained `agp.models.Model`.
+        The trained `agp.models.Model`; of collapsed methods the sparse model with the optimal q(u), without the rows.
     method_
         The method that "auto" stands for.
     bound_
@@ -118,6 +114,11 @@ class GPRegressor(RegressorMixin, GPEstimator):
     growth_, growth_reason_
         Where the number of inducing inputs was found in training: what each one reached, by the names of
         `agp.training.Round`, and why there are no more.
+    kernel_, candidates_
+        Where `agp.fit_regression` chose the model: the kernel, and what was compared, by the names of
+        `agp.selection.Candidate`.
+    learned_
+        Whether the inputs tell anything of the targets.
     n_iter_, converged_
         Steps taken, and whether training ended by its tolerance.
     n_rows_seen_
@@ -144,8 +145,12 @@ class GPRegressor(RegressorMixin, GPEstimator):
         Targets that are all the same warn, and nothing is trained: there is no noise to learn from.
         """
         X, y = self._data(X, y, reset=True)
+        constant = _is_constant(y)
+        if not constant and self._chooses(X, y):
+            self._fit_regression(X, y)
+            return self
         model = self._model(X, y, parts=False)
-        if _is_constant(y):
+        if constant:
             text = "all targets are the same: the error bars are those of a model that has learned nothing."
             warnings.warn(text, UserWarning, stacklevel=outside())
             self._keep_untrained(model, X, y)
@@ -176,12 +181,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
             msg = "at most one of return_std and return_cov can be asked for."
             raise ValueError(msg)
         A, host = self._fitted_inputs(X)
-        mean, variance = self.model_.predict(A, observed=True)
+        mean, variance = self.predictor_.predict(A, observed=True)
         if return_cov:
             K = mean.shape[1]  # others are of the noise
-            covariance = self.model_.predict_covariance(A)[:K, :, :]
+            covariance = self.predictor_.predict_covariance(A)[:K, :, :]
             B = backend_of(covariance)
-            noise = variance - self.model_.predict(A).variance[:, :K]
+            latent: Any = self.predictor_.predict(A).variance
+            noise = variance - latent[:, :K]
             if backend_of(noise) is not B:  # of rows that lie elsewhere
                 noise = placed(to_numpy(noise), covariance)
             covariance = covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
@@ -199,7 +205,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         """
         A, host = self._fitted_inputs(X)
         seed = seed_of(random_state)
-        samples = self.model_.sample(A, n_samples, seed=seed)
+        samples = self.predictor_.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         return answered(samples[:, 0, :] if self._single else samples, host=host)
@@ -219,13 +225,42 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _chooses(self, X: Array, y: Array) -> bool:
+        """Whether `fit_regression` chooses what is left open, rather than a method trains a model that is built."""
+        plain = (self.outputs, self.likelihood, self.layers) == ("shared", "gaussian", None) and y.shape[1] == 1
+        open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
+        moved = backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None)
+        return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
+
+    def _fit_regression(self, X: Array, y: Array) -> None:
+        self._seed = seed_of(self.random_state)
+        steps = None if self.max_steps is None else check_whole("max_steps", self.max_steps)
+        result = fit_regression(
+            X,
+            y,
+            kernel=kernel_or_auto(self.kernel),
+            mean_function=ConstantMean(),
+            method=self.method,  # type: ignore[arg-type]
+            tolerance=self.tolerance,
+            max_seconds=self.max_seconds,
+            seed=self._seed,
+            callbacks=[] if steps is None else [lambda seen: seen.step >= steps],
+            progress=bool(self.verbose),
+        )
+        self.model_, self.n_iter_, self.n_rows_seen_ = result.model, result.steps, X.shape[0]
+        self.method_ = "gpr" if isinstance(result.model, GPR) else "sgpr"
+        self.history_, self.bound_ = result.trace, result.bound
+        self.converged_, self.learned_ = result.converged, result.learned
+        self._forget_growth()
+        self._forget_updates()
+        self.kernel_ = result.kernel
+        columns = zip(*result.candidates, strict=True)
+        self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
+
     def _usual_method(self, rows: int) -> str:
         if self.outputs != "shared" or not self._single or self.likelihood != "gaussian":
             return "wsvgp"
-        return "gpr" if rows <= EXACT_ROWS else "sgpr" if rows <= COLLAPSED_ROWS else "wsvgp"
-
-    def _grows_by_default(self, rows: int) -> bool:
-        return self.method_ == "sgpr" and EXACT_ROWS < rows <= COLLAPSED_ROWS
+        return "gpr" if rows <= EXACT_ROWS else "sgpr"
 
     def _check_grows(self, *, parts: bool) -> None:
         super()._check_grows(parts=parts)

@@ -149,9 +149,9 @@ def _observes_function(model: Any, X: Array) -> bool:
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:
     size, found = X.shape[0] // groups, []
-    posterior = model.conditioned()  # once, which is what costs
+    predictor = model.predictor()  # once, which is what costs
     for g in range(groups):
-        covariance = host(posterior.output_covariance(X[g * size : (g + 1) * size, :]))
+        covariance = host(predictor.predict_covariance(X[g * size : (g + 1) * size, :]))
         found.append(np.sqrt(np.maximum(covariance.mean(axis=(1, 2)), 0.0)))
     return np.stack(found)
 

@@ -125,7 +125,7 @@ def subject_of(x: Any) -> Subject:
     """
     if isinstance(x, Model):
         reference = next(iter(tree.leaves(x).values()))
-        columns = column_names(x.width)
+        columns = column_names(x._width)
         return Subject(x, lambda X: _beside(X, reference), None, columns, _classes_of(x.likelihood))
     if not isinstance(x, Estimator) or isinstance(x, type):
         kind = x.__name__ if isinstance(x, type) else type(x).__name__

@@ -7,28 +7,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agp import actions, inducing, kernels, likelihoods, means, models, posteriors, priors, processes, tree
+from agp import actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes, tree
 from agp.errors import FileError
 
 __all__ = ["class_named", "is_own", "known_classes", "name_of"]
 
-ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, priors, processes)
+ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
 """Where the parts of models are."""
-NO_PARTS = (kernels.Features, kernels.Waves, models.FunctionSamples)
+NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
 """What models make, and files do not hold."""
 
 
 @cache
 def _own_classes() -> dict[str, type]:
-    """Every public class that can be a part of a model, by its public name, such as ``agp.kernels.RBF``."""
-    return {
-        f"{room.__name__}.{name}": vars(room)[name] for room in ROOMS for name in room.__all__ if _is_part(room, name)
-    }
+    """Every class of these rooms that can be a part of a model, by its name there, such as ``agp.kernels.RBF``."""
+    named = {f"{room.__name__}.{name}": x for room in ROOMS for name, x in vars(room).items() if _is_part(room, x)}
+    return named | {f"agp.posteriors.{cls.__name__}": cls for cls in posteriors.FACTORS}
 
 
-def _is_part(room: Any, name: str) -> bool:
-    cls = vars(room)[name]
+def _is_part(room: Any, cls: Any) -> bool:
     if not isinstance(cls, type) or inspect.isabstract(cls) or cls in NO_PARTS:
+        return False
+    if not cls.__module__.startswith(room.__name__):  # the room imports it
         return False
     return tree.is_model_class(cls) or (issubclass(cls, priors.Prior) and dataclasses.is_dataclass(cls))
 

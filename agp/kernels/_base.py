@@ -128,6 +128,21 @@ class Kernel(ABC):
     def from_data(self, X: Array, variance: float, /) -> Self:
         """A kernel whose missing leaves start at values that suit inputs X [N, D] and a variance of the targets."""
 
+    def scaled_by(self, factor: Array | float, /) -> "Kernel":
+        """The kernel times a positive factor, by its variances: of the same structure if it has such a leaf.
+
+        Raises
+        ------
+        ValueError
+            If a variance has no value yet.
+        """
+        if "variance" in tree.missing(self):
+            msg = f"{type(self).__name__} has no variance to scale yet: give one, or kernel.from_data(X, variance)."
+            raise ValueError(msg)
+        if "variance" not in tree.leaves(self):
+            return Scaled(factor, self)  # type: ignore[arg-type]
+        return tree.with_leaves(self, {"variance": factor * tree.leaves(self)["variance"]})
+
     @abstractmethod
     def check(self, width: int, /) -> None:
         """Raise ValueError if this kernel cannot take inputs with that many columns."""
@@ -277,6 +292,9 @@ class Sum(_Composite):
         share = variance / len(self.parts)
         return type(self)(tuple(part.from_data(X, share) for part in self.parts))
 
+    def scaled_by(self, factor: Array | float, /) -> Kernel:
+        return type(self)(tuple(part.scaled_by(factor) for part in self.parts))
+
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.sum(part.random_features(rng, count, width) for part in self.parts)
 
@@ -310,6 +328,10 @@ class Product(_Composite):
     def from_data(self, X: Array, variance: float, /) -> Self:
         first, *others = self.parts
         return type(self)((first.from_data(X, variance), *(part.from_data(X, 1.0) for part in others)))
+
+    def scaled_by(self, factor: Array | float, /) -> Kernel:
+        first, *others = self.parts
+        return type(self)((first.scaled_by(factor), *others))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.product(part.random_features(rng, count, width) for part in self.parts)
@@ -420,6 +442,9 @@ class ActiveDims(Kernel):
     @property
     def floats_per_entry(self) -> int:
         return self.kernel.floats_per_entry
+
+    def scaled_by(self, factor: Array | float, /) -> Kernel:
+        return type(self)(self.kernel.scaled_by(factor), self.columns)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self.check_columns(X.shape[1])

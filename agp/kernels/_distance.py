@@ -1,12 +1,12 @@
 """Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
 
 import math
+from functools import partial
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
-from agp.linalg import add_diagonal, diagonal, symmetric_from_lower
 
 __all__ = ["inner_products", "least_root", "pull_squared_distances", "safe_sqrt", "squared_distances"]
 
@@ -28,26 +28,24 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     xp = B.xp
     other = X if Z is None else Z
 
-    def by_differences() -> Array:
-        return _by_differences(X, other, lengthscale)
-
-    def by_expansion() -> Array:
-        return _by_expansion(xs, zs)
-
     if differences or X.shape[-1] <= FEW_COLUMNS:
-        return by_differences()
-    centre = B.stop_gradient(_centre(other))
+        return _by_differences(X, other, lengthscale)
+    centre = B.stop_gradient(_centre(xp, other))
     xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
-    largest = xp.max(xp.sum(xs * xs, axis=-1))
+    x_squares = z_squares = xp.sum(xs * xs, axis=-1)
+    largest = xp.max(x_squares)
     if zs is not None:
-        largest = xp.maximum(largest, xp.max(xp.sum(zs * zs, axis=-1)))
-    return B.cond(B.stop_gradient(largest) * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
+        z_squares = xp.sum(zs * zs, axis=-1)
+        largest = xp.maximum(largest, xp.max(z_squares))
+    by_expansion = partial(_by_expansion, xs, zs, x_squares, z_squares)
+    by_differences = partial(_by_differences, X, other, lengthscale)
+    return B.cond(largest * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
 
 
-def _centre(X: Array) -> Array:
+def _centre(xp: Any, X: Array) -> Array:
     """The mean of all rows of X [..., N, D], [D]."""
-    return _by_column(X) / math.prod(X.shape[:-1])
+    return xp.sum(X, axis=tuple(range(X.ndim - 1))) / math.prod(X.shape[:-1])
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
@@ -70,19 +68,19 @@ def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array
     return difference * difference, None
 
 
-def _by_expansion(xs: Array, zs: Array | None) -> Array:
+def _by_expansion(xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
     # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; what rounding has left below zero is zero
     # (by comparison with a row of zeros, for which NumPy has vector instructions: it has none for a single zero)
-    xp = backend_of(xs).xp
-    others = xs if zs is None else zs
-    x_squares, z_squares = (xp.sum(x * x, axis=-1)[..., None] for x in (xs, others))
+    B = backend_of(xs)
+    xp, others = B.xp, xs if zs is None else zs
+    x_squares, z_squares = x_squares[..., None], z_squares[..., None]
     left = xp.concat([-2.0 * xs, x_squares, xp.ones_like(x_squares)], axis=-1)
     right = xp.concat([others, xp.ones_like(z_squares), z_squares], axis=-1)
-    r2 = xp.maximum(left @ right.mT, xp.zeros((others.shape[-2],), **like(xs)))
+    r2 = xp.maximum(left @ right.mT, xp.zeros((others.shape[-2],), **B.like(xs)))
     if zs is not None:
         return r2
-    r2 = symmetric_from_lower(r2)  # exactly
-    return add_diagonal(r2, -diagonal(r2))
+    r2 = B.symmetric_from_lower(r2)  # exactly
+    return B.add_diagonal(r2, -B.diagonal(r2))
 
 
 def pull_squared_distances(
@@ -115,26 +113,27 @@ def _pull_products(
     # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W, which are
     # columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
-    centre = _centre(X if Z is None else Z)
+    xp = backend_of(X).xp
+    centre = _centre(xp, X if Z is None else Z)
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)
-    X_bar, Z_bar = (factor * _sums_less_products(*of) for of in ((W, Xc, Zc, a, b), (W.mT, Zc, Xc, b, a)))
-    lengthscale_bar = -(_by_column(Xc * X_bar) + _by_column(Zc * Z_bar)) / lengthscale
+    X_bar = factor * _sums_less_products(xp, W, Xc, Zc, a, b)
+    Z_bar = factor * _sums_less_products(xp, W.mT, Zc, Xc, b, a)
+    lengthscale_bar = -(_by_column(xp, Xc * X_bar) + _by_column(xp, Zc * Z_bar)) / lengthscale
     return (X_bar + Z_bar, None, lengthscale_bar) if Z is None else (X_bar, Z_bar, lengthscale_bar)
 
 
-def _by_column(x: Array) -> Array:
+def _by_column(xp: Any, x: Array) -> Array:
     """The sums [D] of all rows of x [..., N, D]."""
-    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
+    return xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
-def _sums_less_products(W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
+def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
     """R Xc - W Zc, with the sums of the rows of W [N, M] in the diagonal matrix R, for diag(a) W diag(b).
 
     Of stacks, for each; and the sum of them where Xc is none.
     """
-    xp = backend_of(W).xp
     right = [Zc, xp.ones_like(Zc[..., :1])] if b is None else [b[..., None] * Zc, b[..., None]]
     products = W @ xp.concat(right, axis=-1)
     if a is not None:

@@ -47,11 +47,13 @@ class Waves(Blocks):
 
 @tree.model
 class Slopes(Blocks):
-    """The inputs times their scales, 0-d or [D], as one block."""
+    """The inputs, from a centre [D] if there is one, times their scales, 0-d or [D], as one block."""
 
     scale: Array = tree.auxiliary()
+    centre: Array | None = tree.constant(default=None, optional=True)
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
+        X = X if self.centre is None else X - self.centre
         return (X * self.scale)[:, None, :], lambda bar: bar[:, 0, :] * self.scale
 
 

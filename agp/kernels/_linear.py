@@ -4,10 +4,12 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_like
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
 from agp.kernels._distance import inner_products
 from agp.kernels._features import Features, Slopes, Term
+from agp.leaves import placed
 from agp.units import unit_by_column
 
 __all__ = ["Linear"]
@@ -15,20 +17,34 @@ __all__ = ["Linear"]
 
 @tree.model
 class Linear(Kernel):
-    """k(x, z) = sum_d variance_d x_d z_d: linear functions through the origin; add `Constant` for an intercept.
+    """k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d): linear functions that are zero at the centre c.
+
+    Add `Constant` for an intercept, or let a `ConstantMean` be trained.
 
     Parameters
     ----------
     variance
         Of the slope, in squared units of the targets per squared unit of the inputs: 0-d, or one for each column [D].
         None starts at an equal share of the variance of the targets for each column.
+    centre
+        c [D], or one number for all columns; the origin by default. `Linear.centred` takes it from the data.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)
 
+    @classmethod
+    def centred(cls, X: Array, /) -> Self:
+        """The kernel whose functions are zero at the averages of the columns of X [N, D], without a variance yet."""
+        return cls(centre=backend_of(X).xp.mean(X, axis=0))
+
+    def _from_centre(self, X: Array) -> Array:
+        return X if self.centre is None else X - self.centre
+
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
+        xp, X = backend_of(X).xp, self._from_centre(X)
+        Z = None if Z is None else self._from_centre(Z)
 
         def pullback(K_bar):
             if Z is None:
@@ -43,7 +59,7 @@ class Linear(Kernel):
         return inner_products(root * X, None if Z is None else root * Z), pullback
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
+        xp, X = backend_of(X).xp, self._from_centre(X)
 
         def pullback(bar):
             by_column = xp.sum(bar[:, None] * (X * X), axis=0)
@@ -52,7 +68,7 @@ class Linear(Kernel):
         return xp.sum(self.variance * (X * X), axis=1), pullback
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
-        return Features((Term((Slopes(backend_of(self.variance).xp.sqrt(self.variance)),)),))
+        return Features((Term((Slopes(backend_of(self.variance).xp.sqrt(self.variance), self.centre),)),))
 
     def _bar(self, by_column: Array) -> "Linear":
         return tree.cotangent(self, variance=per_column(by_column, self.variance))
@@ -62,7 +78,11 @@ class Linear(Kernel):
         return 2
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        xp = backend_of(X).xp
+        if self.centre is not None:
+            self = placed(self, X)
+            check_like("centre", self.centre, "X", X)
+            check_per_column(self, "centre", X.shape[1])
+        xp, X = backend_of(X).xp, self._from_centre(X)
         # the variances k(x, x) then have the mean that is asked for; a column of zeros has no say
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
@@ -71,3 +91,5 @@ class Linear(Kernel):
 
     def check(self, width: int, /) -> None:
         check_per_column(self, "variance", width)
+        if self.centre is not None:
+            check_per_column(self, "centre", width)

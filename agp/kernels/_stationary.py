@@ -14,15 +14,11 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
 from agp.kernels._distance import least_root, pull_squared_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
-from agp.linalg import inner
 from agp.units import column_spreads, unit_by_column
 
 __all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
-COLUMNS = 25
-"""Of more columns each counts less at the start: r2 between two rows is about twice their number, and g(r2) must not
-vanish, nor must its slope."""
 
 
 @tree.model
@@ -75,10 +71,11 @@ class Stationary(Kernel):
             # bars of the variance-free kernel, small arrays, are multiplied by the variance in the end
             bars = pull_squared_distances(W, X, Z, self.lengthscale, differences=self.differences)
             del W
-            X_bar, Z_bar, lengthscale_bar = (None if x is None else self.variance * x for x in bars)
-            variance_bar = inner(K_bar, g)
+            (X_bar, Z_bar, lengthscale_bar) = bars
+            X_bar, lengthscale_bar = self.variance * X_bar, self.variance * lengthscale_bar
+            variance_bar = backend_of(g).inner(K_bar, g)
             bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
-            return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
+            return (bar, X_bar) if Z is None else (bar, X_bar, self.variance * Z_bar)
 
         return self.variance * g, pullback
 
@@ -121,15 +118,16 @@ class Stationary(Kernel):
         return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
+        B = backend_of(X)
 
         def pullback(bar):
-            return tree.cotangent(self, variance=xp.sum(bar)), None
+            return tree.cotangent(self, variance=B.xp.sum(bar)), None
 
-        return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
+        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        spreads = column_spreads(X) * max(1.0, X.shape[1] / COLUMNS) ** 0.5
+        # r2 between two rows is then about 2 for any number of columns, where neither g(r2) nor its slope vanishes
+        spreads = column_spreads(X) * X.shape[1] ** 0.5
         units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
         return tree.filled(self, variance=variance, lengthscale=spreads, **units)
 
@@ -147,7 +145,8 @@ class RBF(Stationary):
     variance
         k(x, x), 0-d, in squared units of the targets.
     lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
+        times the root of their number (`from_data` of models then compares multiples of it).
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -185,7 +184,8 @@ class Matern12(Matern):
     variance
         k(x, x), 0-d, in squared units of the targets.
     lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
+        times the root of their number (`from_data` of models then compares multiples of it).
     """
 
     differences = True
@@ -213,7 +213,8 @@ class Matern32(Matern):
     variance
         k(x, x), 0-d, in squared units of the targets.
     lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
+        times the root of their number (`from_data` of models then compares multiples of it).
     """
 
     degrees: ClassVar[int] = 3
@@ -233,7 +234,8 @@ class Matern52(Matern):
     variance
         k(x, x), 0-d, in squared units of the targets.
     lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
+        times the root of their number (`from_data` of models then compares multiples of it).
     """
 
     degrees: ClassVar[int] = 5
@@ -254,7 +256,8 @@ class RationalQuadratic(Stationary):
     variance
         k(x, x), 0-d, in squared units of the targets.
     lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column.
+        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
+        times the root of their number (`from_data` of models then compares multiples of it).
     alpha
         0-d, without units: the smaller, the more the lengths vary; RBF is the limit of large alpha. None starts at 1.
     """

@@ -1,10 +1,16 @@
 """What every likelihood offers."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
-from agp.backend import Array, Pullback, backend_of
+from agp import tree
+from agp.backend import Array, Pullback, backend_of, to_numpy, wide
+from agp.checks import check_levels, check_whole
+from agp.host import underflow_is_zero
+from agp.likelihoods._range import quantiles_in_range
+from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles
 
 __all__ = ["Likelihood", "Prediction"]
 
@@ -38,6 +44,9 @@ class Likelihood(ABC):
 
     slopes_vanish: ClassVar[bool] = False
     """Whether log p(y | f) is flat where y is far from likely, so that a q(u) that a step has thrown there stays."""
+
+    support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """Open ends between which quantiles are kept: 0 or 1 for positive targets and shares, none for whole numbers."""
 
     missing: bool = False
     """Whether a target that is NaN was not observed; otherwise such targets are refused."""
@@ -129,6 +138,65 @@ class Likelihood(ABC):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals [N, P] and targets [N, K]."""
 
+    @underflow_is_zero
+    def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
+        """The smallest y with P(y_nk <= y) >= level [Q, N, K], for each of Q levels and marginals [N, P].
+
+        P is the distribution of an observation, the integral of p(y_n | f) N(f; mu_n, var_n) df: intervals between two
+        quantiles hold the noise and what is not known of f. Quantiles of whole numbers are whole numbers, so such
+        intervals hold at least what their levels say. What has no closed form is computed on the host.
+
+        Parameters
+        ----------
+        mu, var
+            Marginals [N, P]; sample after sample [S N, P] where there are several of each row.
+        levels
+            Probabilities between 0 and 1, both excluded.
+        samples
+            S, the marginals of each row: the quantiles are those of their mixture.
+
+        Raises
+        ------
+        ValueError
+            If a level is not between 0 and 1, or the rows are no multiple of `samples`.
+        TypeError
+            If observations have no order, the likelihood does not tell its distribution function, or what has no closed
+            form is traced.
+        """
+        levels, S = check_levels(levels), check_whole("samples", samples)
+        if mu.shape[0] % S:
+            msg = f"mu has {mu.shape[0]} rows, no multiple of samples={S}; give S marginals for each row."
+            raise ValueError(msg)
+        xp, shape = backend_of(mu).xp, (S, mu.shape[0] // S, mu.shape[1])
+        return self._quantiles(xp.reshape(mu, shape), xp.reshape(var, shape), levels)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        """Quantiles [Q, N, K] for marginals [S, N, P]: usually those of `mixture`, by a search on the host."""
+        if not backend_of(mu).is_concrete(mu):
+            name = type(self).__name__
+            msg = f"quantiles of {name} are searched on the host, which a traced function cannot; call it untraced."
+            raise TypeError(msg)
+        leaves = {name: wide(to_numpy(x)) for name, x in tree.leaves(self).items()}
+        host = tree.with_leaves(self, leaves)
+        found = mixture_quantiles(host.mixture, wide(to_numpy(mu)), wide(to_numpy(var)), levels)
+        return quantiles_in_range(found, mu, self.support)
+
+    def observation_model(self) -> ObservationModel:
+        """The tails of p(y | f) for a latent function of each column, on the host: all that quantiles need.
+
+        Raises
+        ------
+        TypeError
+            If the likelihood does not tell them.
+        """
+        name = type(self).__name__
+        msg = f"{name} does not tell its distribution function, which quantiles need; define `observation_model`."
+        raise TypeError(msg)
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        """The tails of observations for marginals [S, N, P] on the host: averages of `observation_model` over f."""
+        return averaged(self.observation_model(), mu, var)
+
     @property
     def floats_per_row(self) -> int:
         """Numbers that an evaluation holds for each row and latent function, for memory budgets."""
@@ -138,6 +206,21 @@ class Likelihood(ABC):
         """The values [N, P] among the targets y [N, K] that observe the latent functions directly, if there are any.
 
         Their average and variance are starting values for the prior; without them, those are 0 and 1.
+        """
+        return None
+
+    def proxies(self, y: Array, /) -> Array:
+        """Numbers [N, Q] that grow with the latent functions, to compare starting values by least squares.
+
+        Usually what observes these, or the targets y [N, K] themselves.
+        """
+        values = self.observations(y)
+        return y if values is None else values
+
+    def log_density_alone(self, y: Array, /) -> float | None:
+        """The log density per row of targets y [N, K] without inputs, at the best constants and parameters.
+
+        None where it has no closed form: constants are then sought at the parameters that there are.
         """
         return None
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._finite import finite_quantiles
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
@@ -107,6 +108,10 @@ class Bernoulli(Likelihood):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.sum(self._log_probability((2.0 * y - 1.0) * mu, var), axis=-1)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        zero, one = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (-mu, mu))
+        return finite_quantiles([(zero, one)], levels)
 
     @property
     def floats_per_row(self) -> int:

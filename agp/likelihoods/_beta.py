@@ -1,7 +1,8 @@
 """The beta likelihood, for shares between 0 and 1."""
 
+import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -11,6 +12,7 @@ from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation, nodes_and_weights
 from agp.likelihoods._range import positive_variance
+from agp.quantiles import LARGEST, LEAST, ObservationModel, beta_tail
 
 __all__ = ["Beta"]
 
@@ -52,6 +54,7 @@ class Beta(Likelihood):
     link: Literal["probit", "logit"] = "probit"
 
     bounded_curvature: ClassVar[bool] = True
+    support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     # not log-concave: where s is large, f moves F(f) less and less in its tails, and log p levels off
 
     def _shapes(self, f: Array) -> _Shapes:
@@ -119,6 +122,29 @@ class Beta(Likelihood):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.sum(log_predictive_density(self._datum(y), mu, var), axis=-1)
+
+    def observation_model(self) -> ObservationModel:
+        cdf, s = LINKS[self.link].cdf, float(self.precision)
+
+        def tail(v: Any, f: Any, upper: bool) -> Any:
+            return beta_tail(s * cdf(f) + LEAST, s * cdf(-f) + LEAST, cdf(v), cdf(-v), upper)
+
+        end = LARGEST if self.link == "logit" else math.sqrt(2.0 * LARGEST)
+        return ObservationModel(tail, cdf, self._bends, 1.0 / math.sqrt(s + 1.0), (-end, end))
+
+    def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
+        """Where the tails at y = F(v) bend: at f = v, and where y^a does for a small a: a log y = -1, or else f = 0."""
+        B, link, s = backend_of(v), LINKS[self.link], float(self.precision)
+        xp = B.xp
+        share = xp.minimum(-1.0 / (s * link.log_cdf(-xp.abs(v))), xp.full_like(v, 0.5))
+        depth = B.special("ndtri", share) if self.link == "probit" else xp.log(share) - xp.log1p(-share)
+        own = xp.exp(0.5 * (link.log_cdf(v) + link.log_cdf(-v)) - link.log_slope(v)) / math.sqrt(s + 1.0)
+        return (v, xp.minimum(own, self._scale(v))), (-xp.sign(v) * depth, self._scale(depth))
+
+    def _scale(self, f: Any) -> Any:
+        """Over what distance the logarithm of F changes, in its lower tail."""
+        xp = backend_of(f).xp
+        return 1.0 / (1.0 + xp.abs(f)) if self.link == "probit" else xp.ones_like(f)
 
     @property
     def floats_per_row(self) -> int:

@@ -28,6 +28,17 @@ class MultiClass(Likelihood):
         """Whether a class is the label: Boolean [N, C], for labels [N, 1]."""
         return y == backend_of(y).xp.arange(self.classes, **like(y))
 
+    def proxies(self, y: Array, /) -> Array:
+        """Whether a class is the label, as 0 and 1 [N, C]."""
+        return backend_of(y).xp.astype(self.chosen(y), y.dtype)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        msg = (
+            f"{type(self).__name__} predicts classes, which have no order and so no quantiles; `predict` gives their "
+            "probabilities, and Ordinal is for classes in an order."
+        )
+        raise TypeError(msg)
+
     def from_data(self, variance: float, /) -> Self:
         return self
 

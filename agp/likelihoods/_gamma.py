@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -10,6 +10,7 @@ from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.quantiles import LARGEST, Mixture, ObservationModel, averaged, gamma_tail
 
 __all__ = ["Exponential", "Gamma"]
 
@@ -39,6 +40,20 @@ def _datum(y: Array, shape: Array) -> Datum:
     )
 
 
+def _observation_model(shape: Any) -> ObservationModel:
+    """The tails of gamma variables of scale exp(f), for a shape 0-d on the host: y = max(shape, 1) exp(v)."""
+    xp = backend_of(shape).xp
+    steep = xp.maximum(shape, xp.ones_like(shape))
+    log_steep = float(xp.log(steep))
+    return ObservationModel(
+        tail=lambda v, f, upper: gamma_tail(shape, v - f + log_steep, upper),
+        value=lambda v: xp.exp(v + log_steep),
+        bends=lambda v: ((v, 1.0 / xp.sqrt(steep)),),
+        width=float(1.0 / xp.sqrt(shape)),
+        ends=(-LARGEST - log_steep, LARGEST - log_steep),
+    )
+
+
 @tree.model
 class Gamma(Likelihood):
     """y_np ~ Gamma(shape, scale exp(f_np)): positive targets with the mean shape exp(f), whose spread is a share of it.
@@ -57,6 +72,7 @@ class Gamma(Likelihood):
     shape: Array = tree.param(POSITIVE, default=1.0)
 
     log_concave: ClassVar[bool] = True
+    support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def _log_constant(self, y: Array) -> Array:
         B = backend_of(y)
@@ -86,6 +102,9 @@ class Gamma(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         value = log_predictive_density(_datum(y, self.shape), mu, var) + self._log_constant(y)
         return backend_of(mu).xp.sum(value, axis=-1)
+
+    def observation_model(self) -> ObservationModel:
+        return _observation_model(self.shape)
 
     @property
     def floats_per_row(self) -> int:
@@ -119,6 +138,7 @@ class Exponential(Likelihood):
     """
 
     log_concave: ClassVar[bool] = True
+    support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def expected_log_density(
         self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
@@ -139,6 +159,9 @@ class Exponential(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         xp = backend_of(mu).xp
         return xp.sum(log_predictive_density(_datum(y, xp.ones_like(y[0, 0])), mu, var), axis=-1)
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        return averaged(_observation_model(backend_of(mu).xp.ones_like(mu[0, 0, 0])), mu, var)
 
     @property
     def floats_per_row(self) -> int:

@@ -5,7 +5,7 @@ datum.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -13,6 +13,7 @@ from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._by_output import check_by_output
 from agp.likelihoods._range import positive_variance
+from agp.quantiles import Mixture, normal_quantile, normal_tail
 from agp.units import unit_by_column
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
@@ -60,6 +61,26 @@ def _log_density(mu: Array, var: Array, y: Array, weight: Array | None = None) -
     return -0.5 * _summed(LOG_2PI + backend_of(mu).xp.log(var) + (y - mu) ** 2 / var, weight)
 
 
+def _normal_quantiles(mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    """The quantiles [Q, N, P] of N(mu, var), for moments [N, P]."""
+    xp = backend_of(mu).xp
+    root = xp.sqrt(var)
+    return xp.stack([mu + normal_quantile(level) * root for level in levels])
+
+
+def _normal_mixture(mu: Any, var: Any) -> Mixture:
+    """The mixture of N(mu, var) over samples, for moments [S, N, P] on the host."""
+    xp = backend_of(mu).xp
+    root = xp.sqrt(xp.maximum(var, xp.full_like(var, float(xp.finfo(var.dtype).smallest_normal))))
+    centre = xp.mean(mu, axis=0)
+    return Mixture(
+        tail=lambda y, upper: xp.mean(normal_tail((y - mu) / root, upper), axis=0),
+        value=lambda y: y,
+        centre=centre,
+        spread=xp.sqrt(xp.mean(root * root + (mu - centre) ** 2, axis=0)),
+    )
+
+
 @tree.model
 class Gaussian(Likelihood):
     """y_np ~ N(f_np, noise_variance_p): noise shared by the outputs, or of a variance for each.
@@ -104,6 +125,14 @@ class Gaussian(Likelihood):
         y, weight = self._observed(y)
         return _log_density(mu, var + self.noise_variance, y, weight)
 
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        if mu.shape[0] > 1:
+            return super()._quantiles(mu, var, levels)
+        return _normal_quantiles(mu[0, ...], var[0, ...] + self.noise_variance, levels)
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        return _normal_mixture(mu, var + self.noise_variance)
+
     def _observed(self, y: Array) -> tuple[Array, Array | None]:
         """The targets with zeros for those not observed, and weights [N, P], 1 for the observed ones; None for all."""
         if not self.missing:
@@ -117,6 +146,18 @@ class Gaussian(Likelihood):
 
     def variance_cost(self) -> Array | None:
         return None if self.missing else 0.5 / self.noise_variance
+
+    def log_density_alone(self, y: Array, /) -> float | None:
+        xp = backend_of(y).xp
+        known = ~xp.isnan(y)
+        weight = xp.astype(known, y.dtype)
+        count = xp.sum(weight, axis=0)
+        some = xp.where(count > 0.0, count, xp.ones_like(count))
+        values = xp.where(known, y, xp.zeros_like(y))
+        deviation = (values - xp.sum(values, axis=0) / some) * weight
+        variance = xp.sum(deviation * deviation, axis=0) / some
+        positive = xp.where(variance > 0.0, variance, xp.ones_like(variance))
+        return -0.5 * float(xp.sum(count * (LOG_2PI + 1.0 + xp.log(positive)))) / y.shape[0]
 
     def from_data(self, variance: float, /) -> Self:
         return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
@@ -198,6 +239,14 @@ class HeteroscedasticGaussian(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         values, noise = self._split(y)
         return _log_density(mu, var + noise, values)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        if mu.shape[0] > 1:
+            return super()._quantiles(mu, var, levels)
+        return _normal_quantiles(mu[0, ...], self._with_common(var[0, ...]), levels)
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        return _normal_mixture(mu, self._with_common(var))
 
     @property
     def floats_per_row(self) -> int:

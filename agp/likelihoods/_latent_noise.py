@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -10,6 +10,7 @@ from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._range import exp_in_range
+from agp.quantiles import LARGEST, LEAST, Mixture, expected, normal_tail
 
 __all__ = ["LatentNoiseGaussian"]
 
@@ -93,6 +94,27 @@ class LatentNoiseGaussian(Likelihood):
         log_noise, spread = self._log_noise(mu[:, K:]), self._scaled_variance(var[:, K:])
         datum = _density_of_log_noise(own, square)
         return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        """By quadrature over the logarithm of the noise, whose tails bend where it is as large as other things are."""
+        xp, K = backend_of(mu).xp, mu.shape[2] // 2
+        mean, own = mu[..., :K], xp.sqrt(var[..., :K] + LEAST)
+        log_noise, spread = self._log_noise(mu[..., K:]), self._scaled_variance(var[..., K:])
+        highest = xp.full_like(log_noise, 0.5 * LARGEST)
+        centre = xp.mean(mean, axis=0)
+        apart = (mean - centre) ** 2 + own * own + xp.exp(2.0 * xp.minimum(log_noise, highest))
+
+        def tail(y: Any, upper: bool) -> Any:
+            residual = y - mean
+
+            def of_noise(g: Any) -> Any:
+                noise = xp.exp(xp.minimum(g, highest[..., None]))
+                return normal_tail(residual[..., None] / xp.hypot(own[..., None], noise), upper)
+
+            bends = (xp.log(xp.maximum(xp.abs(residual), own)), 0.5), (xp.log(own), 0.5)
+            return xp.mean(expected(of_noise, log_noise, spread, bends), axis=0)
+
+        return Mixture(tail, lambda y: y, centre, xp.sqrt(xp.mean(apart, axis=0)))
 
     @property
     def floats_per_row(self) -> int:

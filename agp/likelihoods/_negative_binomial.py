@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._log_link import log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._poisson import check_counts, check_exposure
+from agp.likelihoods._poisson import check_counts, check_exposure, observation_model_of_counts
 from agp.likelihoods._quadrature import check_points, expectation
+from agp.quantiles import ObservationModel, beta_tail
 
 __all__ = ["NegativeBinomial"]
 
@@ -117,6 +119,17 @@ class NegativeBinomial(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         value = log_predictive_density(self._datum(y), mu, var) + self._log_constant(y)
         return backend_of(mu).xp.sum(value, axis=-1)
+
+    def observation_model(self) -> ObservationModel:
+        dispersion = float(self.dispersion)
+        odds, expit = math.log(dispersion), LINKS["logit"].cdf
+
+        # P(y <= k) is the probability that a beta variable with r and k + 1 is at most r / (m + r)
+        def tail(more: Any, log_mean: Any, upper: bool) -> Any:
+            z = log_mean + odds
+            return beta_tail(1.0 / dispersion, more, expit(-z), expit(z), upper)
+
+        return observation_model_of_counts(tail, self.exposure, dispersion)
 
     @property
     def floats_per_row(self) -> int:

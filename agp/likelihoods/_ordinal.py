@@ -11,6 +11,7 @@ from agp.constraints import ORDERED
 from agp.host import normal_quantiles
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._classes import check_labels
+from agp.likelihoods._finite import finite_quantiles
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
 
@@ -90,6 +91,11 @@ class Ordinal(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         xp = backend_of(mu).xp
         return xp.sum(self._log_density(mu, y, xp.sqrt(1.0 + var))[0], axis=-1)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        B = backend_of(mu)
+        scores = [(self.edges[k] - mu) / B.xp.sqrt(1.0 + var) for k in range(self.classes - 1)]
+        return finite_quantiles([(B.special("ndtr", x), B.special("ndtr", -x)) for x in scores], levels)
 
     @property
     def floats_per_row(self) -> int:

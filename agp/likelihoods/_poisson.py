@@ -1,16 +1,17 @@
 """The Poisson likelihood for counts."""
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.quantiles import LARGEST, ObservationModel, gamma_tail
 
-__all__ = ["Poisson", "check_counts", "check_exposure"]
+__all__ = ["Poisson", "check_counts", "check_exposure", "observation_model_of_counts"]
 
 
 @tree.model
@@ -73,6 +74,12 @@ class Poisson(Likelihood):
         value = log_predictive_density(self._datum(y), mu, var) + self._log_constant(y)
         return backend_of(mu).xp.sum(value, axis=-1)
 
+    def observation_model(self) -> ObservationModel:
+        # P(y <= k) is the probability that a gamma variable of shape k + 1 exceeds the rate
+        return observation_model_of_counts(
+            lambda more, log_rate, upper: gamma_tail(more, log_rate, not upper), self.exposure
+        )
+
     @property
     def floats_per_row(self) -> int:
         return 8 + FLOATS
@@ -85,6 +92,28 @@ class Poisson(Likelihood):
 
     def check_targets(self, y: Array, /) -> None:
         check_counts(y, "Poisson")
+
+
+def observation_model_of_counts(
+    tail: Callable[[Any, Any, bool], Any], exposure: float, dispersion: float = 0.0
+) -> ObservationModel:
+    """The tails of counts on the host, by tail(y + 1, log mean, upper), continuous in y: y + 1 = exposure exp(v)."""
+    log_exposure = math.log(exposure)
+
+    def bends(v: Any) -> tuple[tuple[Any, Any], ...]:
+        # as those of the density: see NegativeBinomial
+        xp = backend_of(v).xp
+        square = xp.minimum(xp.exp(-v - log_exposure) + dispersion, xp.ones_like(v))
+        return ((v - math.log(max(dispersion, 1.0)), xp.sqrt(square)),)
+
+    return ObservationModel(
+        tail=lambda v, f, upper: tail(backend_of(v).xp.exp(v + log_exposure), f + log_exposure, upper),
+        value=lambda v: backend_of(v).xp.exp(v + log_exposure) - 1.0,
+        bends=bends,
+        width=1.0,
+        ends=(-log_exposure - 1.0, LARGEST - log_exposure),
+        place=lambda y: backend_of(y).xp.log(y + 1.0) - log_exposure,
+    )
 
 
 def check_exposure(exposure: float) -> None:

@@ -1,11 +1,12 @@
 """Moments of observations that no floating-point number can hold: the nearest one stands for them, and it is said."""
 
 import math
+from typing import Any
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, placed
 from agp.repairs import report
 
-__all__ = ["exp_in_range", "log_range", "positive_variance", "report_cut"]
+__all__ = ["exp_in_range", "log_range", "positive_variance", "quantiles_in_range", "report_cut"]
 
 
 def log_range(x: Array) -> tuple[float, float]:
@@ -37,6 +38,19 @@ def positive_variance(variance: Array) -> Array:
     under = variance < smallest
     report_cut("predicted moments", under)
     return xp.where(under, smallest, variance)
+
+
+def quantiles_in_range(values: Any, beside: Array, support: tuple[float, float]) -> Array:
+    """Quantiles of the host as an array like another; what is outside its range, or the support, is the nearest end.
+
+    Of what is too large that is said; next to 0 and to 1 it is but rounding.
+    """
+    info = backend_of(beside).xp.finfo(beside.dtype)
+    low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
+    high = 1.0 - 0.5 * float(info.eps) if support[1] == 1.0 else float(info.max)
+    outside = ((values > high) & (high > 1.0)) | ((values < low) & (low < 0.0))
+    report_cut("predicted quantiles", placed(1.0 * outside, beside) > 0.0)
+    return placed(values.clip(low, high), beside)
 
 
 def report_cut(what: str, *outside: Array) -> None:

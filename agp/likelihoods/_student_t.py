@@ -11,6 +11,7 @@ from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._by_output import check_by_output
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation
+from agp.quantiles import ObservationModel, t_tail
 from agp.units import unit_by_column
 
 __all__ = ["StudentT"]
@@ -94,6 +95,15 @@ class StudentT(Likelihood):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.sum(log_predictive_density(self._datum(y), mu, var), axis=-1)
+
+    def observation_model(self) -> ObservationModel:
+        nu, scale = self.degrees_of_freedom, self._by_node()
+        return ObservationModel(
+            tail=lambda y, f, upper: t_tail(nu, (y - f) / scale, upper),
+            value=lambda y: y,
+            bends=lambda y: ((y, self.scale * min(1.0, math.sqrt(nu))),),
+            width=self.scale,
+        )
 
     @property
     def floats_per_row(self) -> int:

@@ -2,7 +2,7 @@
 
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
-from agp.linalg._jitter import add_diagonal, default_jitter, diagonal, identity
+from agp.linalg._jitter import default_jitter, diagonal, identity
 from agp.linalg._triangular import lower_of
 from agp.repairs import report
 
@@ -44,7 +44,7 @@ def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
     B = backend_of(A)
     xp = B.xp
     L = B.cholesky(A if jitter is None else A + jitter[..., None, None] * identity(A))
-    good = xp.all(xp.isfinite(diagonal(L)), axis=-1)
+    good = xp.all(xp.isfinite(B.diagonal(L)), axis=-1)
 
     def accept() -> Array:
         if jitter is not None:
@@ -115,8 +115,8 @@ def positive_definite(A: Array) -> Array:
 
 def phi(A: Array) -> Array:
     """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
-    xp = backend_of(A).xp
-    return add_diagonal(xp.tril(A), -0.5 * diagonal(A))
+    B = backend_of(A)
+    return B.add_diagonal(B.tril(A), -0.5 * B.diagonal(A))
 
 
 def inverse_from_cholesky(L: Array) -> Array:
@@ -131,8 +131,9 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
 
     Source: the recursion by halves of Murray, "Differentiation of the Cholesky decomposition", arXiv:1602.07527.
     """
-    if L.shape[-1] <= max(BLOCK, backend_of(L).device_block(L)):
-        return _dense_pullback(L, L.mT @ backend_of(L).tril(L_bar))
+    B = backend_of(L)
+    if L.shape[-1] <= BLOCK or L.shape[-1] <= B.device_block(L):
+        return _dense_pullback(L, L.mT @ B.tril(L_bar))
     # L22 is the factor of A22 - L21 L21^T, and L21 = A21 L11^-T; two thirds of M^3 operations
     L11, L21, L22 = _quarters(L)
     bar11, bar21, bar22 = _quarters(L_bar)
@@ -148,7 +149,7 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1; of S_bar only the lower triangle is
     read. A cotangent L_bar of L itself is S_bar = L^T L_bar; some callers have S_bar at hand without that product.
     """
-    if L.shape[-1] <= max(BLOCK, backend_of(L).device_block(L)):
+    if L.shape[-1] <= BLOCK or L.shape[-1] <= backend_of(L).device_block(L):
         return _dense_pullback(L, S_bar)
     # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, most of them
     # in products, where two triangular solves need twice as many
@@ -179,7 +180,9 @@ def _joined(W11: Array, W12: Array, W22: Array) -> Array:
 
 def _dense_pullback(L: Array, S_bar: Array) -> Array:
     # sym(L^-T Phi(S_bar) L^-1) by two solves
-    both = _solve_transposed(L, _solve_transposed(L, phi(S_bar)).mT)
+    B = backend_of(L)
+    half = B.solve_triangular(L, phi(S_bar), transpose=True)
+    both = B.solve_triangular(L, half.mT, transpose=True)
     return 0.5 * (both + both.mT)
 
 

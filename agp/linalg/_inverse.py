@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, backend_of
 from agp.linalg._inverse_step import (
     COLD_START,
     inverse_residual,
@@ -21,7 +21,6 @@ from agp.linalg._inverse_step import (
     starting_factor,
     starting_vector,
 )
-from agp.linalg._jitter import diagonal
 from agp.linalg._reduced_steps import ReducedSteps, is_lower, reduced_steps
 from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram
@@ -143,7 +142,7 @@ def inverse_factor(
     backend = backend_of(A)
     xp = backend.xp
     vector = starting_vector(A) if vector is None else vector
-    zero = xp.zeros((), **like(A))
+    zero = xp.zeros((), **backend.like(A))
     rough = None
     if precision is not None and is_lower(precision, A):
         first_of_all = starting_factor(A) if start is None else start
@@ -179,19 +178,23 @@ def _fallbacks(rough: ReducedSteps, restarts: Array, missed: Array) -> Array:
 
 def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, Array, Array]:
     backend = backend_of(A)
-    cold = starting_factor(A)
-    zero = backend.xp.zeros((), **like(A))
+    zero = backend.xp.zeros((), **backend.like(A))
+
+    def cold() -> tuple[Array, Array, Array]:
+        factor = starting_factor(A)
+        return factor, gram(A, factor), zero + 1.0
+
     if start is None:
-        return cold, gram(A, cold), zero
+        return *cold()[:2], zero
     B = gram(A, start)
-    positive = backend.xp.all(diagonal(start) > 0.0)
+    positive = backend.xp.all(backend.diagonal(start) > 0.0)
 
     def kept() -> tuple[Array, Array, Array]:
         return start, B, zero
 
     def looked_at() -> tuple[Array, Array, Array]:
         usable = (largest_eigenvalue(B, vector)[0] <= COLD_START) & positive  # False for NaN
-        return backend.cond(usable, kept, lambda: (cold, gram(A, cold), zero + 1.0))
+        return backend.cond(usable, kept, cold)
 
     size = residual_of(B) * math.sqrt(A.shape[-1])  # no eigenvalue of B exceeds 1 + |B - I|_F
     return backend.cond((1.0 + size <= COLD_START) & positive, kept, looked_at, likely=True)
@@ -236,8 +239,12 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
 
 def _rescued(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array, Array]:
     # L diag(rho^-1/2) with rho_i = sum_j |B_ij| has lambda_max(B) <= 1, at the cost of one pass over B.
-    xp = backend_of(L).xp
-    size = xp.abs(B)
-    rho = xp.sum(size, axis=-1) + xp.sum(xp.tril(size, k=-1), axis=-2)
-    root = 1.0 / xp.sqrt(xp.where(eigenvalue > RESCUE, rho, xp.ones_like(rho)))
-    return L * root, B * root * root[:, None], xp.where(eigenvalue > RESCUE, xp.ones_like(eigenvalue), eigenvalue)
+    backend = backend_of(L)
+    xp = backend.xp
+
+    def rescued() -> tuple[Array, Array, Array]:
+        size = xp.abs(B)
+        root = 1.0 / xp.sqrt(xp.sum(size, axis=-1) + xp.sum(xp.tril(size, k=-1), axis=-2))
+        return L * root, B * root * root[:, None], xp.ones_like(eigenvalue)
+
+    return backend.cond(eigenvalue > RESCUE, rescued, lambda: (L, B, eigenvalue), likely=False)

@@ -5,8 +5,8 @@ For symmetric positive definite A, lower L with positive diagonal and B = L^T A 
 
 from collections.abc import Callable
 
-from agp.backend import Array, backend_of, like
-from agp.linalg._jitter import add_diagonal, diagonal, identity
+from agp.backend import Array, backend_of
+from agp.linalg._jitter import identity
 from agp.linalg._triangular import gram, lower_times_lower
 
 __all__ = [
@@ -37,19 +37,20 @@ def natural_step(
 
     `product` multiplies two lower triangles.
     """
-    Y = add_diagonal(B, -0.5 * (diagonal(B) + 1.0))
+    own = backend_of(B)
+    Y = own.add_diagonal(B, -0.5 * (own.diagonal(B) + 1.0))
     return L - gamma * product(L, Y)
 
 
 def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
     """An estimate of lambda_max from the lower triangle of B [M, M], times 1.1 for safety, and the last iterate."""
     xp = backend_of(B).xp
-    strict = xp.tril(B, k=-1)
-    norm = xp.sqrt(xp.sum(vector * vector))
+    upper = xp.tril(B, k=-1).mT
+    norm = least = xp.full_like(vector[0], float(xp.finfo(B.dtype).smallest_normal))  # an image of zeros stays zero
     for _ in range(iterations):
-        image = B @ vector + strict.mT @ vector
+        image = B @ vector + upper @ vector
         norm = xp.sqrt(xp.sum(image * image))
-        vector = image / xp.where(norm > 0, norm, xp.ones_like(norm))
+        vector = image / xp.maximum(norm, least)
     return 1.1 * norm, vector
 
 
@@ -61,22 +62,22 @@ def inverse_residual(A: Array, L: Array) -> Array:
 def residual_of(B: Array) -> Array:
     """The same, from the lower triangle of B = L^T A L [M, M]."""
     # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
-    xp = backend_of(B).xp
-    G = add_diagonal(B, -1.0)
-    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(diagonal(G) ** 2)) / B.shape[-1])
+    own = backend_of(B)
+    xp, G = own.xp, own.add_diagonal(B, -1.0)
+    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(own.diagonal(G) ** 2)) / B.shape[-1])
 
 
 def merit_of(L: Array, B: Array) -> Array:
     """l(L) up to a constant, 0-d; infinite where diag L is not positive."""
-    xp = backend_of(B).xp
-    entries = diagonal(L)
+    own = backend_of(B)
+    xp, entries = own.xp, own.diagonal(L)
     positive = entries > 0.0
     logs = xp.log(xp.where(positive, entries, xp.ones_like(entries)))
-    merit = 0.5 * xp.sum(diagonal(B)) - xp.sum(logs)
+    merit = 0.5 * xp.sum(own.diagonal(B)) - xp.sum(logs)
     return xp.where(xp.all(positive), merit, xp.full_like(merit, float("inf")))
 
 
 def starting_vector(A: Array) -> Array:
     """A fixed vector [M] without symmetry, to start power iterations from."""
-    xp = backend_of(A).xp
-    return 1.0 + 0.5 * xp.cos(xp.arange(A.shape[-1], **like(A)))
+    B = backend_of(A)
+    return 1.0 + 0.5 * B.xp.cos(B.xp.arange(A.shape[-1], **B.like(A)))

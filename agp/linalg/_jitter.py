@@ -1,19 +1,19 @@
 """Jitter: the multiple of the identity that keeps a covariance matrix positive definite in finite precision."""
 
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, backend_of
 
 __all__ = ["add_diagonal", "add_jitter", "checked_jitter", "default_jitter", "diagonal", "identity"]
 
 
 def identity(A: Array) -> Array:
     """The identity of the shape [M, M], dtype and device of A [..., M, M]."""
-    return backend_of(A).xp.eye(A.shape[-1], **like(A))
+    B = backend_of(A)
+    return B.xp.eye(A.shape[-1], **B.like(A))
 
 
 def diagonal(A: Array) -> Array:
     """The diagonal [..., M] of A [..., M, M]; without the linear algebra extension, as inverse-free methods need it."""
-    M = A.shape[-1]
-    return backend_of(A).xp.reshape(A, (*A.shape[:-2], M * M))[..., :: M + 1]
+    return backend_of(A).diagonal(A)
 
 
 def add_diagonal(A: Array, d: Array | float) -> Array:
@@ -25,7 +25,7 @@ def default_jitter(A: Array) -> Array:
     """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of each A [..., M, M], constants [...]."""
     B = backend_of(A)
     relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
-    return B.stop_gradient(relative * B.xp.mean(diagonal(A), axis=-1))
+    return B.stop_gradient(relative * (B.xp.sum(B.diagonal(A), axis=-1) / A.shape[-1]))
 
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:
@@ -33,7 +33,7 @@ def add_jitter(A: Array, jitter: float | None = None) -> Array:
     if jitter is not None:
         return add_diagonal(A, jitter)
     relative = default_jitter(A)
-    return add_diagonal(A, relative if A.ndim == 2 else relative[..., None])
+    return backend_of(A).add_diagonal(A, relative if A.ndim == 2 else relative[..., None])
 
 
 def checked_jitter(jitter: float | None) -> float | None:

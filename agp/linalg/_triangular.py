@@ -1,9 +1,10 @@
 """Products that know their triangles, from matrix products alone.
 
-Every matrix is cut into halves (blocks 11, 21, 22) until a block is small (`Backend.triangular_block`, and on
-accelerators `Backend.device_block`); only the blocks that are wanted or not zero are multiplied. With many levels the
-functions below need these fractions of the 2 M^3 operations of a dense product: 1/2 for one triangle, in or out; 1/3
-for `lower_product`; 1/6 for two triangles in and one out. Leading dimensions are batches, except where [M, N] is said.
+Every matrix is cut into halves (blocks 11, 21, 22) until a block is small: `Backend.triangular_block`, and on
+accelerators `Backend.device_block`; twice that where one factor alone is triangular. Only the blocks that are wanted or
+not zero are multiplied. With many levels the functions below need these fractions of the 2 M^3 operations of a dense
+product: 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one out. Leading
+dimensions are batches, except where [M, N] is said.
 """
 
 from agp.backend import Array, backend_of
@@ -30,12 +31,6 @@ JOINED = 512
 putting blocks together costs passes over memory."""
 
 
-def _block(L: Array) -> float:
-    """Blocks of this size or smaller are multiplied at once; of twice the size where only one factor is triangular."""
-    B = backend_of(L)
-    return max(B.triangular_block, B.device_block(L))
-
-
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
     h = L.shape[-1] // 2
     return L[..., :h, :h], L[..., h:, :h], L[..., h:, h:]
@@ -60,7 +55,7 @@ def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
 def lower_of(X: Array, Y: Array) -> Array:
     """The lower triangle of X Y, for X [M, K] and Y [K, M]."""
     B = backend_of(X)
-    if X.shape[-2] <= max(JOINED, _block(X)):
+    if X.shape[-2] <= JOINED or X.shape[-2] <= B.triangular_block or X.shape[-2] <= B.device_block(X):
         return B.triangular_product(X, Y, lower=True)
     X1, X2 = _rows(X)
     Y1, Y2 = _columns(Y)
@@ -69,8 +64,9 @@ def lower_of(X: Array, Y: Array) -> Array:
 
 def times_lower(A: Array, L: Array) -> Array:
     """A L, for A [N, M] and lower L [M, M]."""
-    if L.shape[-1] <= 2 * _block(L):
-        return backend_of(L).triangular_product(A, L, right="lower")
+    B = backend_of(L)
+    if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
+        return B.triangular_product(A, L, right="lower")
     A1, A2 = _columns(A)
     L11, L21, L22 = _blocks(L)
     return backend_of(A).xp.concat([times_lower(A1, L11) + A2 @ L21, times_lower(A2, L22)], axis=-1)
@@ -78,8 +74,9 @@ def times_lower(A: Array, L: Array) -> Array:
 
 def lower_times(L: Array, C: Array) -> Array:
     """L C, for lower L [M, M] and C [M, N]."""
-    if L.shape[-1] <= 2 * _block(L):
-        return backend_of(L).triangular_product(L, C, left="lower")
+    B = backend_of(L)
+    if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
+        return B.triangular_product(L, C, left="lower")
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
     return backend_of(C).xp.concat([lower_times(L11, C1), L21 @ C1 + lower_times(L22, C2)], axis=-2)
@@ -87,8 +84,9 @@ def lower_times(L: Array, C: Array) -> Array:
 
 def lower_transposed_times(L: Array, C: Array) -> Array:
     """L^T C, for lower L [M, M] and C [M, N]."""
-    if L.shape[-1] <= 2 * _block(L):
-        return backend_of(L).triangular_product(L.mT, C, left="upper")
+    B = backend_of(L)
+    if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
+        return B.triangular_product(L.mT, C, left="upper")
     C1, C2 = _rows(C)
     L11, L21, L22 = _blocks(L)
     top = lower_transposed_times(L11, C1) + L21.mT @ C2
@@ -97,8 +95,9 @@ def lower_transposed_times(L: Array, C: Array) -> Array:
 
 def lower_product(A: Array, L: Array) -> Array:
     """The lower triangle of A L, for A [M, M] and lower L [M, M]."""
-    if L.shape[-1] <= _block(L):
-        return backend_of(A).triangular_product(A, L, right="lower", lower=True)
+    B = backend_of(L)
+    if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
+        return B.triangular_product(A, L, right="lower", lower=True)
     (A1, A2), (L11, L21, L22) = _rows(A), _blocks(L)
     (A11, A12), (A21, A22) = _columns(A1), _columns(A2)
     top = lower_product(A11, L11) + lower_of(A12, L21)
@@ -107,8 +106,9 @@ def lower_product(A: Array, L: Array) -> Array:
 
 def product_lower(L: Array, X: Array) -> Array:
     """The lower triangle of L X, for lower L and X [M, M]."""
-    if L.shape[-1] <= _block(L):
-        return backend_of(L).triangular_product(L, X, left="lower", lower=True)
+    B = backend_of(L)
+    if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
+        return B.triangular_product(L, X, left="lower", lower=True)
     (X1, X2), (L11, L21, L22) = _rows(X), _blocks(L)
     (X11, X12), (X21, X22) = _columns(X1), _columns(X2)
     low = product_lower(L22, X22) + lower_of(L21, X12)
@@ -117,8 +117,9 @@ def product_lower(L: Array, X: Array) -> Array:
 
 def lower_transposed_product(L: Array, C: Array) -> Array:
     """The lower triangle of L^T C, for lower L and lower C [M, M]."""
-    if L.shape[-1] <= _block(L):
-        return backend_of(L).triangular_product(L.mT, C, left="upper", right="lower", lower=True)
+    B = backend_of(L)
+    if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
+        return B.triangular_product(L.mT, C, left="upper", right="lower", lower=True)
     (L11, L21, L22), (C11, C21, C22) = _blocks(L), _blocks(C)
     top = lower_transposed_product(L11, C11) + lower_of(L21.mT, C21)
     return _join_lower(top, lower_transposed_times(L22, C21), lower_transposed_product(L22, C22))
@@ -126,8 +127,9 @@ def lower_transposed_product(L: Array, C: Array) -> Array:
 
 def product_lower_transposed(C: Array, L: Array) -> Array:
     """The lower triangle of C L^T, for lower C and lower L [M, M]."""
-    if L.shape[-1] <= _block(L):
-        return backend_of(L).triangular_product(C, L.mT, left="lower", right="upper", lower=True)
+    B = backend_of(L)
+    if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
+        return B.triangular_product(C, L.mT, left="lower", right="upper", lower=True)
     (C11, C21, C22), (L11, L21, L22) = _blocks(C), _blocks(L)
     low = product_lower_transposed(C22, L22) + lower_of(C21, L21.mT)
     return _join_lower(product_lower_transposed(C11, L11), lower_times(L11, C21.mT).mT, low)
@@ -135,8 +137,9 @@ def product_lower_transposed(C: Array, L: Array) -> Array:
 
 def lower_times_lower(L: Array, Y: Array) -> Array:
     """L Y, for lower L and lower Y [M, M]."""
-    if L.shape[-1] <= _block(L):
-        return backend_of(L).triangular_product(L, Y, left="lower", right="lower")
+    B = backend_of(L)
+    if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
+        return B.triangular_product(L, Y, left="lower", right="lower")
     (L11, L21, L22), (Y11, Y21, Y22) = _blocks(L), _blocks(Y)
     left = times_lower(L21, Y11) + lower_times(L22, Y21)
     return _join_lower(lower_times_lower(L11, Y11), left, lower_times_lower(L22, Y22))

@@ -1,21 +1,15 @@
 """What a user constructs: parameters and prediction; training is in `agp.training`."""
 
-from agp.models._base import Conditioned, Model
+from agp.models._base import Model
 from agp.models._cggp import CGGP
-from agp.models._collapsed import collapsed_model
-from agp.models._computation_aware import CaGP, Uncertainty
+from agp.models._computation_aware import CaGP
 from agp.models._deep_gp import DeepGP
-from agp.models._functions import FunctionSamples
 from agp.models._gpr import GPR
-from agp.models._growth import growing_part
-from agp.models._levels import level_probabilities
+from agp.models._growth import grown
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
-from agp.models._sites import SiteModel
 from agp.models._solve import SOLVEGP
 from agp.models._solve_regression import SOLVEGPR
-from agp.models._start import valid_data
-from agp.models._summary import summary
 from agp.models._svgp import SVGP
 from agp.models._tsvgp import TSVGP
 from agp.models._tvgp import TVGP
@@ -31,17 +25,17 @@ __all__ = [
     "TSVGP",
     "TVGP",
     "CaGP",
-    "Conditioned",
     "Coregionalised",
     "DeepGP",
-    "FunctionSamples",
     "Model",
-    "SiteModel",
-    "Uncertainty",
     "Variational",
-    "collapsed_model",
-    "growing_part",
-    "level_probabilities",
-    "summary",
-    "valid_data",
+    "grown",
 ]
+
+# for other rooms
+from agp.models._collapsed import collapsed_model, exact_model
+from agp.models._growth import growing_part
+from agp.models._levels import level_probabilities
+from agp.models._sgpr import shared_covariance
+from agp.models._sites import SiteModel
+from agp.models._start import valid_data

@@ -76,7 +76,7 @@ def check_actions(actions: Any, m: int, policy: Any = None) -> None:
     if dependent := actions.dependent():
         msg = (
             f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
-            "(agp.FixedActions.spanning does)."
+            "(agp.actions.FixedActions.spanning does)."
         )
         raise ValueError(msg)
 

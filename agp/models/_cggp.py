@@ -7,29 +7,25 @@ from dataclasses import KW_ONLY
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like, placed, wide
+from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
-from agp.bounds import CovarianceSystem, estimated_evidence
+from agp.bounds import estimated_evidence, preconditioning_root
 from agp.checks import check_whole
 from agp.draws import Draws
 from agp.host import generator
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
-from agp.models._base import Conditioned
+from agp.models._parts import WithoutInducing
 from agp.models._regression import (
     Regression,
     check_without_white,
-    data_paths,
-    exact_paths,
-    exact_posterior,
     gaussian_only,
 )
 from agp.models._start import refuse_rows_elsewhere, started, started_model
+from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Paths
 from agp.rows import MEMORY, rows_within, tile_rows
 
 __all__ = ["CGGP"]
@@ -46,7 +42,7 @@ PRECONDITIONER_COPIES = 16
 
 
 @tree.model
-class CGGP(Regression):
+class CGGP(Regression, WithoutInducing):
     """Exact GP regression with Gaussian noise by preconditioned conjugate gradients: O(N^2) an iteration, O(N) memory.
 
     The model is that of `GPR`. Nothing of the size N x N is held unless it fits into the memory budget as one tile:
@@ -154,16 +150,16 @@ class CGGP(Regression):
             max_iterations=max_iterations,
             lanczos_steps=lanczos_steps,
         )
-        model.check_settings()
+        model._check_settings()
         return started_model(model)
 
     # -- training ---------------------------------------------------------------------------------------------------
 
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
-        self.check_settings()
+    def _check(self, X: Array, y: Array, /) -> None:
+        super()._check(X, y)
+        self._check_settings()
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """ValueError for a rank, a count or a tolerance out of range, or a kernel with white noise."""
         check_whole("rank", self.rank, least=0)
         if self.rank > self.X.shape[0]:
@@ -178,16 +174,16 @@ class CGGP(Regression):
                 raise ValueError(msg)
         check_without_white(type(self), self.kernel, self.X)
 
-    def draws(self, rng: Any, rows: int, /) -> Draws:
+    def _draws(self, rng: Any, rows: int, /) -> Draws:
         low = {"low": rng.standard_normal((self.rank, self.probes))} if self.rank else {}
         return Draws({}, low | {"full": rng.standard_normal((rows, self.probes))})
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         draws = batch.draws.whole or self._fixed_draws()
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """A diagonal matrix with the extremes of what the eigenvalues of K + sigma^2 I may be: K is never formed, but
         none of its eigenvalues exceeds its trace.
         """
@@ -195,11 +191,11 @@ class CGGP(Regression):
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)
 
-    def tightened(self) -> Self:
+    def _tightened(self) -> Self:
         return dataclasses.replace(self, tolerance=TIGHT, max_iterations=TIGHT_ITERATIONS)
 
     def _fixed_draws(self) -> dict[str, Array]:
-        noise = self.draws(generator(0, 9), self.X.shape[0]).whole
+        noise = self._draws(generator(0, 9), self.X.shape[0]).whole
         return {name: placed(x, self.X) for name, x in noise.items()}
 
     def _block_rows(self, memory: float) -> int:
@@ -210,49 +206,23 @@ class CGGP(Regression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        rows = self._block_rows(memory)
-        return exact_posterior(self) if rows == self.X.shape[0] else self._by_iteration(rows, memory)
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        rows = self._block_rows(MEMORY)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+        rows, noise = self._block_rows(memory), self.likelihood.noise_variance
         if rows == self.X.shape[0]:
-            return exact_paths(self, rng, count=count, features=features)
-        system = CovarianceSystem.of(self, self.X, rows, rank=self._prediction_rank(MEMORY))
-
-        def solve(R: Array) -> Array:
-            return backend_of(R).xp.astype(system.solve(wide(R), self.prediction_tolerance).x, R.dtype)
-
-        return data_paths(self, solve, rng, count=count, features=features)
-
-    def _by_iteration(self, rows: int, memory: float) -> Conditioned:
-        xp = backend_of(self.X).xp
-        dtype = self.X.dtype
-        system = CovarianceSystem.of(self, self.X, rows, rank=self._prediction_rank(memory))
-        residual = wide(self.y - self.mean_function(self.X)[0])
-        weights = xp.astype(system.solve(residual, self.prediction_tolerance).x, dtype)
-        N, P = self.y.shape
-
-        def mean(X: Array) -> Array:
-            return self.mean_function(X)[0] + self.kernel(X, self.X)[0] @ weights
-
-        def solved(X: Array) -> tuple[Array, Array]:
-            Kfs = self.kernel(self.X, X)[0]
-            return Kfs, xp.astype(system.solve(wide(Kfs), self.prediction_tolerance).x, dtype)
-
-        def moments(X: Array) -> tuple[Array, Array]:
-            Kfs, solution = solved(X)
-            var = nonnegative(self.kernel.diag(X)[0] - xp.sum(Kfs * solution, axis=0))[0]
-            return self.mean_function(X)[0] + Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
-
-        def covariance(X: Array) -> Array:
-            Kfs, solution = solved(X)
-            full = self.kernel(X)[0] - Kfs.mT @ solution
-            return xp.broadcast_to(full, (P, *full.shape))
-
-        # the covariances, and in float64 the vectors of the iteration
-        floats = N * (self.kernel.floats_per_entry + 20)
-        return Conditioned(mean, moments, covariance, floats_per_row=floats, rows_share_work=True)
+            return ExactConditional.of(self, self.y)
+        residual = self.y - self.mean_function(self.X)[0]
+        found = IterativeConditional(
+            self.kernel,
+            self.mean_function,
+            noise,
+            self.X,
+            residual,
+            preconditioning_root(self.kernel, self.X, self._prediction_rank(memory)),
+            block_rows=rows,
+            tolerance=self.prediction_tolerance,
+            max_iterations=self.max_iterations,
+        )
+        return tree.with_leaves(found, {"weights": found.solve(residual)})
 
     def _prediction_rank(self, memory: float) -> int:
         """That of the preconditioner of predictions, whose systems are many: what it costs is paid once."""

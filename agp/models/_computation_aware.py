@@ -3,16 +3,15 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple, Self, get_args
+from typing import NamedTuple, Self, get_args
 
 from agp import tree
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
-from agp.backend import Array, Pullback, backend_of, like, wide
+from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
-from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
@@ -27,8 +26,9 @@ from agp.models._actions import (
     random_rows,
     taken,
 )
-from agp.models._base import Conditioned, Model
+from agp.models._base import Model
 from agp.models._gpr import GPR
+from agp.models._parts import WithoutInducing
 from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import (
@@ -39,8 +39,8 @@ from agp.posteriors import (
     ProjectedInverse,
     ProjectedInverseFree,
 )
+from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
 
 __all__ = ["CaGP", "Uncertainty"]
@@ -61,7 +61,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model, InverseOwner):
+class CaGP(Model, InverseOwner, WithoutInducing):
     """A computation-aware GP: regression with Gaussian noise that accounts for the computation that it leaves out.
 
     The posterior of an exact GP for the i observations S^T y. Its variance is never below that of the exact GP with
@@ -195,7 +195,7 @@ class CaGP(Model, InverseOwner):
             capped=X.shape[0] < N,
         )
         if inverse_free:
-            posterior = ProjectedInverseFree.for_covariance(start.projected_covariance())
+            posterior = ProjectedInverseFree.for_covariance(start._followed_matrix())
             start = dataclasses.replace(start, posterior=posterior)
         return started_model(start)
 
@@ -210,8 +210,8 @@ class CaGP(Model, InverseOwner):
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
+    def _check(self, X: Array, y: Array, /) -> None:
+        super()._check(X, y)
         check_without_white(type(self), self.kernel, self.X)
         if not self.capped and X.shape != self.X.shape:
             msg = (
@@ -220,7 +220,7 @@ class CaGP(Model, InverseOwner):
             )
             raise ValueError(msg)
 
-    def on_first_datum(self) -> Self:
+    def _on_first_datum(self) -> Self:
         first = first_datum(self.X, self.y)
         m, i = self.X.shape[0], self.actions.count
         check_action_sizes(self.actions, m)
@@ -234,24 +234,20 @@ class CaGP(Model, InverseOwner):
                 raise ValueError(msg)
         return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         rows = self._block_rows(memory)
         shared = not self.capped
         X, y = (self.X, self.y) if shared else (batch.X, batch.y)
         return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
 
-    def projected_covariance(self, *, memory: float = MEMORY) -> Array:
-        """G = S^T (K + sigma^2 I) S [i, i], which `agp.updates.InverseUpdate` inverts."""
+    def _followed_matrix(self, *, memory: float = MEMORY) -> Array:
+        """G = S^T (K + sigma^2 I) S [i, i]."""
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """G."""
-        return (self.projected_covariance(),)
-
-    def followed_matrix(self) -> Array:
-        """G."""
-        return self.projected_covariance()
+        return (self._followed_matrix(),)
 
     def _block_rows(self, memory: float) -> int:
         check_memory(memory)
@@ -279,51 +275,10 @@ class CaGP(Model, InverseOwner):
             posterior = posterior.refreshed(backend_of(G).xp.astype(G, self.X.dtype))
         return b, posterior.inverted_covariance(G)  # type: ignore[attr-defined]
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        xp = backend_of(self.X).xp
-        dtype = self.X.dtype
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
         b, found = self._solved(memory)
-        inverse = found.P
-        weights = inverse @ b
-        P = self.outputs
-
-        def features(X: Array) -> Array:
-            return wide(self.actions.times(self.kernel(X, self.X)[0])[0])
-
-        def mean(X: Array) -> Array:
-            return self.mean_function(X)[0] + xp.astype(features(X) @ weights, dtype)
-
-        def moments_at(X: Array) -> tuple[Array, Array]:
-            W = features(X)
-            kff = wide(self.kernel.diag(X)[0])
-            var = xp.astype(nonnegative(kff - xp.sum((W @ inverse) * W, axis=1))[0], dtype)
-            mu = self.mean_function(X)[0] + xp.astype(W @ weights, dtype)
-            return mu, xp.broadcast_to(var[:, None], (X.shape[0], P))
-
-        def covariance(X: Array) -> Array:
-            W = features(X)
-            full = xp.astype(wide(self.kernel(X)[0]) - W @ inverse @ W.mT, dtype)
-            return xp.broadcast_to(full, (P, *full.shape))
-
-        return Conditioned(mean, moments_at, covariance, floats_per_row=self._floats_per_row)
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        # S (P b - T S^T (values + sigma noise)): since P = 2 T - T G T, the covariances are those of the posterior
-        xp = backend_of(self.X).xp
-        dtype, (m, P) = self.X.dtype, self.y.shape
-        b, inverse = self._solved(MEMORY)
-
-        def weights_of(values: Array, noise: Array) -> Array:
-            seen = values + xp.sqrt(self.likelihood.noise_variance) * noise
-            columns = xp.reshape(xp.permute_dims(seen, (1, 0, 2)), (m, P * count))
-            projected, times_actions = self.actions.project(columns)
-            change = xp.reshape(inverse.T @ wide(projected), (-1, P, count))
-            known = (inverse.P @ b)[:, :, None] - change
-            _, weights = times_actions(xp.astype(xp.reshape(known, projected.shape), dtype))
-            return xp.permute_dims(xp.reshape(weights, (m, P, count)), (1, 0, 2))
-
-        choice = {"outputs": P, "count": count, "features": features}
-        return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
+        known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
+        return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
     @entrance
     @underflow_is_zero
@@ -350,7 +305,7 @@ class CaGP(Model, InverseOwner):
             msg = "the exact variance needs the inputs of all data, of which this model has a part; pass inputs=."
             raise ValueError(msg)
         known: Array = self.X if inputs is None else inputs
-        self._check_test_inputs(known)
+        check_test_inputs(known, self._width, *self._reference())
         xp, n = backend_of(X).xp, known.shape[0]
         needed = mebibytes(4.0 * n * n, self.X)
         if memory < needed:

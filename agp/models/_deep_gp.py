@@ -11,13 +11,13 @@ from agp.inducing import How, Inducing
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean, Projection
-from agp.models._base import Conditioned
 from agp.models._deep_convolutional import convolutional_process
 from agp.models._groups import group_sizes, start_of_groups
 from agp.models._inner_layers import calm, directions
 from agp.models._start import check_instance, observed, started_model
 from agp.models._variational import Variational
 from agp.posteriors import posterior_named
+from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep, Known, Process, Sparse, Stack
 from agp.rows import MEMORY
@@ -26,7 +26,7 @@ from agp.units import column_spreads
 __all__ = ["DeepGP"]
 
 LENGTHSCALE = 2.0
-"""The lengthscales of all layers, in spreads of their inputs."""
+"""The lengthscales of all layers at the least, in spreads of their inputs."""
 
 
 @tree.model
@@ -107,7 +107,8 @@ class DeepGP(Variational):
             Hand the inputs of the model on to every layer, beside the outputs of the layer before.
         posterior, kernel, num_inducing, inducing
             As `SVGP.from_data`, for all layers; or a sequence with one for each. Kernels are RBF by default;
-            lengthscales that are not given start at twice the spread of each column.
+            lengthscales that are not given start at the spread of each column, times the root of the number of columns
+            and at least twice.
         num_orthogonal, second
             The size of a second group of inducing variables and, if it is another, the class of its q, as
             `SOLVEGP.from_data`: a deep SOLVE-GP. For all layers, or a sequence with one for each. None (default)
@@ -173,9 +174,10 @@ class DeepGP(Variational):
     ) -> Self:
         """A deep convolutional GP ready to be trained on images X [N, H W C] and targets y [N] or [N, K].
 
-        Inner layers go from images to images (`agp.EachPatch`), the last one is a response to patches (`agp.Patches`).
-        An inner layer starts close to what it passes on: the leading principal directions of its input's patches, of
-        variance 1 on average. This map is fixed; what the layer adds to it is small at first and trained.
+        Inner layers go from images to images (`agp.processes.EachPatch`), the last one is a response to patches
+        (`agp.inducing.Patches`). An inner layer starts close to what it passes on: the leading principal directions of
+        its input's patches, of variance 1 on average. This map is fixed; what the layer adds to it is small at first
+        and trained.
 
         Parameters
         ----------
@@ -187,8 +189,8 @@ class DeepGP(Variational):
         channels
             The number of channels that each inner layer makes; there is one layer more.
         patch, stride, padding, located
-            The side of square patches or (h, w), and the rest as `agp.Patches`; for all layers, or a sequence with one
-            for each.
+            The side of square patches or (h, w), and the rest as `agp.inducing.Patches`; for all layers, or a sequence
+            with one for each.
         weighted
             Whether the last layer weighs its patches: weights are trained then, and start at 1.
         posterior, kernel, num_inducing
@@ -215,9 +217,8 @@ class DeepGP(Variational):
         process = convolutional_process(data, image, tuple(channels), chosen, **options)
         return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        process = dataclasses.replace(self.process, samples=self.prediction_samples)
-        return super(DeepGP, dataclasses.replace(self, process=process)).conditioned(memory=memory)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+        return ProcessConditional.of(dataclasses.replace(self.process, samples=self.prediction_samples))
 
 
 def _by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
@@ -254,7 +255,7 @@ def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
     kernel = RBF() if choice["kernel"] is None else choice["kernel"]
     given, started = tree.leaves(kernel), tree.leaves(kernel.from_data(H, 1.0))
     missing = {
-        name: LENGTHSCALE * x
+        name: max(1.0, LENGTHSCALE / H.shape[1] ** 0.5) * x
         for name, x in started.items()
         if name.endswith("lengthscale") and name not in given and f"{name}_unit" in started  # in units of the inputs
     }

@@ -2,29 +2,32 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, Self
+from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback
 from agp.batch import Batch
-from agp.bounds import log_evidence
+from agp.bounds import leave_one_out, log_evidence
+from agp.entrances import entrance
+from agp.host import underflow_is_zero
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._base import Conditioned
-from agp.models._regression import Regression, exact_paths, exact_posterior, gaussian_only
+from agp.models._parts import WithoutInducing
+from agp.models._regression import Regression, gaussian_only
 from agp.models._start import refuse_rows_elsewhere, started, started_model
+from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Paths
+from agp.repairs import counted
 from agp.rows import MEMORY
 
 __all__ = ["GPR"]
 
 
 @tree.model
-class GPR(Regression):
+class GPR(Regression, WithoutInducing):
     """Exact GP regression with Gaussian noise: O(N^3) time, O(N^2) memory; the yardstick for every approximation.
 
     Parameters
@@ -71,20 +74,29 @@ class GPR(Regression):
         held = {"X": copied(X), "y": copied(y), "mean_function": mean_function, "priors": as_priors(priors)}
         return started_model(cls(kernel, likelihood, **held))  # type: ignore[arg-type]
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    @counted
+    @entrance
+    @underflow_is_zero
+    def leave_one_out(self) -> Array:
+        """log p(y_n | all other rows) [N], summed over the outputs: how well each row is predicted from the others.
+
+        O(N^3), for all rows together; the hyperparameters are those of the model.
+
+        Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
+        """
+        return leave_one_out(self, self.X, self.y)
+
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """K + sigma^2 I."""
         K = self.kernel(self.X)[0]
         return (add_diagonal(K, self.likelihood.noise_variance),)
 
-    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+    def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         evidence = self.bound(X, y)[0]
         return evidence, evidence
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
-        return exact_posterior(self)
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        return exact_paths(self, rng, count=count, features=features)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+        return ExactConditional.of(self, self.y)

@@ -1,13 +1,41 @@
-"""Which part of a model grows by inducing inputs."""
+"""How a model grows by inducing inputs, and which part of it does."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from agp import tree
+from agp.backend import Array
 from agp.inducing import Points
 from agp.posteriors import Posterior
 from agp.processes import Mixed, Process, Sparse, SparsePrior
 
-__all__ = ["growing_part"]
+__all__ = ["growing_part", "grown"]
+
+T = TypeVar("T", bound=Any)
+
+
+def grown(model: T, Z: Array, /, *, begun: bool = False) -> T:
+    """The model with further inducing inputs Z [M, D], whose inducing variables have the prior given those it has.
+
+    So q(f), the bound and the predictions of an `SVGP` are what they were. `SGPR` has its best q(u) again, and its
+    bound is no lower.
+
+    Parameters
+    ----------
+    model
+        `SGPR`, or an `SVGP` whose process is a `Sparse` one, or a `Mixed` one of that, with `Points`.
+    Z
+        Inputs [M, D] like those of the model.
+    begun
+        The variances of new pseudo-observations (`Relaxed`, `LikelihoodForm` and their kin) as training begins with
+        them: the same mean of q(f), and smaller variances.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other models; if the posterior has no such q(u), or Z does not fit the inducing inputs.
+    """
+    path, part = growing_part(model)
+    return tree.replaced(model, {path: part._grown(Z, begun=begun)})
 
 
 def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
@@ -28,10 +56,10 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
         )
         raise TypeError(msg)
     path, part = next(iter(parts.items()))
-    for base in (SparsePrior, Posterior):
-        for x in [x for x in tree.nodes(part, base).values() if type(x).grown is base.grown]:
-            msg = f"{type(x).__name__} does not grow by inducing inputs; use SGPR, or SVGP with Whitened, for instance."
-            raise TypeError(msg)
+    still = [x for x in tree.nodes(part, Posterior).values() if type(x).grown is Posterior.grown]
+    for x in [part] if type(part)._grown is SparsePrior._grown else still:
+        msg = f"{type(x).__name__} does not grow by inducing inputs; use SGPR, or SVGP with Whitened, for instance."
+        raise TypeError(msg)
     if not isinstance(part.inducing, Points):
         msg = f"{type(part.inducing).__name__} does not grow by inducing inputs; use Points, which are rows of inputs."
         raise TypeError(msg)

@@ -8,7 +8,7 @@ __all__ = ["level_probabilities"]
 
 
 def level_probabilities(model: Any, X: Array, /) -> Array:
-    """The probabilities [N, K] of the classes 0 to K - 1 at X [N, D], by a model with the likelihood `Ordinal`.
+    """The probabilities [N, K] of the classes 0 to K - 1 at X [N, D], by a model or predictor with `Ordinal`.
 
     Those of a sampled process are averages over its samples. Takes a pass over X for each class; errors as
     `agp.models.Model.log_density`.

@@ -1,7 +1,6 @@
 """Regression with Gaussian noise by models that hold their data."""
 
 import numbers
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -10,13 +9,12 @@ from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
-from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
-from agp.linalg import add_diagonal, cholesky, nonnegative
 from agp.means import Mean
-from agp.models._base import Conditioned, Model
-from agp.processes import Paths, SparsePrior, conditioned_paths
+from agp.models._base import Model
+from agp.models._parts import WithoutPosterior
+from agp.processes import SparsePrior
 from agp.repairs import counted
 from agp.rows import MEMORY, mebibytes, rows_within, tile_rows
 
@@ -24,9 +22,6 @@ __all__ = [
     "Regression",
     "SparseRegression",
     "check_without_white",
-    "data_paths",
-    "exact_paths",
-    "exact_posterior",
     "first_datum",
     "gaussian_only",
 ]
@@ -80,7 +75,7 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
     return {"X": X[:1, :], "y": y[:1, :]}
 
 
-class Regression(Model):
+class Regression(Model, WithoutPosterior):
     """A model of Gaussian noise that predicts from the data [N, D] and [N, P] it holds; its bound takes them all.
 
     Leaves of every such model: `X` and `y`, constant.
@@ -98,14 +93,14 @@ class Regression(Model):
     def outputs(self) -> int:
         return self.y.shape[1]
 
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
+    def _check(self, X: Array, y: Array, /) -> None:
+        super()._check(X, y)
         B = backend_of(X)
         if not (B.same_rows(X, self.X) and B.same_rows(y, self.y)):
             msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
             raise ValueError(msg)
 
-    def on_first_datum(self) -> Self:
+    def _on_first_datum(self) -> Self:
         return tree.with_leaves(self, first_datum(self.X, self.y))
 
     def _check_parts(self) -> None:
@@ -115,65 +110,11 @@ class Regression(Model):
         return "the training data", self.X
 
 
-def exact_posterior(model: Regression) -> Conditioned:
-    """The exact posterior, by the Cholesky factor of K + sigma^2 I: N^3 operations once, N^2 for each test input."""
-    B = backend_of(model.X)
-    xp = B.xp
-    K = model.kernel(model.X)[0]
-    L = cholesky(add_diagonal(K, model.likelihood.noise_variance))
-    residual = model.y - model.mean_function(model.X)[0]
-    weights = B.solve_triangular(L, B.solve_triangular(L, residual), transpose=True)
-    N, P = model.y.shape
-
-    def mean(X: Array) -> Array:
-        return model.mean_function(X)[0] + model.kernel(X, model.X)[0] @ weights
-
-    def moments(X: Array) -> tuple[Array, Array]:
-        Kfs = model.kernel(model.X, X)[0]
-        A = B.solve_triangular(L, Kfs)
-        var = nonnegative(model.kernel.diag(X)[0] - xp.sum(A * A, axis=0))[0]
-        return model.mean_function(X)[0] + Kfs.mT @ weights, xp.broadcast_to(var[:, None], (X.shape[0], P))
-
-    def covariance(X: Array) -> Array:
-        A = B.solve_triangular(L, model.kernel(model.X, X)[0])
-        full = model.kernel(X)[0] - A.mT @ A
-        return xp.broadcast_to(full, (P, *full.shape))
-
-    return Conditioned(mean, moments, covariance, floats_per_row=N * (model.kernel.floats_per_entry + 2))
-
-
-def data_paths(model: Regression, solve: Callable[[Array], Array], rng: Any, /, *, count: int, features: int) -> Paths:
-    """Samples of the exact posterior as functions, with ``solve``: R [N, K] -> (K + sigma^2 I)^-1 R."""
-    xp = backend_of(model.X).xp
-    N, P = model.y.shape
-    residual = (model.y - model.mean_function(model.X)[0]).mT[:, :, None]
-
-    def weights_of(values: Array, noise: Array) -> Array:
-        missing = residual - values - xp.sqrt(model.likelihood.noise_variance) * noise
-        solution = solve(xp.reshape(xp.permute_dims(missing, (1, 0, 2)), (N, P * count)))
-        return xp.permute_dims(xp.reshape(solution, (N, P, count)), (1, 0, 2))
-
-    choice = {"outputs": P, "count": count, "features": features}
-    return conditioned_paths(model, Points(model.X), weights_of, rng, **choice)
-
-
-def exact_paths(model: Regression, rng: Any, /, *, count: int, features: int) -> Paths:
-    """`data_paths` by the Cholesky factor of K + sigma^2 I."""
-    B = backend_of(model.X)
-    K = model.kernel(model.X)[0]
-    L = cholesky(add_diagonal(K, model.likelihood.noise_variance))
-
-    def solve(R: Array) -> Array:
-        return B.solve_triangular(L, B.solve_triangular(L, R), transpose=True)
-
-    return data_paths(model, solve, rng, count=count, features=features)
-
-
 class SparseRegression(Regression, SparsePrior):
     """Such a model with M inducing variables, whose bound takes the data in blocks of rows."""
 
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
+    def _check(self, X: Array, y: Array, /) -> None:
+        super()._check(X, y)
         self.inducing.check(self.kernel)
 
     @counted
@@ -185,18 +126,20 @@ class SparseRegression(Regression, SparsePrior):
         The exact log evidence lies between `bound` and this; (upper_bound - bound) / N, in nats per datum, says how
         much more inducing inputs could gain at these hyperparameters. Arguments and errors as `bound`.
         """
-        batch = self.batch(X, y)
+        batch = self._batch(X, y)
         return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
 
-    def evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
+    def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         return self.bound(X, y)[0], self.upper_bound(X, y)
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """Kuu."""
-        return (self.inducing_covariance()[0],)
+        return (self._inducing_covariance()[0],)
 
     def _block_rows(self, X: Array, memory: float) -> int | None:
-        rows = tile_rows(memory, self._floats_per_row, X)
+        # each block adds to sums of M x M numbers, which shall cost less than the block itself
+        within = rows_within(memory, self._floats_per_row, X)
+        rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
         return rows if rows < X.shape[0] or backend_of(X).rows_elsewhere else None
 
     def _kept_rows(self, X: Array, memory: float) -> int:
@@ -211,7 +154,7 @@ class SparseRegression(Regression, SparsePrior):
         return self.inducing.floats_per_row(self.kernel) + 4 * self.inducing.count + self.outputs
 
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         return self.inducing.width
 
     def _reference(self) -> tuple[str, Array]:

@@ -12,6 +12,7 @@ from agp.kernels import Kernel
 from agp.leaves import detached, usable
 from agp.models._start import Observed, check_instance
 from agp.processes import Mixed, Process, Sparse, Stack
+from agp.starts import starting_kernel
 
 __all__ = ["Coregionalised", "Outputs", "started_process"]
 
@@ -106,6 +107,7 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
 
 def _shared(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
     """One kernel and one set of inducing variables; each output has its own size, unless the kernel's is given."""
+    kernel = _starting(kernel, X, data, choice)
     parts = {"outputs": data.outputs, "kernel": kernel, **choice}
     given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
     if min(data.outputs, data.y.shape[1]) < 2 or data.variances is None or given:
@@ -121,8 +123,16 @@ def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice
     parts = []
     for p, kernel in enumerate(kernels):
         own = {"level": data.level[p : p + 1], "variance": float(variances[p]), "mean_function": data.mean_function}
+        kernel = _starting(kernel, X, data, choice, slice(p, p + 1))
         parts.append(Sparse.from_data(_rows_of(X, data, p, choice), kernel=kernel, **own, **choice))
     return Stack(tuple(parts))
+
+
+def _starting(
+    kernel: Kernel | None, X: Array, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)
+) -> Kernel | None:
+    """The kernel of some of the outputs with values for its lengthscales."""
+    return starting_kernel(kernel, X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
 
 
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
@@ -139,9 +149,10 @@ def _coregionalised(X: Array, data: Observed, chosen: Coregionalised, kernel: An
     W = _weights(X, data, chosen)
     L = W.shape[1]
     if chosen.intrinsic:
-        latent: Process = Sparse.from_data(X, outputs=L, kernel=_one_kernel(kernel, "intrinsic"), **choice)
+        kernel = _starting(_one_kernel(kernel, "intrinsic"), X, data, choice)
+        latent: Process = Sparse.from_data(X, outputs=L, kernel=kernel, **choice)
     else:
-        kernels = _kernels(kernel, L, "latent functions")
+        kernels = [_starting(one, X, data, choice) for one in _kernels(kernel, L, "latent functions")]
         latent = Stack(tuple(Sparse.from_data(X, kernel=one, **choice) for one in kernels))
     return _mixed(X, data, latent, W)
 

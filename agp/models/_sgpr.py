@@ -1,25 +1,26 @@
 """Sparse GP regression with the optimal q(u)."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
-from agp.bounds import collapsed_bound, collapsed_posterior
+from agp.bounds import Statistics, collapsed_bound, collapsed_posterior, collapsed_statistics
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
-from agp.models._base import Conditioned
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._start import held_data, observed, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
+from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Paths, Sparse, started_prior
+from agp.processes import Sparse, started_prior
 from agp.rows import MEMORY
+from agp.starts import starting_kernel
 
 __all__ = ["SGPR", "shared_covariance"]
 
@@ -95,17 +96,21 @@ class SGPR(SparseRegression):
         """
         data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         held = {"likelihood": data.likelihood, **held_data(X, y)}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
 
-    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
-        """The model with further inducing inputs Z [M, D]: q(u) is the best one again, and the bound no lower."""
+    def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replaced(self, {"inducing": self.inducing.grown(Z)})
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._kept_rows(batch.X, memory)}
         return collapsed_bound(self, batch.X, batch.y, **rows)
+
+    def _statistics(self, *, memory: float = MEMORY) -> Statistics:
+        """The sums over the rows that the bound and the optimal q(u) are made of."""
+        return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -116,12 +121,9 @@ class SGPR(SparseRegression):
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
-    def without_rows(self) -> SVGP:
+    def _without_rows(self) -> SVGP:
         """`to_svgp`."""
         return self.to_svgp()
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        return self.to_svgp(memory=memory).conditioned()
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        return self.to_svgp().paths(rng, count, features)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+        return self.to_svgp(memory=memory)._conditional()

@@ -65,13 +65,13 @@ class SummedSites(SparseSites, HoldsSums):
             return tuple(kept[name] for name in HELD)
 
         def new() -> tuple[Array, ...]:
-            Lu = cholesky(model.inducing_covariance()[0])
-            return Lu, *model.white_sites(memory=memory)[0], xp.zeros_like(kept["drift"])
+            Lu = cholesky(model._inducing_covariance()[0])
+            return Lu, *model._white_sites(memory=memory)[0], xp.zeros_like(kept["drift"])
 
         held = dict(zip(HELD, backend_of(model.X).cond(fits, old, new), strict=True))
         return cls(model=model, **held, memory=memory)
 
-    def released(self) -> tuple[SparseSites, dict[str, Any]]:
+    def _released(self) -> tuple[SparseSites, dict[str, Any]]:
         return self.model, {name: getattr(self, name) for name in HELD} | {"at": depended_on(self.model)}
 
     # -- what the model has -----------------------------------------------------------------------------------------
@@ -88,15 +88,15 @@ class SummedSites(SparseSites, HoldsSums):
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
-    def white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:  # noqa: ARG002
+    def _white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:  # noqa: ARG002
         def pullback(_bar):
             msg = "sums that are held are never differentiated."
             raise TypeError(msg)
 
         return Sums(self.shift, self.precision), pullback
 
-    def with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
-        moved = self.model.with_sites(shift, precision, rows)
+    def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
+        moved = self.model._with_sites(shift, precision, rows)
         xp = backend_of(shift).xp
         placed = xp.sort(rows)
         # a row that a batch has twice counts once

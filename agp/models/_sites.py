@@ -13,6 +13,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model
+from agp.models._parts import WithoutPosterior
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
 from agp.rows import MEMORY
 
@@ -30,7 +31,7 @@ class DatumGradients(NamedTuple):
     """The means of f - h."""
 
 
-class SiteModel(Model, SiteHolder):
+class SiteModel(Model, SiteHolder, WithoutPosterior):
     """A model with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each of its data and outputs.
 
     Leaves: the inputs `X` [N, D], `site_shift` lam1 [N, P] and `site_precision` lam2 [N, P].
@@ -46,13 +47,13 @@ class SiteModel(Model, SiteHolder):
     def outputs(self) -> int:
         return self.site_shift.shape[1]
 
-    def check(self, X: Array, y: Array, /) -> None:
-        super().check(X, y)
+    def _check(self, X: Array, y: Array, /) -> None:
+        super()._check(X, y)
         self._check_same_inputs(X)
 
-    def on_first_datum(self) -> Self:
+    def _on_first_datum(self) -> Self:
         check_inputs("X", self.X, finite=False)
-        self.with_sites(self.site_shift, self.site_precision)
+        self._with_sites(self.site_shift, self.site_precision)
         return tree.with_leaves(
             self, {name: getattr(self, name)[:1, :] for name in ("X", "site_shift", "site_precision")}
         )
@@ -66,7 +67,7 @@ class SiteModel(Model, SiteHolder):
             raise ValueError(msg)
 
     @abstractmethod
-    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array] | None]:
+    def _site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array] | None]:
         """Means and variances [B, P] of the current q(f - h) at the rows of a batch; what changes of sites are allowed.
 
         The last is a function: whether q stays proper, Boolean [P], if the sites' precisions at these rows change by so
@@ -74,17 +75,17 @@ class SiteModel(Model, SiteHolder):
         """
 
     @property
-    def site_paths(self) -> tuple[str, ...]:
+    def _site_paths(self) -> tuple[str, ...]:
         return ("",)
 
-    def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
-        mu, var, allowed = self.site_moments(batch, memory)
+    def _site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
+        mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
         draws = below("likelihood", batch.draws).by_row or None
         alpha, beta = self.likelihood.site_gradients(mu + h, var, batch.y, draws)
         return {"": SiteGradients(allowed, DatumGradients(alpha, beta, mu))}
 
-    def site_step(
+    def _site_step(
         self,
         found: SiteGradients,
         rate: Any,
@@ -118,9 +119,9 @@ class SiteModel(Model, SiteHolder):
         allowed = None if clip else found.factor
         proper = None if allowed is None else lambda precision: allowed(precision - old.precision)
         moved, info = guarded_step(rate, old, target, proper)
-        return self.with_sites(*moved, rows), info
+        return self._with_sites(*moved, rows), info
 
-    def with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
+    def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
         """The model with new sites [B, P] for the data at these rows [B], or for all data.
 
         Raises
@@ -157,10 +158,10 @@ class SiteModel(Model, SiteHolder):
         if not isinstance(self.likelihood, Gaussian):
             msg = f"only Gaussian noise has sites in closed form, not {type(self.likelihood).__name__}; use SiteStep."
             raise TypeError(msg)
-        y = self.batch(self.X, y).y
+        y = self._batch(self.X, y).y
         none = backend_of(y).xp.zeros_like(y)
         # at f = h, where alpha is (y - h) / sigma^2
-        return self.with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
+        return self._with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 
 def scattered(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:

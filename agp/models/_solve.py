@@ -16,6 +16,7 @@ from agp.models._variational import Variational
 from agp.posteriors import Whitened, posterior_named
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
+from agp.starts import starting_kernel
 
 __all__ = ["SOLVEGP"]
 
@@ -90,6 +91,7 @@ class SOLVEGP(Variational):
         data = observed(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         start = start_of_groups(posterior_named(posterior), posterior_named(second), sizes)
+        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood)
         parts: dict[str, Any] = {"kernel": kernel, "mean_function": data.mean_function, "level": data.level}
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         targets = {"outputs": data.outputs, "variance": data.variance}

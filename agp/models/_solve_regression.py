@@ -20,16 +20,17 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
-from agp.models._base import Conditioned
 from agp.models._groups import check_groups, check_part
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
 from agp.models._start import held_data, observed, started_model
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
+from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Paths, Sparse, started_prior
+from agp.processes import Sparse, started_prior
 from agp.rows import MEMORY
+from agp.starts import starting_kernel
 
 __all__ = ["SOLVEGPR"]
 
@@ -117,15 +118,16 @@ class SOLVEGPR(SparseRegression):
         data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
+        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         held = {"likelihood": data.likelihood, **held_data(X, y)}
         model = cls(**prior._asdict(), **held, sizes=sizes, tight=tight, priors=as_priors(priors))  # type: ignore[arg-type]
         if second is not None and len(sizes) == 2:
-            L = cholesky(model.inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
+            L = cholesky(model._inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))
         return started_model(model)
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         if self.tight:
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # N x N whatever the budget
         rows = self._block_rows(batch.X, memory)
@@ -155,19 +157,16 @@ class SOLVEGPR(SparseRegression):
 
     def _optimal_first(self, rows: int | None) -> tuple[Any, ...]:
         second: Any = self.second
-        L = cholesky(self.inducing_covariance()[0])
+        L = cholesky(self._inducing_covariance()[0])
         totals = totals_of(self, L, self.X, self.y, rows)[0]
         group = groups_of(self.sizes)[1]
         state = second.whitened(L[group, group])[0]
         first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
         return shared_covariance(*first), second
 
-    def without_rows(self) -> SOLVEGP:
+    def _without_rows(self) -> SOLVEGP:
         """`to_solve`."""
         return self.to_solve()
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        return self.to_solve(memory=memory).conditioned()
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        return self.to_solve().paths(rng, count, features)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+        return self.to_solve(memory=memory)._conditional()

@@ -10,12 +10,12 @@ from agp.batch import Batch
 from agp.bounds import white_site_sums
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal, positive_definite
-from agp.models._base import Conditioned
 from agp.models._sites import SiteModel
 from agp.models._svgp import SVGP
 from agp.posteriors import Sums, WhiteSites
+from agp.predictors import Conditional
 from agp.priors import Priors
-from agp.processes import Paths, Sparse, SparsePrior
+from agp.processes import Sparse, SparsePrior
 from agp.rows import MEMORY, tile_rows
 
 __all__ = ["SparseSites"]
@@ -28,7 +28,7 @@ class SparseSites(SiteModel, SparsePrior):
     priors: Priors
 
     @abstractmethod
-    def white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
+    def _white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
 
     @property
@@ -37,7 +37,7 @@ class SparseSites(SiteModel, SparsePrior):
 
     def _posterior(self, memory: float) -> tuple[WhiteSites, Pullback]:
         """q(u), and ``posterior_bar -> model_bar``."""
-        sites, pull_sites = self.white_sites(memory=memory)
+        sites, pull_sites = self._white_sites(memory=memory)
         return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
 
     def _sparse(self, posterior: Any) -> SVGP:
@@ -45,9 +45,9 @@ class SparseSites(SiteModel, SparsePrior):
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         posterior, pull_posterior = self._posterior(memory)
-        value, pull = self._sparse(posterior).objective(batch, memory=memory)
+        value, pull = self._sparse(posterior)._objective(batch, memory=memory)
 
         def pullback(bar=1.0):
             sparse_bar, X_bar = pull(bar)
@@ -57,7 +57,7 @@ class SparseSites(SiteModel, SparsePrior):
 
         return value, pullback
 
-    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
+    def _site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
         posterior, _ = self._posterior(memory)
         precision = add_diagonal(posterior.precision, 1.0)
         process = Sparse.of(self, posterior)
@@ -74,20 +74,20 @@ class SparseSites(SiteModel, SparsePrior):
 
         return mu - self.mean_function(batch.X)[0], var, allowed
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """Kuu."""
-        return (self.inducing_covariance()[0],)
+        return (self._inducing_covariance()[0],)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:
-        return self._sparse(self._posterior(memory)[0]).conditioned()
+    def _without_rows(self) -> SVGP:
+        return self._sparse(self._posterior(MEMORY)[0])
 
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        return self._sparse(self._posterior(MEMORY)[0]).paths(rng, count, features)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+        return self._sparse(self._posterior(memory)[0])._conditional()
 
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         return self.inducing.width
 
     def _reference(self) -> tuple[str, Array]:

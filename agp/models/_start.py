@@ -6,11 +6,12 @@ from typing import Any, NamedTuple, TypeVar
 from agp.backend import Array, backend_of, like
 from agp.checks import as_columns, check_data
 from agp.host import generator
-from agp.kernels import RBF, Kernel
+from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
+from agp.starts import starting_kernel
 
 __all__ = [
     "Observed",
@@ -73,12 +74,14 @@ def started(
 ) -> Start:
     """`observed`, and kernel and mean function with starting values that suit it.
 
-    Lengthscales start at the spread of their columns, the mean function (by default a constant) at the average of the
-    observations, the kernel's variance at their variance (constant ones count as variance 1), the noise at a tenth.
+    Lengthscales start where a sample of the data is most probable (`starting_kernel`), the mean function (by default a
+    constant) at the average of the observations, the kernel's variance at their variance (constant ones count as
+    variance 1), the noise at a tenth.
     """
     data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output)
     seen, variance = data.X, data.variance
-    kernel = usable((RBF() if kernel is None else kernel).from_data(seen, variance), seen)
+    begun: Kernel = starting_kernel(kernel, seen, data.y, data.likelihood)
+    kernel = usable(begun.from_data(seen, variance), seen)
     mean_function = usable(data.mean_function.from_data(seen, data.level, variance**0.5), seen)
     kernel.check(X.shape[1])
     mean_function.check(X.shape[1], data.outputs)

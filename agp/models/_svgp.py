@@ -9,7 +9,6 @@ from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean
-from agp.models._growth import growing_part
 from agp.models._several_outputs import Outputs, started_process
 from agp.models._start import observed, started_model
 from agp.models._variational import Variational
@@ -46,28 +45,6 @@ class SVGP(Variational):
     priors: Priors = ()
 
     stochastic: ClassVar[bool] = True
-
-    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:
-        """The model with further inducing inputs Z [M, D], the same bound and the same predictions.
-
-        The new inducing variables have the prior given those that are there, so that q(f) is what it was.
-
-        Parameters
-        ----------
-        Z
-            Inputs [M, D] like those of the model.
-        begun
-            The variances of new pseudo-observations (`Relaxed`, `LikelihoodForm` and their kin) as training begins
-            with them: the same mean of q(f), and smaller variances.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the process is no `Sparse` one, nor a `Mixed` one of that; if the posterior has no such q(u), or Z does
-            not fit the inducing inputs.
-        """
-        path, part = growing_part(self)
-        return tree.replaced(self, {path: part.grown(Z, begun=begun)})
 
     @classmethod
     def from_data(

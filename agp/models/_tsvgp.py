@@ -19,6 +19,7 @@ from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import started_prior
 from agp.rows import MEMORY, tile_rows
+from agp.starts import starting_kernel
 
 __all__ = ["TSVGP"]
 
@@ -89,14 +90,15 @@ class TSVGP(SparseSites, KeepsSums):
         refuse_rows_elsewhere(cls, X, y)
         X = held_data(X, y)["X"]
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
+        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))
         held = {"likelihood": data.likelihood, "X": X, "site_shift": none, "site_precision": none + 0.0}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))
 
-    def white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
+    def _white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
-        Kuu, pull_Kuu = self.inducing_covariance()
+        Kuu, pull_Kuu = self._inducing_covariance()
         Lu = cholesky(Kuu)
         rows = tile_rows(memory, self._floats_per_row, self.X)
         sums, pull = white_site_sums(self, Lu, self.X, self.site_shift, self.site_precision, block_rows=rows)
@@ -107,20 +109,20 @@ class TSVGP(SparseSites, KeepsSums):
 
         return sums, pullback
 
-    def no_sums(self) -> dict[str, Any]:
+    def _no_sums(self) -> dict[str, Any]:
         return nothing_kept(self)
 
-    def with_sums(self, kept: dict[str, Any], memory: float, /) -> SummedSites:
+    def _with_sums(self, kept: dict[str, Any], memory: float, /) -> SummedSites:
         return SummedSites.of(self, kept, memory)
 
     # -- conversion -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
         """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""
-        Kuu = self.inducing_covariance()[0]
-        return self._sparse(Dual(*self.white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
+        Kuu = self._inducing_covariance()[0]
+        return self._sparse(Dual(*self._white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
 
     def to_tied(self, tied: Tied = "natural", *, memory: float = MEMORY) -> SVGP:
         """The t-SVGP with the same parameters and q(u) whose sites are summed and stored as `Dual` says."""
-        Lu = cholesky(self.inducing_covariance()[0])
-        return self._sparse(Dual.from_white_sites(*self.white_sites(memory=memory)[0], Lu, tied=tied))
+        Lu = cholesky(self._inducing_covariance()[0])
+        return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))

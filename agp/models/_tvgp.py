@@ -7,25 +7,24 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.draws import below
-from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Likelihood
-from agp.linalg import add_diagonal, nonnegative
+from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._base import Conditioned
+from agp.models._parts import WithoutInducing
 from agp.models._sites import SiteModel
 from agp.models._start import refuse_rows_elsewhere, started, started_model
-from agp.posteriors import moments_of_sites, path_weights_of_sites, solved_sites
+from agp.posteriors import moments_of_sites
+from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Paths, conditioned_paths
 from agp.rows import MEMORY
 
 __all__ = ["TVGP"]
 
 
 @tree.model
-class TVGP(SiteModel):
+class TVGP(SiteModel, WithoutInducing):
     """A variational GP with a Gaussian site for each datum: any likelihood, O(P N^3) time, O(P N^2) memory.
 
     q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0; its moments are those of
@@ -79,7 +78,7 @@ class TVGP(SiteModel):
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
         # N x N whatever the budget
         X = batch.X
         Kff, pull_kernel = self.kernel(X)
@@ -99,11 +98,11 @@ class TVGP(SiteModel):
 
         return batch.scale * xp.sum(ell) - kl, pullback
 
-    def site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Any]:  # noqa: ARG002
+    def _site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Any]:  # noqa: ARG002
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
         K = self.kernel(self.X)[0]
         root = backend_of(K).xp.sqrt(self.site_precision.mT)[:, :, None]
@@ -111,34 +110,8 @@ class TVGP(SiteModel):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
-        xp = backend_of(self.X).xp
-        N, P = self.site_shift.shape
-        solved = solved_sites(self.kernel(self.X)[0], self.site_shift, self.site_precision)
-
-        def mean(X: Array) -> Array:
-            return self.mean_function(X)[0] + self.kernel(X, self.X)[0] @ solved.weights
-
-        def moments(X: Array) -> tuple[Array, Array]:
-            Kfs = self.kernel(self.X, X)[0]
-            D = solved.root @ Kfs
-            var = nonnegative(self.kernel.diag(X)[0][:, None] - xp.sum(D * D, axis=-2).mT)[0]
-            return self.mean_function(X)[0] + Kfs.mT @ solved.weights, var
-
-        def covariance(X: Array) -> Array:
-            D = solved.root @ self.kernel(self.X, X)[0]
-            return self.kernel(X)[0] - D.mT @ D
-
-        return Conditioned(mean, moments, covariance, floats_per_row=N * (self.kernel.floats_per_entry + 2 + P))
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        K = self.kernel(self.X)[0]
-
-        def weights_of(values: Array, noise: Array) -> Array:
-            return path_weights_of_sites(K, self.site_shift, self.site_precision, values, noise)
-
-        choice = {"outputs": self.outputs, "count": count, "features": features}
-        return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+        return SiteConditional.of(self.kernel, self.mean_function, self.X, self.site_shift, self.site_precision)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X

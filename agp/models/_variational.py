@@ -3,15 +3,16 @@
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
 from agp.draws import Draws, below, under, union
 from agp.likelihoods import Likelihood
-from agp.models._base import Conditioned, Model
+from agp.models._parts import OfOneProcess
 from agp.posteriors import SiteGradients
+from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
-from agp.processes import Paths, Process, Sparse, check_process
+from agp.processes import Process, Sparse, check_process
 from agp.rows import MEMORY, block_rows
 
 __all__ = ["Variational"]
@@ -20,7 +21,7 @@ SEED = 0
 """Of the noise of sampled processes where no batch brings any: for bounds outside of training, and predictions."""
 
 
-class Variational(Model):
+class Variational(OfOneProcess):
     """A bound on the log evidence by an approximate posterior process, any likelihood, minibatches."""
 
     process: Process
@@ -32,7 +33,7 @@ class Variational(Model):
         return self.process.outputs
 
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         return self.process.width
 
     def __post_init__(self) -> None:
@@ -47,13 +48,8 @@ class Variational(Model):
     def _check_parts(self) -> None:
         self.process.check()
 
-    def refreshed(self) -> Self:
-        """The model whose auxiliary arrays fit its parameters, as far as predictions need it; usually itself."""
-        process = self.process.refreshed()
-        return self if process is self.process else tree.replaced(self, {"process": process})
-
-    def draws(self, rng: Any, rows: int, /) -> Draws:
-        return union([super().draws(rng, rows), under("process", self.process.draws(rng, rows))])
+    def _draws(self, rng: Any, rows: int, /) -> Draws:
+        return union([super()._draws(rng, rows), under("process", self.process.draws(rng, rows))])
 
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
         """The model with the draws that belong to no rows, and the others; those of a fixed seed where none are given.
@@ -67,10 +63,10 @@ class Variational(Model):
                 return dict(under("process", self.process.row_draws(SEED, start, rows)).by_row)
 
             draws = Draws(backend_of(batch.X).generated_rows(fixed, batch.X), draws.whole)
-        process = self.process.drawn(Draws({}, below("process", draws).whole))
+        process = self.process.drawn(Draws({}, below("process", draws).whole)) if draws.whole else self.process
         return (self if process is self.process else tree.replaced(self, {"process": process})), draws
 
-    def objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
         self, draws = self._with_draws(batch)
         rows = self._block_rows(batch.X, memory)
         return elbo(self, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
@@ -80,11 +76,11 @@ class Variational(Model):
 
     @property
     def _floats_per_row(self) -> int:
-        return self.process.floats_per_row + self.likelihood.floats_per_row * self.outputs
+        return self.process.floats_per_row + self.likelihood.floats_per_row * self.process.outputs
 
     # -- sites ------------------------------------------------------------------------------------------------------
 
-    def settled(self) -> Self:
+    def _settled(self) -> Self:
         nodes = {path: node for path, node in tree.nodes(self, Sparse).items() if node.posterior.inverse_factors}
         new = {
             tree.joined(path, "posterior"): node.posterior.settled(node.inducing_covariance()[0])
@@ -93,10 +89,10 @@ class Variational(Model):
         return tree.replaced(self, new) if new else self
 
     @property
-    def site_paths(self) -> tuple[str, ...]:
-        return tuple(f"process.{path}" for path in self.process.site_paths)
+    def _site_paths(self) -> tuple[str, ...]:
+        return tuple(map("process.{}".format, self.process.site_paths))
 
-    def site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
+    def _site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
         self, draws = self._with_draws(batch)
         factor = self.process.factorise()[0]
         rows = self._block_rows(batch.X, memory) or batch.X.shape[0]
@@ -104,43 +100,15 @@ class Variational(Model):
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
-    def inverted_matrices(self) -> tuple[Array, ...]:
+    def _inverted_matrices(self) -> tuple[Array, ...]:
         """What the posterior of each process inverts; usually Kuu."""
         nodes = tree.nodes(self, Sparse).values()
         return tuple(node.posterior.inverted_matrix(node.inducing_covariance()[0]) for node in nodes)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def conditioned(self, *, memory: float = MEMORY) -> Conditioned:  # noqa: ARG002
-        self = self.refreshed()
-        factor = self.process.factorise()[0]
-        return self._conditioned(self.process, factor)
-
-    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        process = self.process.refreshed()
-        return process.paths(process.factorise()[0], rng, count, features)
-
-    def _conditioned(self, process: Process, factor: Any) -> Conditioned:
-        def mean(X: Array) -> Array:
-            return process.project_mean(factor, X)
-
-        def moments(X: Array) -> tuple[Array, Array]:
-            return process.project(factor, X)[0]
-
-        def covariance(X: Array) -> Array:
-            return process.joint(factor, X)
-
-        def for_rows(X: Array) -> Conditioned:
-            draws = process.common_draws(SEED, X.shape[0])
-            return self._conditioned(process.drawn(_placed(draws, X)), factor) if draws.by_row else here
-
-        here = Conditioned(mean, moments, covariance, self._floats_per_row, for_rows, mixing=process.mixing)
-        return here
+    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+        return ProcessConditional.of(self.process)
 
     def _reference(self) -> tuple[str, Array]:
         return self.process.reference
-
-
-def _placed(draws: Draws, X: Array) -> Draws:
-    """Host draws as arrays beside X."""
-    return Draws(*({name: placed(x, X) for name, x in part.items()} for part in draws))

@@ -12,8 +12,8 @@ from agp.errors import not_installed as _not_installed
 try:
     importlib.import_module("matplotlib")
 except ImportError as error:
-    msg = f"agp.plot needs {_not_installed('matplotlib', 'plot')}."
-    raise ImportError(msg) from error
+    _msg = f"agp.plot needs {_not_installed('matplotlib', 'plot')}."
+    raise ImportError(_msg) from error
 
 from agp.plot._calibration import plot_calibration
 from agp.plot._compare import plot_comparison, plot_map

@@ -35,7 +35,7 @@ class Posterior(ABC):
         """The number of inducing variables M; None from a posterior that does not say."""
         return None
 
-    built_by: ClassVar[str] = "pass the class itself, posterior={name}, and from_data builds it"
+    _built_by: ClassVar[str] = "pass the class itself, posterior={name}, and from_data builds it"
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The auxiliary leaves that follow inverses (`FollowsInverse`); usually none."""
@@ -247,12 +247,15 @@ class FollowsInverse(ABC):
 
 
 class InverseOwner(ABC):
-    """What has a posterior that may follow inverses, and knows the matrix on which their targets depend."""
+    """What has a posterior that may follow inverses, and knows the matrix on which their targets depend.
+
+    A process, or a model, to whose protocol this belongs.
+    """
 
     posterior: Any
 
     @abstractmethod
-    def followed_matrix(self) -> Array:
+    def _followed_matrix(self) -> Array:
         """The matrix that `FollowsInverse.inverse_target` takes."""
 
 

@@ -3,7 +3,7 @@
 q(u_p) = N(Lu m_p, Lu diag(s_p^2) Lu^T)   with Lu Lu^T = Kuu, or   q(u_p) = N(m_p, diag(s_p^2))
 """
 
-from typing import NamedTuple, Self
+from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -12,7 +12,7 @@ from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
 from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import extended
 
-__all__ = ["DiagonalMarginal", "DiagonalWhitened"]
+__all__ = ["DiagonalMarginal", "DiagonalState", "DiagonalWhitened"]
 
 
 class DiagonalForm(WhitePosterior):
@@ -96,12 +96,13 @@ class DiagonalWhitened(WhiteItself, DiagonalForm):
         return cls(mean, xp.ones_like(mean))
 
 
-class DiagonalBars(NamedTuple):
+@tree.model
+class DiagonalBars:
     """The cotangent of a `DiagonalState`: of n and s [M, P], and of the relative change Lu^-1 dLu [M, M]."""
 
-    mean: Array
-    deviation: Array
-    relative: Array
+    mean: Array = tree.auxiliary()
+    deviation: Array = tree.auxiliary()
+    relative: Array = tree.auxiliary()
 
 
 @tree.model

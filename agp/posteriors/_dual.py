@@ -112,7 +112,7 @@ class Dual(WhitePosterior, SiteHolder):
         """The sums in the coordinates of the storage."""
         return guarded_sums(self.site_features(factor.Lu, A), alpha, beta, mu)
 
-    def site_step(
+    def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         def proper(precision: Array) -> Array:

@@ -16,7 +16,7 @@ log|I - E| has beyond its first term,
 with equality at exact inverses. The factors are constants of the gradient, whose error there is zero.
 """
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, guessed, like
@@ -49,13 +49,14 @@ FITTED = 0.7
 """The residual of factors that fit, in roots of the unit of rounding: 1e-8 in float64."""
 
 
-class DualInverses(NamedTuple):
+@tree.model
+class DualInverses:
     """What `DualInverseFree.factorise` gives."""
 
-    Kuu: Array
-    E0: Array
+    Kuu: Array = tree.auxiliary()
+    E0: Array = tree.auxiliary()
     """I - L_0^T Kuu L_0 [M, M]."""
-    E: Array
+    E: Array = tree.auxiliary()
     """I - L_p^T R_p L_p [P, M, M]."""
 
 
@@ -143,7 +144,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
         agp.errors.NonFiniteError
             If a residual is 1 or more; inside a compiled function the value is NaN instead.
         """
-        Kuu, E0, E = factor
+        Kuu, E0, E = factor.Kuu, factor.E0, factor.E
         xp = backend_of(Kuu).xp
         L0, L = self.prior_factor, self.site_factor
         M, P = self.shift.shape
@@ -237,7 +238,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
     def site_sums(self, factor: DualInverses, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
         return guarded_sums(Kuf, alpha, beta, mu)
 
-    def site_step(
+    def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         """As the base; negative sites are clipped at once, and the inverse factors follow."""

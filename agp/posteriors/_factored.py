@@ -6,7 +6,7 @@ here, once; a state knows nothing but the whitened features A = Lu^-1 Kuf [M, N]
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -69,11 +69,12 @@ class WhiteState(ABC):
         """KL[q(v) || N(0, I)], 0-d, summed over the outputs, and ``bar -> state_bar``."""
 
 
-class WhiteFactor(NamedTuple):
+@tree.model
+class WhiteFactor:
     """Lu [M, M], whose cotangent is that of Lu, or of its relative change (`WhitePosterior.is_white`), and q(v)."""
 
-    Lu: Array
-    state: Any
+    Lu: Array = tree.auxiliary()
+    state: Any = None
 
 
 class WhitePosterior(Posterior):

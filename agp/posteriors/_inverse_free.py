@@ -10,7 +10,7 @@ both are those of W-SVGP (whitened by R^-T). R also enters the mean and the cova
 the gradient follows R = chol(Kuu^-1) through dR = -R Phi(R^T dKuu R), which needs products only.
 """
 
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -37,11 +37,12 @@ from agp.posteriors._natural_steps import RootSteps
 __all__ = ["InverseFree", "InverseFreeFactor"]
 
 
-class InverseFreeFactor(NamedTuple):
+@tree.model
+class InverseFreeFactor:
     """R [M, M], whose cotangent is that of dS in dR = -R dS, and A = R^T Kuu R [M, M]."""
 
-    R: Array
-    A: Array
+    R: Array = tree.auxiliary()
+    A: Array = tree.auxiliary()
 
 
 @tree.model
@@ -92,7 +93,7 @@ class InverseFree(InverseFactored, RootSteps):
     def project(self, factor: InverseFreeFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = V^T m;  var_p = kff + colsum(V * (A V - 2 V)) + colsum((C_p^T V)^2)
         xp = backend_of(Kuf).xp
-        R, A = factor
+        R, A = factor.R, factor.A
         V = lower_transposed_times(R, Kuf)
         AV = A @ V
         D = lower_transposed_times(self.scale, V)

@@ -4,7 +4,7 @@ It is the posterior that pseudo-observations of u with noise of covariance S wou
 which its inverse factor has converged. `LikelihoodForm` has S = diag(s), `FullSiteLikelihoodForm` S = C C^T.
 """
 
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -16,11 +16,12 @@ from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 __all__ = ["FullSiteLikelihoodForm", "LikelihoodFactor", "LikelihoodForm"]
 
 
-class LikelihoodFactor(NamedTuple):
+@tree.model
+class LikelihoodFactor:
     """Kuu [M, M] and the Cholesky factor Lt of Kt [M, M], whose cotangent is that of Lt^-1 dLt."""
 
-    Kuu: Array
-    Lt: Array
+    Kuu: Array = tree.auxiliary()
+    Lt: Array = tree.auxiliary()
 
 
 class CholeskySiteForm(GrowingSiteForm):
@@ -73,7 +74,7 @@ class CholeskySiteForm(GrowingSiteForm):
         # 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr(Kt^-1 S) + log|Kt| - log|S|) ]
         B = backend_of(factor.Lt)
         xp = B.xp
-        (Kuu, Lt), (M, P) = factor, self.mean.shape
+        Kuu, Lt, (M, P) = factor.Kuu, factor.Lt, self.mean.shape
         eye = identity(Lt)
         mh, pull_weights = self._weights(factor)
         Kuu_mh = Kuu @ mh

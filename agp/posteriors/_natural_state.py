@@ -4,8 +4,6 @@ The prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). With log
 inverse is as well conditioned as W itself, whatever Kuu is.
 """
 
-from typing import NamedTuple
-
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times
@@ -14,12 +12,13 @@ from agp.posteriors._factored import WhiteState
 __all__ = ["NaturalBars", "NaturalState", "natural_state"]
 
 
-class NaturalBars(NamedTuple):
+@tree.model
+class NaturalBars:
     """The cotangent of a `NaturalState`."""
 
-    mean: Array
+    mean: Array = tree.auxiliary()
     """That of the mean [M, P], at fixed W."""
-    precision: Array
+    precision: Array = tree.auxiliary()
     """That of W [P, M, M], at a fixed mean; symmetric."""
 
 

@@ -1,8 +1,7 @@
 """Steps of q(u) = N(m, C C^T) along natural gradients, in two coordinates."""
 
-from typing import Any, Self
+from typing import Any
 
-from agp import tree
 from agp.backend import Array, backend_of
 from agp.linalg import (
     identity,
@@ -32,8 +31,11 @@ class RootSteps:
     mean: Array
     scale: Array
 
-    def root_step(self, mean_bar: Array, scale_bar: Array, rate: Any, reach: float, /) -> Self:
-        """The q(u) after a step of size rho along the natural gradient, from the gradient by m and (lower) C.
+    @staticmethod
+    def root_step(
+        mean: Array, scale: Array, mean_bar: Array, scale_bar: Array, rate: Any, reach: float, /
+    ) -> tuple[Array, Array]:
+        """m and C after a step of size rho along the natural gradient, from the gradient by m and (lower) C.
 
             m <- m + rho C C^T m_bar,    C <- C + rho C Phi(I - H),    H = C^T (site precision + prior precision) C
 
@@ -43,14 +45,14 @@ class RootSteps:
 
         Source: the root coordinates of Salimbeni, Eleftheriadis & Hensman, "Natural gradients in practice", 2018.
         """
-        xp = backend_of(self.mean).xp
-        outputs = range(self.mean.shape[1])
-        parts = [
-            (self.mean[:, p : p + 1], self.scale[p, ...], mean_bar[:, p : p + 1], scale_bar[p, ...]) for p in outputs
-        ]
-        moved = [_step_of_root(*part, rate, reach) for part in parts]
-        mean, scale = xp.concat([m for m, _ in moved], axis=1), xp.stack([C for _, C in moved], axis=0)
-        return tree.with_leaves(self, {"mean": mean, "scale": scale})
+        xp = backend_of(mean).xp
+        means, scales = [], []
+        for p in range(mean.shape[1]):
+            one = slice(p, p + 1)
+            m, C = _step_of_root(mean[:, one], scale[p, ...], mean_bar[:, one], scale_bar[p, ...], rate, reach)
+            means.append(m)
+            scales.append(C[None, ...])
+        return xp.concat(means, axis=1), xp.concat(scales, axis=0)
 
 
 def _step_of_root(m: Array, C: Array, m_bar: Array, C_bar: Array, rate: Any, reach: float) -> tuple[Array, Array]:

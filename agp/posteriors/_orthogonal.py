@@ -22,7 +22,7 @@ from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, W
 from agp.posteriors._sites import SiteGradients, SiteHolder
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Orthogonal", "PriorSpread"]
+__all__ = ["Orthogonal", "OrthogonalState", "PriorSpread"]
 
 
 @tree.model
@@ -164,7 +164,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     # -- steps ------------------------------------------------------------------------------------------------------
 
     @property
-    def has_sites(self) -> bool:
+    def _has_sites(self) -> bool:
         return bool(self._dual())
 
     def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
@@ -175,7 +175,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """The sums of each group with sites, which moves by its own part of the mean; None where no group has any."""
-        if not self.has_sites:
+        if not self._has_sites:
             return None
         sums = []
         for i, rows, dual in self._dual():
@@ -184,7 +184,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
             sums.append(dual.white_site_sums(WhiteFactor(factor.Lu[rows, rows], None), part, alpha, beta, mean))
         return tuple(sums)
 
-    def site_step(
+    def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         parts, infos = list(self.parts), []
@@ -192,7 +192,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         for (i, own, dual), sums in zip(self._dual(), found.sums, strict=True):
             if i in moving:
                 factor = WhiteFactor(found.factor.Lu[own, own], None)
-                parts[i], info = dual.site_step(SiteGradients(factor, sums), rate, clip=clip)
+                parts[i], info = dual._site_step(SiteGradients(factor, sums), rate, clip=clip)
                 infos.append(info)
         xp = backend_of(found.factor.Lu).xp
         return type(self)(tuple(parts), self.sizes), {

@@ -13,7 +13,7 @@ estimated and no product of two [M, M] matrices occurs.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -44,11 +44,12 @@ PROBES = 256
 """Probes for larger M."""
 
 
-class RelaxedFactor(NamedTuple):
+@tree.model
+class RelaxedFactor:
     """Kuu [M, M] and G = L^T (Kuu + S) L - I [M, M]."""
 
-    Kuu: Array
-    G: Array
+    Kuu: Array = tree.auxiliary()
+    G: Array = tree.auxiliary()
 
 
 class ExactRelaxed(RelaxedForm):
@@ -97,7 +98,7 @@ class ExactRelaxed(RelaxedForm):
 
     def kl_divergence(self, factor: RelaxedFactor, /) -> tuple[Array, Pullback]:
         xp = backend_of(factor.G).xp
-        L, (Kuu, G) = self.inverse_factor, factor
+        L, Kuu, G = self.inverse_factor, factor.Kuu, factor.G
         M, P = self.mean.shape
         mh, pull_weights = self._weights(factor)
         Kuu_mh = Kuu @ mh

@@ -10,7 +10,7 @@ M + M2 inducing variables, which does all the rest: a lower bound for every valu
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -23,10 +23,11 @@ from agp.posteriors._site_form import SiteForm
 __all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
 
 
-class RelaxedGroupsFactor(NamedTuple):
+@tree.model
+class RelaxedGroupsFactor:
     """J [M2, M], the `Relaxed` that does the work, and its factor."""
 
-    J: Array
+    J: Array = tree.auxiliary()
     inner: Relaxed
     factor: RelaxedFactor
 

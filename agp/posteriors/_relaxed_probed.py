@@ -1,6 +1,6 @@
 """R-SVGP where random probes are drawn for a step: its traces are estimated."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -12,11 +12,12 @@ from agp.posteriors._site_form import Preconditioned
 __all__ = ["ProbedFactor", "ProbedRelaxed"]
 
 
-class ProbedFactor(NamedTuple):
+@tree.model
+class ProbedFactor:
     """Kuu and Kt = Kuu + diag(s), both [M, M]."""
 
-    Kuu: Array
-    Kt: Array
+    Kuu: Array = tree.auxiliary()
+    Kt: Array = tree.auxiliary()
 
 
 @tree.model
@@ -91,7 +92,8 @@ class ProbedRelaxed(RelaxedForm):
 
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         xp = backend_of(factor.Kt).xp
-        L, s, Z, (Kuu, Kt) = self.inverse_factor, self.site, self.noise, factor
+        L, s, Z = self.inverse_factor, self.site, self.noise
+        Kuu, Kt = factor.Kuu, factor.Kt
         M, P = self.mean.shape
         K = Z.shape[1]
         mh, pull_weights = self._weights(factor)

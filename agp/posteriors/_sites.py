@@ -82,15 +82,15 @@ class NaturalSteps(ABC):
 
 
 class SiteHolder(ABC):
-    """What keeps Gaussian sites: a posterior, or a model with a site for each datum."""
+    """What keeps Gaussian sites: a posterior, or a model with a site for each datum, to whose protocol this belongs."""
 
     @property
-    def has_sites(self) -> bool:
+    def _has_sites(self) -> bool:
         """Whether there are sites to move."""
         return True
 
     @abstractmethod
-    def site_step(
+    def _site_step(
         self, found: Any, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None, rows: Array | None
     ) -> tuple[Self, dict[str, Array]]:
         """The holder after a step of its sites towards those that the likelihood asks for, and what to log.
@@ -114,11 +114,11 @@ class KeepsSums(ABC):
     """A model whose steps of sites on a minibatch can go on from the sums over all data that the last one left."""
 
     @abstractmethod
-    def no_sums(self) -> dict[str, Any]:
+    def _no_sums(self) -> dict[str, Any]:
         """What an update keeps between two steps, before the first: arrays, in dictionaries that may be nested."""
 
     @abstractmethod
-    def with_sums(self, kept: dict[str, Any], memory: float, /) -> "HoldsSums":
+    def _with_sums(self, kept: dict[str, Any], memory: float, /) -> "HoldsSums":
         """The model that holds these sums if they are still its own, else new ones, within a budget in MiB."""
 
 
@@ -126,7 +126,7 @@ class HoldsSums(ABC):
     """Such a model for the length of a step, in which sums follow the sites."""
 
     @abstractmethod
-    def released(self) -> tuple[Any, dict[str, Any]]:
+    def _released(self) -> tuple[Any, dict[str, Any]]:
         """The model by itself, and its sums to keep."""
 
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import add_diagonal, diagonal, identity, inner, lower_of, lower_times, lower_transposed_times
+from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._factored import WhiteFactor, WhiteItself
 from agp.posteriors._growth import extended, extended_block
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
@@ -72,14 +72,13 @@ class Whitened(WhiteItself, NaturalSteps, RootSteps):
 
     def white_kl(self) -> tuple[Array, Pullback]:
         # sum_p 1/2 (|m_p|^2 + |C_p|^2 - M - 2 sum log|diag C_p|)
-        xp = backend_of(self.mean).xp
-        m, C = self.mean, self.scale
-        entries = diagonal(C)
+        m, C, B = self.mean, self.scale, backend_of(self.mean)
+        xp, entries = B.xp, B.diagonal(C)
         logs = xp.sum(xp.log(xp.abs(entries)))
-        kl = 0.5 * (xp.sum(m * m) + inner(C, C) - m.shape[0] * m.shape[1]) - logs
+        kl = 0.5 * (xp.sum(m * m) + B.inner(C, C) - m.shape[0] * m.shape[1]) - logs
 
         def pullback(bar):
-            return tree.cotangent(self, mean=bar * m, scale=add_diagonal(bar * C, -bar / entries))
+            return tree.cotangent(self, mean=bar * m, scale=B.add_diagonal(bar * C, -bar / entries))
 
         return kl, pullback
 

@@ -5,20 +5,10 @@ raw leaf: the mode that training finds does not depend on how a parameter is con
 """
 
 from agp.priors._base import Prior
-from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
-from agp.priors._model import Priors, as_priors, assigned, check_priors, log_prior
+from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
+from agp.priors._model import log_prior
 
-__all__ = [
-    "Gamma",
-    "HalfCauchy",
-    "HalfNormal",
-    "InverseGamma",
-    "LogNormal",
-    "Normal",
-    "Prior",
-    "Priors",
-    "as_priors",
-    "assigned",
-    "check_priors",
-    "log_prior",
-]
+__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Prior", "Relative", "log_prior"]
+
+# for other rooms
+from agp.priors._model import Priors, as_priors, assigned, check_priors

@@ -34,8 +34,11 @@ class Prior(ABC):
                 raise ValueError(msg)
             object.__setattr__(self, field.name, value)
 
-    def log_density(self, x: Array, /) -> tuple[Array, Pullback]:
-        """The log density of the entries of x, of any shape, summed to 0-d, and the pullback ``bar -> x_bar``."""
+    def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
+        """The log density of the entries of x, of any shape, summed to 0-d, and the pullback ``bar -> x_bar``.
+
+        Only a `Relative` density asks for the unit of x.
+        """
         entries, slopes = self._entries(x)
         return backend_of(x).xp.sum(entries), lambda bar: bar * slopes()
 

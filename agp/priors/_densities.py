@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, Pullback, backend_of
 from agp.priors._base import Prior
 
-__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal"]
+__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Relative"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 LOG_2_OVER_PI = math.log(2.0 / math.pi)
@@ -59,6 +59,40 @@ class LogNormal(Prior):
         z = (log_x - self.mean) / self.deviation
         constant = math.log(self.deviation) + 0.5 * LOG_2PI
         return -0.5 * z * z - log_x - constant, lambda: -(1.0 + z / self.deviation) / x
+
+
+@dataclass(frozen=True)
+class Relative(Prior):
+    """The density of a parameter in its unit, such as a lengthscale in those of its column; without one, of itself.
+
+    Units are what `from_data` takes from the data: for a lengthscale the spread of its column times the root of the
+    number of columns. The density is that of the number without dimension.
+
+    Parameters
+    ----------
+    prior
+        Of that number.
+    """
+
+    prior: Prior
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prior, Prior):
+            msg = f"prior is {self.prior!r}, but must be an instance of agp.priors.Prior."
+            raise TypeError(msg)
+
+    @property
+    def positive(self) -> bool:  # type: ignore[override]
+        return self.prior.positive
+
+    def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:
+        if unit is None:
+            return self.prior.log_density(x)
+        value, pull = self.prior.log_density(x / unit)
+        return value, lambda bar: pull(bar) / unit
+
+    def _entries(self, x: Array) -> Entries:
+        return self.prior._entries(x)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
         parameter that may be negative, or if a pattern matches a part of q(u), which is no parameter of the prior model
         but of the approximation.
     """
-    parts = [(leaf, prior.log_density(leaf.value)) for leaf, prior in assigned(model)]
+    parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assigned(model)]
     if parts:
         total = sum((value for _, (value, _) in parts[1:]), parts[0][1][0])
     else:

@@ -1,27 +1,19 @@
 """Processes: from inputs to marginals. One kernel and q(u), several side by side, mixtures of them, and layers."""
 
-from agp.processes._base import Process, SitePull, check_process
+from agp.processes._base import Process
 from agp.processes._deep import Deep
 from agp.processes._each_patch import EachPatch
 from agp.processes._known import Known
 from agp.processes._mixed import Mixed
-from agp.processes._paths import Paths, conditioned_paths
-from agp.processes._prior import SparsePrior, started_prior
+from agp.processes._outputs import MultiOutput
+from agp.processes._paths import Paths
+from agp.processes._prior import SparsePrior
 from agp.processes._sparse import Sparse
 from agp.processes._stack import Stack
 
-__all__ = [
-    "Deep",
-    "EachPatch",
-    "Known",
-    "Mixed",
-    "Paths",
-    "Process",
-    "SitePull",
-    "Sparse",
-    "SparsePrior",
-    "Stack",
-    "check_process",
-    "conditioned_paths",
-    "started_prior",
-]
+__all__ = ["Deep", "EachPatch", "Known", "Mixed", "MultiOutput", "Paths", "Process", "Sparse", "SparsePrior", "Stack"]
+
+# for other rooms
+from agp.processes._base import check_process
+from agp.processes._paths import conditioned_paths
+from agp.processes._prior import started_prior

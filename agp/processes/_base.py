@@ -146,7 +146,7 @@ class Process(MultiOutput):
 def check_process(what: str, x: Any) -> None:
     """TypeError unless x is a process."""
     if not isinstance(x, Process):
-        kinds = "agp.Sparse, Stack, Mixed, EachPatch or Deep"
+        kinds = "agp.processes.Sparse, Stack, Mixed, EachPatch or Deep"
         msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
         raise TypeError(msg)
 

@@ -178,7 +178,7 @@ class Deep(Chained, Process):
                     "columns; they must be the same."
                 )
                 raise ValueError(msg)
-            if any(node.has_sites for node in tree.nodes(layer, SiteHolder).values()):
+            if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):
                 msg = (
                     f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
                 )

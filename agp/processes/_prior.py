@@ -18,6 +18,7 @@ class SparsePrior(ABC):
     """What has the fields kernel, inducing, mean_function and jitter: a process, or a model that is its own.
 
     Inducing variables are those of f - h, where h is the mean function. Gradients come back in the class of the whole.
+    Names have an underscore, since they are part of the protocol of models; `Sparse` has two of them without.
     """
 
     kernel: Kernel
@@ -25,7 +26,7 @@ class SparsePrior(ABC):
     mean_function: Mean
     jitter: float | None
 
-    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:
+    def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:
         """The same with further inducing inputs Z [M, D] and the same q(f), if there is one.
 
         `begun` as in `agp.posteriors.Posterior.grown`; TypeError where no such q can be had.
@@ -33,31 +34,32 @@ class SparsePrior(ABC):
         msg = f"{type(self).__name__} does not grow by inducing inputs; use SGPR, or SVGP."
         raise TypeError(msg)
 
-    def inducing_covariance(self) -> tuple[Array, Pullback]:
-        """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``."""
+    def _inducing_covariance(self) -> tuple[Array, Pullback]:
+        """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``, which takes cotangents of other fields by their names."""
         Kuu, pull = self.inducing.covariance(self.kernel)
 
-        def pullback(Kuu_bar):
+        def pullback(Kuu_bar, **others):
             inducing_bar, kernel_bar = pull(Kuu_bar)
-            return tree.cotangent(self, kernel=kernel_bar, inducing=inducing_bar)
+            return tree.cotangent(self, kernel=kernel_bar, inducing=inducing_bar, **others)
 
         return add_jitter(Kuu, self.jitter), pullback
 
-    def own_jitter(self) -> Array:
+    def _own_jitter(self) -> Array:
         """What is added to the diagonal of Kuu, 0-d."""
         Kuu = self.inducing.covariance(self.kernel)[0]
         return default_jitter(Kuu) if self.jitter is None else backend_of(Kuu).xp.asarray(self.jitter, **like(Kuu))
 
-    def features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
+    def _features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
 
-        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``.
+        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``; it takes cotangents of other fields by their
+        names.
         """
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
         kff, pull_kff = self.inducing.diag(self.kernel, X)
         h, pull_mean = self.mean_function(X)
 
-        def pullback(Kuf_bar, kff_bar, h_bar):
+        def pullback(Kuf_bar, kff_bar, h_bar, **others):
             inducing_bar, kernel_bar, X_bar = pull_Kuf(Kuf_bar)
             inducing_diag_bar, kernel_diag_bar, X_diag_bar = pull_kff(kff_bar)
             mean_bar, X_mean_bar = pull_mean(h_bar)
@@ -66,6 +68,7 @@ class SparsePrior(ABC):
                 kernel=tree.add(kernel_bar, kernel_diag_bar),
                 inducing=tree.add(inducing_bar, inducing_diag_bar),
                 mean_function=mean_bar,
+                **others,
             )
             return bar, tree.add(tree.add(X_bar, X_diag_bar), X_mean_bar)
 

@@ -102,6 +102,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         Kuu = cls(**prior._asdict(), posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
         return detached(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
 
+    inducing_covariance = SparsePrior._inducing_covariance
+    features = SparsePrior._features
+
     @classmethod
     def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
         """The process with the prior side of another one, or of a model, and this q(u)."""
@@ -122,7 +125,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     @property
     def floats_per_row(self) -> int:
         # the kernel's own arrays, projections of Kuf and their temporaries, the scale's projection for each output
-        per_inducing = 3 + 2 * self.outputs
+        per_inducing = 3 + 2 * self.posterior.outputs
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * per_inducing
 
     def factorise(self) -> tuple[Any, Pullback]:
@@ -131,7 +134,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
         def pullback(factor_bar):
             posterior_bar, Kuu_bar = pull_factor(factor_bar)
-            return tree.add(tree.cotangent(self, posterior=posterior_bar), pull_Kuu(Kuu_bar))
+            return pull_Kuu(Kuu_bar, posterior=posterior_bar)
 
         return factor, pullback
 
@@ -146,8 +149,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
         def pullback(mu_bar, var_bar):
             posterior_bar, factor_bar, Kuf_bar, kff_bar = pull_moments(mu_bar, var_bar)
-            bar, X_bar = pull_features(Kuf_bar, kff_bar, mu_bar)
-            return tree.add(bar, tree.cotangent(self, posterior=posterior_bar)), factor_bar, X_bar
+            bar, X_bar = pull_features(Kuf_bar, kff_bar, mu_bar, posterior=posterior_bar)
+            return bar, factor_bar, X_bar
 
         return (h + residual, var), kff, pullback
 
@@ -192,7 +195,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         def weights_of(values: Array, noise: Array) -> Array:
             xp = backend_of(values).xp
             jitter = placed(rng.standard_normal(values.shape), values)  # u has the covariance Kuu + jitter I
-            u = values + xp.sqrt(self.own_jitter()) * jitter
+            u = values + xp.sqrt(self._own_jitter()) * jitter
             return self.posterior.path_weights(factor, u, noise)
 
         choice = {"outputs": self.outputs, "count": count, "features": features}
@@ -220,7 +223,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
         return (h + residual, var), to_sites
 
-    def followed_matrix(self) -> Array:
+    def _followed_matrix(self) -> Array:
         """Kuu."""
         return self.inducing_covariance()[0]
 
@@ -231,7 +234,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {"posterior": factor}
 
-    def grown(self, Z: Array, /, *, begun: bool = False) -> Self:
+    def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:
         inducing = self.inducing.grown(Z, front=self.posterior.grows_in_front)
         wider = tree.replaced(self, {"inducing": inducing})
         return tree.replaced(wider, {"posterior": self.posterior.grown(wider.inducing_covariance()[0], begun=begun)})

@@ -2,21 +2,17 @@
 
 from agp.training._batches import Batches
 from agp.training._begun import begun
-from agp.training._fit import FitResult, fit
-from agp.training._growth import GROWTH_TOLERANCE, MOST_INDUCING, GrowthResult, Round, fit_growing
+from agp.training._fit import FitResult, Gain, fit
+from agp.training._growth import GrowthResult, Round, fit_growing
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._loop import train
-from agp.training._recipe import FALL, RATE, SITE_RATE, recipe
+from agp.training._recipe import recipe
 from agp.training._result import LBFGSResult, Progress, Result
 
 __all__ = [
-    "FALL",
-    "GROWTH_TOLERANCE",
-    "MOST_INDUCING",
-    "RATE",
-    "SITE_RATE",
     "Batches",
     "FitResult",
+    "Gain",
     "GrowthResult",
     "LBFGSResult",
     "Progress",
@@ -29,3 +25,11 @@ __all__ = [
     "recipe",
     "train",
 ]
+
+# for other rooms
+from agp.training._baseline import baseline
+from agp.training._growth import GROWTH_TOLERANCE
+from agp.training._progress import stage_bar
+from agp.training._recipe import FALL, RATE, SITE_RATE
+from agp.training._resume import written
+from agp.training._run import Callback

@@ -34,7 +34,7 @@ class Batches:
     seed
         Of the permutations and the draws.
     draws
-        The noise that a step on so many rows needs (`agp.models.Model.draws`).
+        The noise that a step on so many rows needs (`agp.models.Model._draws`).
     place
         Where it is drawn: on the "host", the same for every library, or on the "device" of the batches.
     reference
@@ -130,6 +130,8 @@ class Batches:
 
 def _beside(X: Array, draws: Draws) -> Draws:
     """The draws as arrays of the library, the device and, unless they are whole numbers, the dtype of X."""
+    if draws is NO_DRAWS:
+        return draws
     B = backend_of(X)
 
     def one(x: Any) -> Array:

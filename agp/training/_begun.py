@@ -9,7 +9,7 @@ from agp.entrances import entrance
 from agp.posteriors import InverseOwner, Posterior
 from agp.updates import MovesLeaves, Update
 
-__all__ = ["begun", "leaves_kept"]
+__all__ = ["begun", "frozen_parameters", "leaves_kept"]
 
 M = TypeVar("M", bound=Any)
 
@@ -33,7 +33,7 @@ def begun(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     new, wide = {}, model.likelihood.slopes_vanish
     for path, owner in tree.nodes(model, InverseOwner).items():
         where, old = tree.joined(path, "posterior"), owner.posterior
-        first = old.begun(owner.followed_matrix(), wide=wide) if isinstance(old, Posterior) else old
+        first = old.begun(owner._followed_matrix(), wide=wide) if isinstance(old, Posterior) else old
         changed = {tree.joined(where, leaf) for leaf in _changed(old, first)}
         if changed and not changed & kept:
             new[where] = first
@@ -53,3 +53,9 @@ def leaves_kept(model: Any, updates: Sequence[Update]) -> frozenset[str]:
     if len(told) < len(updates):  # what the others move nobody knows
         return kept
     return kept | frozenset(tree.leaves(model, "parameter")).difference(*(one.leaves for one in told))
+
+
+def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
+    """The names of the parameters among `leaves_kept`."""
+    kept = leaves_kept(model, updates)
+    return tuple(name for name in tree.leaves(model, "parameter") if name in kept)

@@ -13,12 +13,13 @@ import numpy as np
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_callables, check_model, check_positive, check_whole
 from agp.entrances import entrance
-from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError
+from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
 from agp.repairs import outside
 from agp.rows import MEMORY
+from agp.training._baseline import baseline
 from agp.training._batches import Place, check_place
 from agp.training._inner import inner_updates, moves_posteriors
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
@@ -29,10 +30,12 @@ from agp.training._resume import checkpoint_exists, saved_trace
 from agp.training._run import Callback
 from agp.updates import Update
 
-__all__ = ["FitResult", "check_plan", "continued", "fit"]
+__all__ = ["FitResult", "Gain", "check_plan", "continued", "fit"]
 
 BATCH_ROWS = 1024
 """Rows in a minibatch where the user does not say."""
+LBFGS_ROWS = 2048
+"""Up to so many rows models that take minibatches are fitted by L-BFGS on all of them."""
 ITERATIONS = 1000
 """L-BFGS's limit where the user does not say."""
 STEPS, EPOCHS = 5_000, 20
@@ -57,6 +60,9 @@ class FitResult(Result):
     """Whether the tolerance was met, rather than a limit or a callback."""
     message: str = ""
     """Why the training ended."""
+    learned: bool = True
+    """Whether the bound exceeds the log density of the targets without the inputs: by their mean and variance, or the
+    frequencies of their classes. A training that was cut short is not judged."""
 
 
 @entrance
@@ -130,6 +136,8 @@ def fit(
     -----
     agp.errors.ConvergenceWarning
         If a budget ended the training.
+    agp.errors.NoSignalWarning
+        If it converged to a model that is no better than the mean of the targets, or the frequencies of the classes.
     """
     check_model(model)
     check_plan(updates)
@@ -137,7 +145,7 @@ def fit(
     check_place(draws)
     budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model.check(X, y)
+    model._check(X, y)
     clock = _Clock(budget)
     settings: dict[str, Any] = {
         "callbacks": [*check_callables("callbacks", callbacks), clock],
@@ -148,13 +156,13 @@ def fit(
     if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
         if not model.stochastic and not inner:
             _refuse(checkpoint, batch_size)
-        if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= BATCH_ROWS):
+        if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
             limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
             how = {"gradient": gradient, "memory": memory}
-            return _by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings)
+            return judged(_by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings), y)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
-    noisy = size not in (None, X.shape[0]) or any(model.draws(generator(0), X.shape[0]))
+    noisy = size not in (None, X.shape[0]) or any(model._draws(generator(0), X.shape[0]))
     steps = max(STEPS, EPOCHS * epoch) if max_steps is None else check_whole("max_steps", max_steps)
     slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
     planned = partial(updates or recipe, gradient=gradient, memory=memory)
@@ -167,7 +175,7 @@ def fit(
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "draws": draws, "checkpoint": cooled}
-        return _said(continued(found, train, X, y, settings), True, clock, slope.message)
+        return judged(_said(continued(found, train, X, y, settings), True, clock, slope.message), y)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _said(found, False, clock, ending)
 
@@ -203,7 +211,7 @@ def _by_lbfgs(
 
     Where it moves a q(u), steps of the recipe come first: from far away it may give up the signal for noise.
     """
-    gain, found = _Gain(tolerance * X.shape[0]), None
+    gain, found = Gain(tolerance * X.shape[0]), None
     if moves_posteriors(model, inner):
         steps = min(FIRST_STEPS, limit)
         found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), **watched)
@@ -255,7 +263,26 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
             f"the training has not converged: {message} after {found.steps} steps. Give it more, or a larger tolerance."
         )
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-    return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, converged, message)
+    said = {"converged": converged, "message": message, "frozen": found.frozen}
+    return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, **said)
+
+
+def judged(found: FitResult, y: Array) -> FitResult:
+    """The result, and whether the model has learned anything of the targets; a warning where it has not."""
+    bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
+    if not (found.converged and bounds):
+        return found
+    alone = y.shape[0] * baseline(found.model.likelihood, y)
+    gain = float(np.mean(bounds)) - alone
+    if gain > 0.0:
+        return found
+    text = (
+        f"the model has learned nothing: after {found.steps} steps its bound is {-gain:.3g} nats below the log density "
+        "of the targets without the inputs. These tell nothing of them, or the training began too far off: try other "
+        "lengthscales, another kernel or more inducing inputs."
+    )
+    warnings.warn(text, NoSignalWarning, stacklevel=outside())
+    return replace(found, learned=False)
 
 
 def continued(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
@@ -297,7 +324,7 @@ class _Clock:
         return self.ended
 
 
-class _Gain:
+class Gain:
     """A callback that ends L-BFGS when the last iterations have gained too little, in nats."""
 
     def __init__(self, least: float) -> None:

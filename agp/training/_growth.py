@@ -7,16 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agp import tree
-from agp.backend import Array
+from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_model, check_positive, check_whole
-from agp.errors import ConvergenceWarning
+from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.gradient import GradientMode
+from agp.host import generator
 from agp.inducing import greedy_variance
-from agp.models import growing_part, valid_data
+from agp.models import exact_model, growing_part, grown, valid_data
 from agp.repairs import outside
 from agp.rows import MEMORY
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
 from agp.training._fit import FitResult, check_plan, continued, fit
+from agp.training._lbfgs import fit_lbfgs
 from agp.training._limits import Limits, Round, behind, highest
 from agp.training._result import Progress
 from agp.training._run import Callback
@@ -31,6 +33,8 @@ GROWTH_TOLERANCE = 0.005
 RESETS, LITTLE = 2, 5.0
 """How often hyperparameters begin again, where few inducing inputs have made all targets noise: where the bound is
 above the density of noise alone by less than so many tolerances."""
+SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
+"""The rows of which the exact evidence trains hyperparameters first, and the iterations of L-BFGS."""
 LAST, LOOSEST, ERROR = 3.0, 10.0, 180.0
 """Where the training of the last model ends, in tolerances of training, and that of a round: at so many over the root
 of the number of rows, which is how the error of an average over them falls, within these limits. A round has only to
@@ -74,6 +78,7 @@ def fit_growing(
     gradient: GradientMode = "closed-form",
     memory: float = MEMORY,
     certified_rows: int = CERTIFIED_ROWS,
+    sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
@@ -92,8 +97,8 @@ def fit_growing(
     - twice as many would exceed the memory ("memory") or the time ("time", "steps"), or a callback says so.
 
     A model whose bound is hardly above the density of noise alone has learned nothing, and neither its certificate nor
-    its gain says anything: it grows on, up to twice, from the hyperparameters that were given. Still, begin with enough
-    inducing inputs to see some of the signal.
+    its gain says anything: it grows on from the hyperparameters of the sample or, up to twice, from those that were
+    given. Still, begin with enough inducing inputs to see some of the signal.
 
     Before it ends the last model is trained further, unless M is as large as may be. Where larger ones ended with a
     lower bound, since a budget ended their training for instance, the model is the best of those before. The upper
@@ -122,6 +127,10 @@ def fit_growing(
     certified_rows
         Of how many rows the upper bound is taken, at the most. Models whose bound takes all rows in any case, such as
         `SGPR`, have it of all.
+    sample_rows
+        On so many rows, drawn by the seed, hyperparameters are trained first by the evidence of the exact GP, where the
+        model is a collapsed one: few inducing inputs would teach too much noise. 0 for none; what has learned nothing
+        is not kept. Variational models begin with what they were given, since their q(u) has to be trained besides.
 
     Raises
     ------
@@ -140,7 +149,7 @@ def fit_growing(
     """
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model.check(X, y)
+    model._check(X, y)
     growing_part(model)
     limits = Limits(tolerance, most, max_steps, max_seconds, memory, X.shape[0])
     fit_tolerance = check_positive("fit_tolerance", fit_tolerance)
@@ -149,7 +158,11 @@ def fit_growing(
     check_plan(updates)
     settings: dict[str, Any] = {"batch_size": batch_size, "updates": updates, "gradient": gradient, "memory": memory}
     settings |= {"seed": seed, "callbacks": [watch], "progress": progress}
-    found = FitResult(model, 0, 0.0)
+    sample_rows = check_whole("sample_rows", sample_rows, least=0)
+    found, tuned = FitResult(model, 0, 0.0), False
+    if sample_rows and not model.stochastic:
+        found = _tuned_on_sample(model, X, y, sample_rows, limits, settings)
+        tuned, model = found.model is not model, found.model
     rounds: list[Round] = []
     reached: list[Any] = []  # the model after each round
     resets, looser = 0, min(max(LAST, ERROR / math.sqrt(X.shape[0])), LOOSEST)
@@ -157,6 +170,9 @@ def fit_growing(
     def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Certificate]:
         left = None if watch.ended else limits.left(found)
         found = _continued(found, X, y, settings | left | {"tolerance": tolerance}) if left is not None else found
+        return noted(found)
+
+    def noted(found: FitResult) -> tuple[FitResult, Certificate]:
         seen = certified(found.model, X, y, rows=certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
         rounds.append(Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps))
@@ -167,7 +183,7 @@ def fit_growing(
         begin = _reset(found.model, model) if lost else found.model
         M = growing_part(begin)[1].inducing.count
         Z = _new_inputs(begin, X, min(limits.most - M, M), seed)
-        return replace(found, model=begin.grown(Z, begun=True)) if Z.shape[0] else None
+        return replace(found, model=grown(begin, Z, begun=True)) if Z.shape[0] else None
 
     def nothing_learned(seen: Certificate) -> bool:
         return seen.rows > 0 and seen.bound - noise_alone(y) < LITTLE * limits.tolerance
@@ -176,7 +192,7 @@ def fit_growing(
         last = limits.size(found.model)
         in_full = not rounds  # the first may be the only one, and costs least
         found, seen = trained(found, fit_tolerance * (LAST if in_full else looser))
-        lost = resets < RESETS and nothing_learned(seen)
+        lost = (tuned or resets < RESETS) and nothing_learned(seen)
         judged = None if lost else limits.judged(rounds)
         short = limits.budget(found, rounds)
         ending = watch.ending() or (short if behind(rounds) else None) or judged or last or short
@@ -193,9 +209,13 @@ def fit_growing(
             continue
         if behind(rounds):  # what was to be learned anew has not been, or not as well
             found, seen = trained(replace(found, model=reached[highest(rounds)], converged=False), LAST * fit_tolerance)
+        if behind(rounds):  # nor did training it further
+            found, seen = noted(replace(found, model=reached[highest(rounds)]))
         reason, message = ending or ("most", "the prior variance of the rows is explained, but for rounding")
         if nothing_learned(seen):
             message += "; the bound is hardly above that of noise alone: begin with more if there should be a signal"
+            if found.converged:
+                warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
             text = f"the training of the last model has not converged: {limits.spent(found) or found.message}."
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())
@@ -203,9 +223,28 @@ def fit_growing(
         return GrowthResult(**(vars(found) | {"message": message}), **growth)
 
 
+def _tuned_on_sample(model: Any, X: Array, y: Array, rows: int, limits: Limits, settings: dict[str, Any]) -> FitResult:
+    """The model with hyperparameters that suit the exact GP of some rows, if that has learned anything of them."""
+    index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
+    X, y = backend_of(X).gathered(X, index), backend_of(y).gathered(y, index)
+    exact = exact_model(model, X, y)
+    if exact is None:
+        return FitResult(model, 0, 0.0)
+    steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
+    chosen = {"gradient": settings["gradient"], "callbacks": settings["callbacks"], "progress": settings["progress"]}
+    found = fit_lbfgs(exact, X, y, max_iterations=steps, **chosen)
+    if found.bounds[0] / X.shape[0] - noise_alone(y) < LITTLE * limits.tolerance:
+        return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
+    path = growing_part(model)[0]
+    own = tree.leaves(found.model, "parameter").items()
+    inside = {name if name.startswith("likelihood.") else tree.joined(path, name): x for name, x in own}
+    return FitResult(tree.with_leaves(model, inside), found.steps, found.seconds, found.trace, found.repairs)
+
+
 def _continued(found: FitResult, X: Array, y: Array, settings: dict[str, Any]) -> FitResult:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # what matters is the end
+        warnings.simplefilter("ignore", NoSignalWarning)
         return continued(found, fit, X, y, settings)
 
 

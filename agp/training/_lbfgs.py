@@ -108,7 +108,7 @@ def fit_lbfgs(
     """
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model.check(X, y)
+    model._check(X, y)
     model = detached(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
@@ -142,7 +142,7 @@ def _not_negative(name: str, value: float) -> float:
 
 def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
     """Why L-BFGS does not serve a model on so many rows with these inner updates; empty where it does."""
-    draws = model.draws(generator(0), rows)
+    draws = model._draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
         return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
     solved = solved_leaves(model, inner)

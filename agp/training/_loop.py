@@ -103,7 +103,7 @@ def train(
     """
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model.check(X, y)
+    model._check(X, y)
     callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)
@@ -122,7 +122,7 @@ def train(
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on it
     updates = _checked_updates(updates)
-    batches = Batches(X, y, size, facts["seed"], model.draws, draws, **rows)
+    batches = Batches(X, y, size, facts["seed"], model._draws, draws, **rows)
     model = begun(model, leaves_kept(model, updates)) if steps else model
     run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device)
     if run.step > steps:

@@ -1,5 +1,6 @@
 """-bound / N as a function of one float64 vector on the host, for optimisers that live there."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
 from agp.guesses import settled
 from agp.repairs import Report, Tally, collected
+from agp.training._inner import solved_leaves
 from agp.updates import Update
+from agp.vectors import Unflatten
 
 __all__ = ["Objective", "Point"]
 
@@ -51,10 +54,11 @@ class Objective:
     ) -> None:
         self.given = self.settled = model
         self.batch, self.moving = batch, moving
-        leaves = tree.leaves(model)
-        self.reference = leaves[moving[0]]  # the data may lie elsewhere
+        moved = solved_leaves(model, inner).union(moving)
+        self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
+        self.unflatten = Unflatten(model, moving)
+        self.reference = self.unflatten.leaves[0].value  # the data may lie elsewhere
         self.B = backend_of(self.reference)
-        self.shapes = [tuple(leaves[name].shape) for name in moving]
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -76,32 +80,22 @@ class Objective:
         Of data without noise its variance would fall for ever, and vanish in the end.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
-        constraints = {leaf.name: leaf.constraint for leaf in tree.describe(self.given)}
         least = [
-            np.full(np.prod(shape, dtype=int), np.log(rounding) if constraints[name] is POSITIVE else -np.inf)
-            for name, shape in zip(self.moving, self.shapes, strict=True)
+            np.full(math.prod(leaf.value.shape), np.log(rounding) if leaf.constraint is POSITIVE else -np.inf)
+            for leaf in self.unflatten.leaves
         ]
         return np.minimum(np.concatenate(least), start)
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """The moving raw leaves of a model in one vector."""
-        return self._joined(tree.unconstrain(model))
+        return self._on_host(tree.unconstrain(model))
 
-    def _joined(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
-        xp = self.B.xp
-        flat = xp.concat([xp.reshape(raw[name], (-1,)) for name in self.moving])
-        return np.array(to_numpy(flat), dtype=np.float64)
+    def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
+        return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
 
     def _model_at(self, vector: npt.NDArray[np.float64]) -> Any:
         """The model with these raw leaves; the others are where inner updates left them at the last iterate."""
-        xp = self.B.xp
-        flat = placed(vector, self.reference)
-        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes]).tolist()
-        raw = {
-            name: xp.reshape(flat[start:end], shape)
-            for name, shape, start, end in zip(self.moving, self.shapes, [0, *ends], ends, strict=False)
-        }
-        return tree.constrain(self.settled, raw)
+        return tree.constrain(self.settled, self.unflatten.raw(placed(vector, self.reference)))
 
     def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
         """The loss there; None, with the reason counted, if it or its gradient is not finite."""
@@ -118,7 +112,7 @@ class Objective:
             if tally.failures:
                 return self._rejected("a factorisation failed")
             rows = self.batch.X.shape[0]
-            loss, slope = -float(bound) / rows, -self._joined(raw_bar) / rows
+            loss, slope = -float(bound) / rows, -self._on_host(raw_bar) / rows
         if not np.isfinite(loss):
             return self._rejected("the bound was not finite")
         if not np.isfinite(slope).all():

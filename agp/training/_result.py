@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agp.backend import Array
+from agp.markup import guarded
+from agp.training._html import result_html
 
 __all__ = ["LBFGSResult", "Progress", "Result"]
 
@@ -35,6 +37,11 @@ class Result:
     """What the updates logged, by name: one number a step."""
     repairs: Counter[str] = field(default_factory=Counter)
     """How often each kind of numerical trouble was met and repaired, by the message of its first time."""
+    frozen: tuple[str, ...] = field(default=(), kw_only=True)
+    """The names of the parameters that no update moved, as far as the updates say."""
+
+    def _repr_html_(self) -> str:
+        return guarded(lambda: result_html(self), self)
 
 
 @dataclass

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -57,7 +58,13 @@ def checkpoint_exists(path: Path) -> bool:
     return os.path.lexists(os.path.realpath(path))
 
 
-def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) -> Saved:
+def read(
+    path: Path,
+    facts: dict[str, Any],
+    model: Any,
+    states: dict[str, Any],
+    resized: AbstractSet[str] = frozenset(),
+) -> Saved:
     """The run in the file.
 
     Parameters
@@ -68,6 +75,8 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
         What must have been the same.
     model, states
         A model with the leaves, and the states of the updates at its start, by path, that the file must have.
+    resized
+        The names of leaves that have another shape there if the model can have it.
 
     Raises
     ------
@@ -85,8 +94,8 @@ def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any]) 
     if found.keys() != states.keys():
         msg = f"{path} was written by a run with other updates, or other frozen leaves; use the same ones."
         raise ValueError(msg)
-    _check_arrays(path, "the leaf", leaves, expected)
-    _check_leaves(path, leaves, model)
+    _check_arrays(path, "the leaf", leaves, expected, resized)
+    _check_leaves(path, leaves, model, resized)
     _check_arrays(path, "the state", found, states)
     if broken := not_finite(found, states):
         _refuse(path, f"the state {broken[0]} has NaN or infinite entries")
@@ -129,23 +138,35 @@ def _folder(path: Path, arrays: dict[str, Any], name: str) -> dict[str, Any]:
     return named_arrays(folder)
 
 
-def _check_arrays(path: Path, what: str, saved: dict[str, Any], expected: dict[str, Any]) -> None:
-    """The same names, shapes and types."""
+def _check_arrays(
+    path: Path,
+    what: str,
+    saved: dict[str, Any],
+    expected: dict[str, Any],
+    resized: AbstractSet[str] = frozenset(),
+) -> None:
+    """The same names, types and, unless they are resized, shapes."""
     for name in sorted(expected.keys() ^ saved.keys()):
         _refuse(path, f"{what} {name} is {'missing' if name in expected else 'unknown'}")
     for name, x in expected.items():
-        if saved[name].shape != x.shape:
+        if saved[name].shape != x.shape and (name not in resized or saved[name].ndim != x.ndim):
             _refuse(path, f"{what} {name} has shape {list(saved[name].shape)} where the run has {list(x.shape)}")
         if saved[name].dtype != x.dtype:
             _refuse(path, f"{what} {name} has dtype {saved[name].dtype} where the run has {x.dtype}")
 
 
-def _check_leaves(path: Path, saved: dict[str, Any], model: Any) -> None:
+def _check_leaves(path: Path, saved: dict[str, Any], model: Any, resized: AbstractSet[str]) -> None:
     if broken := not_finite(saved, {}):
         _refuse(path, f"the leaf {broken[0]} has NaN or infinite entries")
-    for leaf in tree.describe(tree.with_leaves(model, saved)):
+    found = tree.with_leaves(model, saved)
+    for leaf in tree.describe(found):
         if bool(leaf.constraint.violated(leaf.value)):
             _refuse(path, f"the leaf {leaf.name} is not {leaf.constraint.name}")
+    try:
+        if resized:
+            found._on_first_datum()
+    except (TypeError, ValueError) as error:  # the shapes of these do not fit the others
+        _refuse(path, str(error).removesuffix("."))
 
 
 def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, Tally]:

@@ -13,12 +13,14 @@ from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
+from agp.leaves import laid_out, row_major
 from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
+from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
-from agp.updates import Update
+from agp.updates import MovesLeaves, Update
 
 __all__ = ["Callback", "Run"]
 
@@ -52,8 +54,9 @@ class Run:
         *,
         on_device: bool = False,
     ) -> None:
+        model = laid_out(model)
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
-        self.states = [update.init(model) for update in updates]
+        self.states = [row_major(update.init(model)) for update in updates]
         self.step, self.seconds = 0, 0.0
         self.wary_until = 0
         self.pending: list[tuple[dict[str, Array], list[Report]]] = []
@@ -114,7 +117,7 @@ class Run:
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
         with collected() as reports:
-            model, states, logged = self.epochs(self.model, self.states, self.step, last)
+            model, states, logged = self._laid_out(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted together: they are told with the step that they explain, or with the last
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
@@ -143,7 +146,7 @@ class Run:
         """The step; what it likely decides is looked at afterwards, but not soon again where it was found otherwise."""
 
         def once() -> tuple[Any, list, dict]:
-            return self._apply(self.model, self.states, batch)
+            return self._laid_out(*self._apply(self.model, self.states, batch))
 
         if self.step < self.wary_until:
             return once()
@@ -151,6 +154,11 @@ class Run:
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done
+
+    @staticmethod
+    def _laid_out(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
+        """What a step leaves, as a file would give it back: the next one rounds alike, whether or not one did."""
+        return laid_out(model), list(map(row_major, states)), info
 
     def _wait(self, info: dict[str, Array]) -> None:
         """Let the device finish the step before the clock is read."""
@@ -196,6 +204,8 @@ class Run:
 
     def _count(self, reports: list[Report]) -> list[str]:
         """Count the repairs and empty the list; the messages of what no repair helped."""
+        if not reports:  # as after most steps
+            return []
         tally, reports[:] = Tally(reports), []
         self.repairs.merge(tally)
         return tally.failures
@@ -224,7 +234,8 @@ class Run:
 
     def _last_finite(self) -> Result:
         step, model = self.finite
-        return Result(model, step, self.seconds, _joined(self.looks), self.repairs.messages)
+        frozen = frozen_parameters(model, self.updates)
+        return Result(model, step, self.seconds, _joined(self.looks), self.repairs.messages, frozen=frozen)
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
@@ -286,7 +297,9 @@ class Run:
         self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
         if not checkpoint_exists(path):
             return
-        saved = read(path, self.facts, self.model, start)
+        told = [update.moves(self.model) for update in self.updates if isinstance(update, MovesLeaves)]
+        resized = frozenset[str]().union(*(one.resized for one in told))
+        saved = read(path, self.facts, self.model, start, resized)
         reference = self.batches.reference
         B = backend_of(reference)
         leaves, arrays = (
@@ -294,8 +307,8 @@ class Run:
             for found in (saved.leaves, saved.states)
         )
         states = nested(layout(self._named_states()), arrays)
-        self.model = tree.with_leaves(self.model, leaves)
-        self.states = list(states.values())
+        self.model = laid_out(tree.with_leaves(self.model, leaves))
+        self.states = [row_major(state) for state in states.values()]
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
 

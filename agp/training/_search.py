@@ -39,7 +39,7 @@ def starts(objective: Objective, restarts: int, seed: int, spread: float) -> Ite
 
 def _perturbed(objective: Objective, rng: np.random.Generator, spread: float) -> Any:
     model = objective.given
-    new = {}
+    raw, new, moved = tree.unconstrain(model), {}, {}
     for leaf in tree.describe(model):
         name, value = leaf.name, leaf.value
         if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
@@ -47,8 +47,8 @@ def _perturbed(objective: Objective, rng: np.random.Generator, spread: float) ->
             if leaf.constraint is POSITIVE:
                 new[name] = placed(to_numpy(value).astype(np.float64) * np.exp(noise), value)
             else:
-                new[name] = leaf.constrained(leaf.raw + placed(noise, value))
-    return tree.with_leaves(model, new)
+                moved[name] = raw[name] + placed(noise, value)
+    return tree.constrain(tree.with_leaves(model, new), moved)
 
 
 class _Start:
@@ -168,10 +168,11 @@ class Search:
         objective = self.objective
         objective.repairs.add(objective.aside)
         objective.aside.clear()
-        counts = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections)}
+        told = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections)}
+        told |= {"frozen": objective.frozen}
         done = [run for run in self.runs if run is not None]
         if not done:
-            return LBFGSResult(objective.given, 0, self.seconds, **counts)
+            return LBFGSResult(objective.given, 0, self.seconds, **told)
         best = min(done, key=lambda run: run.iterate.loss)
         return LBFGSResult(
             best.iterate.model,
@@ -182,5 +183,5 @@ class Search:
             message=best.message,
             converged=best.converged,
             bounds=[-float("inf") if run is None else float(run.iterate.bound) for run in self.runs],
-            **counts,
+            **told,
         )

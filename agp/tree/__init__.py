@@ -18,11 +18,10 @@ there is none.
 
 from agp.tree._copies import add, cotangent, filled, join, replaced, split, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, unit
-from agp.tree._fields import is_model, is_model_class, leaf_fields, on_model_class
+from agp.tree._fields import is_model, on_model_class
 from agp.tree._moved import to_backend
 from agp.tree._raw import constrain, pull_raw, unconstrain
-from agp.tree._text import outline
-from agp.tree._walks import Leaf, describe, is_placed, joined, leaves, matches, missing, nodes, patterns
+from agp.tree._walks import Leaf, describe, leaves, matches, missing, nodes
 
 __all__ = [
     "Leaf",
@@ -34,20 +33,14 @@ __all__ = [
     "describe",
     "filled",
     "is_model",
-    "is_model_class",
-    "is_placed",
     "join",
-    "joined",
-    "leaf_fields",
     "leaves",
     "matches",
     "missing",
     "model",
     "nodes",
     "on_model_class",
-    "outline",
     "param",
-    "patterns",
     "pull_raw",
     "replaced",
     "split",
@@ -56,3 +49,9 @@ __all__ = [
     "unit",
     "with_leaves",
 ]
+
+# for other rooms
+from agp.tree._fields import is_model_class, leaf_fields
+from agp.tree._plans import joined
+from agp.tree._text import outline, structure
+from agp.tree._walks import constraints, is_placed, patterns

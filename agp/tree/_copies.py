@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from agp.backend import Array
-from agp.tree._fields import fields_of, is_branch, is_gradient, is_model, made
-from agp.tree._walks import leaves
+from agp.tree._fields import FIELDS, PLAIN, fields_of, is_branch, is_gradient, made
+from agp.tree._plans import plan_of
 
 __all__ = ["add", "cotangent", "filled", "join", "replaced", "split", "with_leaves"]
 
@@ -42,28 +42,7 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
     KeyError
         If the model has no leaf of such a name (its names are listed).
     """
-    seen: set[str] = set()
-    out = _rebuild(model, new, "", seen)
-    if len(seen) < len(new):
-        msg = f"no leaf named {', '.join(sorted(set(new) - seen))}; the leaves are {', '.join(leaves(model))}."
-        raise KeyError(msg)
-    return out
-
-
-def _rebuild(x: Any, new: Mapping[str, Array], prefix: str, seen: set[str]) -> Any:
-    if isinstance(x, tuple):
-        parts = ((f"{prefix}{i}.", part) for i, part in enumerate(x))
-        return tuple(None if part is None else _rebuild(part, new, path, seen) for path, part in parts)
-    values = dict(vars(x))
-    for field in fields_of(x):
-        path = prefix + field.name
-        if field.role is None:
-            if is_branch(values[field.name]):
-                values[field.name] = _rebuild(values[field.name], new, path + ".", seen)
-        elif path in new:
-            seen.add(path)
-            values[field.name] = new[path]
-    return made(type(x), values)
+    return plan_of(model).with_leaves(model, new)
 
 
 def filled(model: T, **start: Any) -> T:
@@ -89,28 +68,38 @@ def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
 
 def cotangent(model: T, **bars: Any) -> T:
     """A gradient of the model's class: the named fields, None (no gradient) in all others; settings are kept."""
-    values = dict(vars(model))
-    for name, role, *_ in fields_of(model):
-        if role is not None or is_branch(values[name]):
+    cls, values = type(model), dict(vars(model))
+    for name, role, _, _, _, _ in FIELDS.get(cls) or fields_of(model):
+        kind = type(values[name])
+        if role is not None or kind in FIELDS or (kind not in PLAIN and is_branch(values[name])):
             values[name] = None
     if not bars.keys() <= values.keys():
-        msg = f"{type(model).__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
+        msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
         raise TypeError(msg)
-    values.update(bars)
-    return made(type(model), values)
+    out = object.__new__(cls)  # as `made`
+    vars(out).update(values, **bars)
+    return out
 
 
 def add(a: Any, b: Any) -> Any:
     """A + b for arrays, models and tuples of them; None is zero."""
     if a is None or b is None:
         return b if a is None else a
-    if is_model(a):
+    if type(a) in FIELDS:
         sums, others = dict(vars(a)), vars(b)
-        for f in fields_of(a):
-            x, y = sums[f.name], others[f.name]
-            if y is not None and (f.role is not None or is_gradient(x)):
-                sums[f.name] = y if x is None else add(x, y)
-        return made(type(a), sums)
+        for name, role, _, _, _, _ in FIELDS[type(a)]:
+            x, y = sums[name], others[name]
+            if x is None:
+                sums[name] = y
+            elif y is None:
+                continue
+            elif role is not None:
+                sums[name] = x + y
+            elif type(x) in FIELDS or (isinstance(x, tuple) and is_gradient(x)):
+                sums[name] = add(x, y)
+        out = object.__new__(type(a))  # as `made`
+        vars(out).update(sums)
+        return out
     if isinstance(a, tuple):
         parts = [add(x, y) for x, y in zip(a, b, strict=True)]
         return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)

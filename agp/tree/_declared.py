@@ -77,7 +77,7 @@ def _declare(
 def model(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves.
 
-    A class attribute ``built_by`` may say how users come by an instance: with the name of the class for ``{name}``, it
+    A class attribute ``_built_by`` may say how users come by an instance: with the name of the class for ``{name}``, it
     ends the error about arguments that the constructor does not take.
 
     Raises
@@ -114,7 +114,7 @@ def _explained(cls: type) -> Callable[..., None]:
                 signature.bind(self, *args, **kwargs)
             except TypeError as error:
                 fields = ", ".join(list(signature.parameters)[1:])
-                remedy = getattr(cls, "built_by", f"the arguments are {fields}").format(name=cls.__name__)
+                remedy = getattr(cls, "_built_by", f"the arguments are {fields}").format(name=cls.__name__)
                 msg = f"{cls.__name__}: {error}; {remedy}."
                 raise TypeError(msg) from None
             raise

@@ -9,6 +9,7 @@ from agp.constraints import Constraint
 __all__ = [
     "FIELDS",
     "NO_ARRAY",
+    "PLAIN",
     "WATCHERS",
     "Field",
     "fields_of",
@@ -62,15 +63,14 @@ def is_model(x: Any) -> bool:
     cls = type(x)
     if cls in FIELDS:
         return True
-    if any(base in FIELDS for base in cls.__mro__):
+    if not FIELDS.keys().isdisjoint(cls.__mro__):
         msg = f"{cls.__name__} inherits from a model but is none; decorate it with @agp.tree.model."
         raise TypeError(msg)
     return False
 
 
-def is_model_class(cls: type, /) -> bool:
-    """Whether a class was made by `model`."""
-    return cls in FIELDS
+is_model_class: Callable[[type], bool] = FIELDS.__contains__
+"""Whether a class was made by `model`."""
 
 
 def leaf_fields(cls: type, /) -> frozenset[str]:
@@ -87,19 +87,21 @@ def fields_of(x: Any) -> tuple[Field, ...]:
     return found or ()
 
 
-_PLAIN = frozenset({NoneType, bool, int, float, str})
+PLAIN = frozenset({NoneType, bool, int, float, str})
 """The types of most settings: what need not be looked at further."""
 
 
 def is_branch(x: Any) -> bool:
-    """Whether x is a model or a tuple with models (and Nones, in a gradient)."""
+    """Whether x is a model or a tuple with models, or with such tuples (and Nones, in a gradient)."""
     kind = type(x)
-    if kind in FIELDS or kind in _PLAIN:
+    if kind in FIELDS or kind in PLAIN:
         return kind in FIELDS
+    if kind is tuple:
+        return any(map(is_branch, x))
     if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
         msg = f"models stand in a {type(x).__name__}, where their leaves would be lost; use a tuple."
         raise TypeError(msg)
-    return is_model(x) or (isinstance(x, tuple) and any(map(is_model, x)))
+    return is_model(x) or (isinstance(x, tuple) and any(map(is_branch, x)))
 
 
 def is_gradient(x: Any) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of
-from agp.tree._copies import with_leaves
-from agp.tree._walks import describe, leaves
+from agp.constraints import REAL
+from agp.tree._plans import plan_of
 
 __all__ = ["constrain", "pull_raw", "unconstrain"]
 
@@ -14,21 +14,38 @@ T = TypeVar("T")
 
 def unconstrain(model: Any) -> dict[str, Array]:
     """The raw leaves of the parameters, by name."""
-    return {leaf.name: leaf.raw for leaf in describe(model) if leaf.role == "parameter"}
+    plan = plan_of(model)
+    nodes, out = plan.nodes(model), {}
+    for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
+        values = vars(nodes[place])
+        value = values[key] if unit is None or values[unit] is None else values[key] / values[unit]
+        out[name] = value if constraint is REAL else constraint.unconstrain(value)
+    return out
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
     """The model whose named parameters have these raw leaves."""
-    found = {leaf.name: leaf for leaf in describe(model)}
-    return with_leaves(model, {name: found[name].constrained(x) for name, x in raw.items()})
+    plan = plan_of(model)
+    nodes, new = plan.nodes(model), dict(raw)
+    for name, place, (_, _, constraint, unit, _, _) in plan.parameters:
+        if name in raw:
+            value, values = raw[name] if constraint is REAL else constraint.constrain(raw[name]), vars(nodes[place])
+            new[name] = value if unit is None or values[unit] is None else values[unit] * value
+    return plan.with_leaves(model, new)
 
 
 def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     """The gradient with respect to the raw leaves, from a gradient in the model's structure; None becomes zero."""
-    bars = leaves(bar) if bar is not None else {}
-    out = {}
-    for leaf in describe(model):
-        if leaf.role == "parameter":
-            known = bars.get(leaf.name)
-            out[leaf.name] = leaf.pull(backend_of(leaf.value).xp.zeros_like(leaf.value) if known is None else known)
+    plan = plan_of(model)
+    nodes, bars, out = plan.nodes(model), plan.nodes(bar), {}
+    for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
+        values = vars(nodes[place])
+        value, known = values[key], None if bars[place] is None else vars(bars[place]).get(key)
+        if known is None:
+            known = backend_of(value).xp.zeros_like(value)
+        size = None if unit is None else values[unit]
+        if constraint is not REAL:
+            known = constraint.pull(value if size is None else value / size, known)
+        # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
+        out[name] = known if size is None else size * known
     return out

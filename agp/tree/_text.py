@@ -1,5 +1,6 @@
 """Models as text."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from agp.backend import Array, backend_of, to_numpy
 from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
 
-__all__ = ["outline", "text_of"]
+__all__ = ["outline", "structure", "text_of"]
 
 SHOWN = 8
 """Numbers of a leaf that are printed; of a larger one its type and shape."""
@@ -21,6 +22,22 @@ def outline(model: Any) -> str:
 def text_of(self: Any) -> str:
     """The classes, settings and leaves of a model, with the numbers of small leaves."""
     return _text(self, _numbers)
+
+
+def structure(x: Any) -> str:
+    """The classes of a model and of its parts, and the settings that are not the usual ones: no leaves."""
+    if not is_model(x):
+        return f"({', '.join(map(structure, x))})" if isinstance(x, tuple) else repr(x)
+    usual, inside = {field.name: field.default for field in dataclasses.fields(x)}, []
+    for field in fields_of(x):
+        value = getattr(x, field.name)
+        if field.role is not None:
+            continue
+        if is_branch(value):
+            inside += map(structure, value if isinstance(value, tuple) else (value,))
+        elif value != usual[field.name]:
+            inside.append(f"{field.name}={value!r}")
+    return type(x).__name__ + (f"({', '.join(inside)})" if inside else "")
 
 
 def _text(x: Any, shown: Callable[[Any], str]) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
-from agp.backend import Array
+from agp.backend import Array, backend_of
 from agp.constraints import Constraint
 from agp.tree._fields import FIELDS, NO_ARRAY, fields_of, is_branch
+from agp.tree._plans import joined, plan_of
 
-__all__ = ["Leaf", "describe", "is_placed", "joined", "leaves", "matches", "missing", "nodes", "patterns"]
+__all__ = ["Leaf", "constraints", "describe", "is_placed", "leaves", "matches", "missing", "nodes", "patterns"]
 
 K = TypeVar("K")
 
@@ -25,69 +25,41 @@ class Leaf(NamedTuple):
     unit: Array | None = None
     """What a parameter is measured in, broadcast to its shape; None is 1."""
 
-    @property
-    def raw(self) -> Array:
-        """The unconstrained form of the value, without dimension."""
-        return self.constraint.unconstrain(self.value if self.unit is None else self.value / self.unit)
-
-    def constrained(self, raw: Array, /) -> Array:
-        """The value of a raw leaf."""
-        value = self.constraint.constrain(raw)
-        return value if self.unit is None else self.unit * value
-
-    def pull(self, bar: Array, /) -> Array:
-        """The cotangent of the raw leaf, from that of the value."""
+    def log_jacobian(self, raw: Array, /) -> tuple[Array, Array]:
+        """log |d value / d raw| at a raw leaf, 0-d, and its gradient like raw."""
+        total, slope = self.constraint.log_jacobian(raw)
         if self.unit is None:
-            return self.constraint.pull(self.value, bar)
-        # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
-        return self.unit * self.constraint.pull(self.value / self.unit, bar)
-
-
-def _walk(x: Any, prefix: str, out: list[Leaf]) -> list[Leaf]:
-    # a list, not a generator: models are walked several times in each step, and nested generators are slow
-    if isinstance(x, tuple):
-        for i, part in enumerate(x):
-            if part is not None:
-                _walk(part, f"{prefix}{i}.", out)
-        return out
-    values = vars(x)
-    for name, role, constraint, unit, _, _ in fields_of(x):
-        value = values[name]
-        if value is None:
-            continue
-        if role is not None:
-            out.append(Leaf(prefix + name, role, constraint, value, None if unit is None else values[unit]))
-        elif is_branch(value):
-            _walk(value, f"{prefix}{name}.", out)
-    return out
-
-
-_DESCRIBED: WeakKeyDictionary[Any, tuple[Leaf, ...]] = WeakKeyDictionary()
-"""What has been said of models that are still there: each is asked several times in a step, and never changes."""
+            return total, slope
+        xp = backend_of(raw).xp
+        return total + xp.sum(xp.log(xp.broadcast_to(self.unit, raw.shape))), slope
 
 
 def describe(model: Any) -> tuple[Leaf, ...]:
     """Every leaf of a model, in the order of declaration: name, role, constraint, value and unit."""
-    if type(model) not in FIELDS:  # a tuple of models, or an error
-        return tuple(_walk(model, "", []))
-    found = _DESCRIBED.get(model)
-    if found is None:
-        found = _DESCRIBED[model] = tuple(_walk(model, "", []))
-    return found
+    plan = plan_of(model)
+    nodes, out = plan.nodes(model), []
+    for name, place, (key, role, constraint, unit, _, _) in plan.leaves.values():
+        values = vars(nodes[place])
+        out.append(Leaf(name, role or "", constraint, values[key], None if unit is None else values[unit]))
+    return tuple(out)
+
+
+def constraints(model: Any) -> dict[str, Constraint]:
+    """The constraints of the leaves, by name."""
+    return plan_of(model).constraints
 
 
 def missing(model: Any) -> list[str]:
     """The names of the leaves that are None; a unit may be."""
+    if isinstance(model, tuple):
+        return [joined(str(i), name) for i, part in enumerate(model) if part is not None for name in missing(part)]
     names = []
     for field in fields_of(model):
         value = getattr(model, field.name)
         if field.role is not None:
             names += [field.name] if value is None and not field.optional else []
         elif is_branch(value):
-            parts = {str(i): part for i, part in enumerate(value)} if isinstance(value, tuple) else {"": value}
-            names += [
-                ".".join(filter(None, (field.name, key, name))) for key, part in parts.items() for name in missing(part)
-            ]
+            names += [joined(field.name, name) for name in missing(value)]
     return names
 
 
@@ -99,12 +71,20 @@ def _needed(cls: type) -> tuple[str, ...]:
 def is_placed(model: Any) -> bool:
     """Whether the leaves of a node itself are arrays, rather than None, or numbers and lists as users give them."""
     values = vars(model)  # asked at each evaluation of a kernel: the types alone are looked at
-    return all(type(values[name]) not in NO_ARRAY for name in _needed(type(model)))
+    for name in _needed(type(model)):  # noqa: SIM110 - without the frames of a generator
+        if type(values[name]) in NO_ARRAY:
+            return False
+    return True
 
 
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
     """The leaves by name: all, or those of one role."""
-    return {leaf.name: leaf.value for leaf in describe(model) if role is None or leaf.role == role}
+    plan = plan_of(model)
+    nodes, out = plan.nodes(model), {}
+    for name, place, field in plan.leaves.values():
+        if role is None or field.role == role:
+            out[name] = vars(nodes[place])[field.name]
+    return out
 
 
 def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
@@ -113,30 +93,10 @@ def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     The kind is a class, usually an abstract one that says what a node can do. What stands within a found node is
     looked at, too.
     """
-    return _nodes(model, kind, "", {})
-
-
-def _nodes(x: Any, kind: type, path: str, found: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(x, tuple):
-        for i, part in enumerate(x):
-            if part is not None:
-                _nodes(part, kind, f"{path}.{i}", found)
-        return found
-    if _is_kind(type(x), kind):
-        found[path] = x
-    values = vars(x)
-    for field in fields_of(x):
-        if field.role is None and is_branch(value := values[field.name]):
-            _nodes(value, kind, joined(path, field.name), found)
-    return found
-
-
-_is_kind = lru_cache(maxsize=4096)(issubclass)  # asked for every node in every step; abstract classes answer slowly
-
-
-def joined(*parts: str) -> str:
-    """The path made up of these, of which some may be empty."""
-    return ".".join(filter(None, parts))
+    plan = plan_of(model)
+    places = plan.of_kind(kind)
+    found = plan.nodes(model) if places else []
+    return {path: found[place] for path, place in places}
 
 
 @lru_cache(maxsize=4096)  # asked for every leaf in every step

@@ -7,7 +7,7 @@ from agp.updates._base import Moved, MovesLeaves, Update
 from agp.updates._inverse import InverseUpdate
 from agp.updates._natural import NaturalGradient
 from agp.updates._repeat import Repeat
-from agp.updates._schedules import Plateau, Rate, delayed, exponential, linear, stepped
+from agp.updates._schedules import Plateau, delayed, exponential, linear, stepped
 from agp.updates._sites import SiteStep
 from agp.updates._stopping import Residual, Stopping, VarianceGap
 
@@ -22,7 +22,6 @@ __all__ = [
     "NaturalGradient",
     "Normalise",
     "Plateau",
-    "Rate",
     "Repeat",
     "Residual",
     "SiteStep",
@@ -34,3 +33,6 @@ __all__ = [
     "linear",
     "stepped",
 ]
+
+# for other rooms
+from agp.updates._schedules import Rate

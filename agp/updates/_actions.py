@@ -47,8 +47,9 @@ class ActionsUpdate:
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
-        """The actions that a policy has chosen."""
-        return Moved(_leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.chosen}))
+        """The actions that a policy has chosen; it may come to choose more, or fewer."""
+        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.chosen})
+        return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with the actions that suit it; nothing is logged."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 from agp import tree
@@ -113,11 +114,12 @@ class Adam:
         object.__setattr__(self, "epsilon", float(self.epsilon))  # as the decays of a group
         if self.natural is not None:
             check_step(self.natural, "a natural-gradient")
-        for pattern, group in self._all_groups().items():
+        for pattern, group in self._all_groups.items():
             if not isinstance(group, Group):
                 msg = f"the group {pattern!r} is {group!r}, but must be a Group, such as Group(1e-3)."
                 raise TypeError(msg)
 
+    @cached_property
     def _all_groups(self) -> dict[str, Group]:
         return {**self.groups, REST: Group(self.rate, plateau=self.plateau)}
 
@@ -144,29 +146,26 @@ class Adam:
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set(self._natural_leaves(model))
-        moving = {name: x for name, x in parameters.items() if self._pattern(name) is not None and name not in natural}
+        moving = {name: x for name, x in parameters.items() if name not in natural and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
         count = _zero(next(iter(parameters.values())))
         state = {"count": count, "first": zeros, "second": dict(zeros)}
-        waiting = {name: group.plateau.start(count) for name, group in self._all_groups().items() if group.plateau}
+        waiting = {name: group.plateau.start(count) for name, group in self._all_groups.items() if group.plateau}
         if waiting:
             state["plateau"] = {"best": backend_of(count).xp.full_like(count, -float("inf")), "groups": waiting}
         return state
 
     def _natural_leaves(self, model: Any) -> tuple[str, ...]:
         """The leaves that natural-gradient steps move."""
-        return () if self.natural is None else stepping_leaves(model, tree.patterns(self.frozen))
+        return () if self.natural is None else stepping_leaves(model, tuple(self.frozen))
+
+    def _freezes(self, name: str) -> bool:
+        return any(tree.matches(name, pattern) for pattern in self.frozen)
 
     def moves(self, model: Any, /) -> Moved:
         """The parameters that are not frozen, and what is frozen, auxiliary arrays included."""
-        kept = {name for name in tree.leaves(model) if any(tree.matches(name, pattern) for pattern in self.frozen)}
+        kept = {name for name in tree.leaves(model) if self._freezes(name)}
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
-
-    def _pattern(self, name: str) -> str | None:
-        """The name of the group of a leaf; None if it is frozen."""
-        if any(tree.matches(name, pattern) for pattern in self.frozen):
-            return None
-        return next((pattern for pattern in self.groups if tree.matches(name, pattern)), REST)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """One step along the gradient of the batch's objective.
@@ -174,47 +173,61 @@ class Adam:
         The info holds the objective before the step as "bound", and the rate of each group with a plateau.
         """
         bound, gradient = gradient_of(model, batch, self.gradient, memory=self.memory)
-        raw, count = tree.unconstrain(model), state["count"]
-        triangular = {leaf.name for leaf in tree.describe(model) if leaf.constraint is LOWER}
-        groups = self._all_groups()
+        raw, count, groups, B = tree.unconstrain(model), state["count"], self._all_groups, backend_of(bound)
         scheduled = {name: rate_at(group.rate, count) for name, group in groups.items()}
-        waiting = _with_plateau(groups, state)
-        rates = scheduled | {name: plateau.reduced(scheduled[name], old) for name, plateau, old in waiting}
-        found: dict[str, tuple[Array, ...]] = {}
-        moving = {name: self._pattern(name) for name in state["first"]}
-        for pattern, group in groups.items():
-            names = [name for name in moving if moving[name] == pattern]
-            if not names:
-                continue
-            arrays = [(raw[name], gradient[name], state["first"][name], state["second"][name]) for name in names]
-            step, lower = self._moved_by(rates[pattern], group, count), [name in triangular for name in names]
-            found |= zip(names, backend_of(bound).elementwise_each(step, arrays, lower=lower), strict=True)
-        moved, first, second = ({name: found[name][i] for name in state["first"]} for i in range(3))
+        waiting = _with_plateau(groups, state) if "plateau" in state else []
+        rates = dict(scheduled)
+        for name, plateau, old in waiting:
+            rates[name] = plateau.reduced(scheduled[name], old)
+        moved, first, second = {}, dict(state["first"]), dict(state["second"])
+        constraints = tree.constraints(model)
+        for pattern, names in _by_pattern((*self.groups,), (*first,)).items():
+            step = self._moved_by(B.xp, rates[pattern], groups[pattern], count)
+            arrays, lower = [], []
+            for name in names:
+                arrays.append((raw[name], gradient[name], first[name], second[name]))
+                lower.append(constraints[name] is LOWER)
+            found = B.elementwise_each(step, arrays, lower=lower)
+            for name, parts in zip(names, found, strict=True):
+                moved[name], first[name], second[name] = parts
         if self.natural is not None:
-            moved |= root_steps(model, gradient, rate_at(self.natural, count), tree.patterns(self.frozen))
+            moved |= root_steps(model, raw, gradient, rate_at(self.natural, count), tuple(self.frozen))
         new = {"count": count + 1.0, "first": first, "second": second}
         if waiting:
-            best, xp = state["plateau"]["best"], backend_of(bound).xp
+            best, xp = state["plateau"]["best"], B.xp
             improved = bound > best
             later = {name: plateau.advance(scheduled[name], old, improved) for name, plateau, old in waiting}
             new["plateau"] = {"best": xp.where(improved, bound, best), "groups": later}
-        info = {"bound": bound} | {f"rate of {name}": rates[name] for name, _, _ in waiting}
+        info = {"bound": bound}
+        for name, _, _ in waiting:
+            info[f"rate of {name}"] = rates[name]
         return tree.constrain(model, moved), new, info
 
-    def _moved_by(self, rate: Array | float, group: Group, count: Array) -> Callable[..., tuple[Array, Array, Array]]:
+    def _moved_by(
+        self, xp: Any, rate: Array | float, group: Group, count: Array
+    ) -> Callable[..., tuple[Array, Array, Array]]:
         """(raw leaf, slope, first and second moment) -> (raw leaf, moments) after a step, each entry by itself."""
         # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
-        xp = backend_of(count).xp
         root = xp.sqrt(1.0 - group.beta2 ** (count + 1.0))
         size = rate * root / (1.0 - group.beta1 ** (count + 1.0))
 
         def step(raw: Array, slope: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
-            slope = _squarable(slope)
-            first = _mean(first, slope, group.beta1)
-            second = _mean(second, slope * slope, group.beta2)
+            slope = _squarable(xp, slope)
+            first = group.beta1 * first + (1.0 - group.beta1) * slope
+            second = group.beta2 * second + (1.0 - group.beta2) * (slope * slope)
             return raw + size * first / (xp.sqrt(second) + self.epsilon * root), first, second
 
         return step
+
+
+@lru_cache(maxsize=256)
+def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, list[str]]:
+    """The names of the leaves in each group, by its pattern: the first that matches."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), REST)
+        found.setdefault(pattern, []).append(name)
+    return found
 
 
 def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Plateau, dict[str, Array]]]:
@@ -227,15 +240,10 @@ def _zero(x: Array) -> Array:
     return backend_of(x).xp.zeros((), **like(x))
 
 
-def _squarable(x: Array) -> Array:
+def _squarable(xp: Any, x: Array) -> Array:
     """The finite entries cut where their squares would overflow: the second moment would be infinite ever after, and
     the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
     entries stay, for the watch over the training to see.
     """
-    xp = backend_of(x).xp
     largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
     return xp.where(xp.isfinite(x), xp.minimum(xp.maximum(x, -largest), largest), x)
-
-
-def _mean(old: Array, new: Array, decay: float) -> Array:
-    return decay * old + (1.0 - decay) * new

@@ -33,6 +33,8 @@ class Moved(NamedTuple):
     """Those that it may change."""
     kept: frozenset[str] = frozenset()
     """Those that it was told to leave as they are."""
+    resized: frozenset[str] = frozenset()
+    """Those that may come to have another shape."""
 
 
 @runtime_checkable

@@ -68,6 +68,6 @@ def _bound(model: Any, batch: Batch, memory: float) -> Array:
     """The bound of a batch, 0-d; NaN where there is none."""
     try:
         with collected():  # the optimiser evaluates it, too
-            return model.objective(batch, memory=memory)[0]
+            return model._objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
         return zero_like(model) + float("nan")

@@ -1,6 +1,7 @@
 """The update of auxiliary inverse factors: L L^T follows the inverse that the parameters have moved away from."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from agp import tree
@@ -120,8 +121,10 @@ class InverseUpdate:
             tolerance = (
                 _usual_tolerance(path in layers, first_leaf(model)) if self.tolerance is None else self.tolerance
             )
-            matrix, gap, posterior = owner.followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
+            matrix, gap, posterior = owner._followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
+            done: dict[str, Array] = {}
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
+                posterior = tree.with_leaves(posterior, done) if done else posterior
                 inverted = posterior.inverted(
                     matrix,
                     name,
@@ -137,10 +140,10 @@ class InverseUpdate:
                 found[leaf] = inverted if self.jumps else report_restarts(inverted, name)
                 if self.precision is not None:
                     report_fallbacks(inverted, name, self.precision)
-                posterior = tree.with_leaves(posterior, {name: found[leaf].factor})
+                done = {name: found[leaf].factor}
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(next(iter(found.values())).factor).xp
-        all_of = {field: xp.stack([getattr(one, field) for one in found.values()]) for field in LOGGED}
+        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in LOGGED}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         if self.precision is not None:
             info |= {"fallbacks": xp.sum(all_of["fallbacks"])}

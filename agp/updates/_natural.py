@@ -62,7 +62,7 @@ class NaturalGradient:
     @staticmethod
     def stepping(model: Any, /) -> dict[str, NaturalSteps]:
         """The posteriors that take the steps, by path."""
-        return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model.site_paths}
+        return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model._site_paths}
 
     def init(self, model: Any, /) -> State:
         """The count of steps. TypeError if no posterior takes such steps."""
@@ -83,7 +83,7 @@ class NaturalGradient:
         xp = backend_of(state["count"]).xp
         rate = rate_at(self.rate, state["count"])
         stepping = self.stepping(model)
-        gradients = model.site_gradients(batch, memory=self.memory)
+        gradients = model._site_gradients(batch, memory=self.memory)
 
         def step(rate: Any) -> tuple[Any, Info]:
             new, halvings = {}, []

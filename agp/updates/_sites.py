@@ -66,7 +66,7 @@ class SiteStep:
     def applies(self, model: Any, /) -> bool:
         """Whether the model has sites to move."""
         holders = tree.nodes(model, SiteHolder)
-        return any(path in holders and holders[path].has_sites for path in model.site_paths)
+        return any(path in holders and holders[path]._has_sites for path in model._site_paths)
 
     def init(self, model: Any, /) -> State:
         """The count of steps, and sums over all data where the model keeps them. TypeError if it has no sites."""
@@ -74,12 +74,12 @@ class SiteStep:
             found = posterior_names(model)
             msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {found} has no sites."
             raise TypeError(msg)
-        return {"count": zero_like(model)} | ({"sums": model.no_sums()} if isinstance(model, KeepsSums) else {})
+        return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
         """The sites, and the inverse factors that follow them; of chosen groups, theirs."""
         holders = tree.nodes(model, SiteHolder)
-        found = [path for path in model.site_paths if path in holders and holders[path].has_sites]
+        found = [path for path in model._site_paths if path in holders and holders[path]._has_sites]
         if self.groups is not None:
             found = [tree.joined(path, f"parts.{i}") for path in found for i in self.groups]
         names = tree.leaves(model, "auxiliary")
@@ -94,16 +94,16 @@ class SiteStep:
         end in their numbers, so that several such updates can alternate.
         """
         rate = rate_at(self.rate, state["count"])
-        model = self._ready(model.settled(), batch, state)
+        model = self._ready(model._settled(), batch, state)
         holders = tree.nodes(model, SiteHolder)
-        gradients = model.site_gradients(batch, memory=self.memory)
-        moving = {path: found for path, found in gradients.items() if path in holders and holders[path].has_sites}
+        gradients = model._site_gradients(batch, memory=self.memory)
+        moving = {path: found for path, found in gradients.items() if path in holders and holders[path]._has_sites}
         chosen = {"clip": self.clip, "groups": self.groups, "rows": batch.rows}
 
         def step(rate: Any) -> tuple[Any, Info]:
             new, infos = {}, []
             for path, found in moving.items():
-                new[path], info = holders[path].site_step(found, rate, **chosen)
+                new[path], info = holders[path]._site_step(found, rate, **chosen)
                 infos.append(info)
             logged = {name: _largest([info[name] for info in infos if name in info]) for name in infos[0]}
             return tree.replaced(model, new), logged
@@ -112,14 +112,14 @@ class SiteStep:
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         new = state | {"count": state["count"] + 1.0}
         if isinstance(moved, HoldsSums):
-            moved, new["sums"] = moved.released()
+            moved, new["sums"] = moved._released()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
 
     def _ready(self, model: Any, batch: Batch, state: State) -> Any:
         """The model that holds its sums over all data, where it can and the batch is a part of them."""
         if batch.rows is None or not isinstance(model, KeepsSums):
             return model
-        return model.with_sums(state["sums"], self.memory)
+        return model._with_sums(state["sums"], self.memory)
 
 
 def _is_under(name: str, path: str) -> bool:

@@ -3,7 +3,7 @@
 The program is a torch module's backward pass, or `jax.jit(jax.value_and_grad(...))`, over the raw leaves.
 """
 
-from .common import axis, backend_or_skip, problem, sparse_model
+from .common import axis, backend_or_skip, problem, protocol, sparse_model
 
 ROWS = 1024
 
@@ -12,7 +12,7 @@ def bound_of(model, X, y, gradient):
     """The bound that a program sees: it carries the adjoint, or the library records its forward."""
     from agp.batch import Batch
 
-    return model.bound(X, y)[0] if gradient == "closed-form" else model.objective(Batch(X, y))[0]
+    return model.bound(X, y)[0] if gradient == "closed-form" else protocol(model, "objective")(Batch(X, y))[0]
 
 
 def torch_program(model, X, y, gradient):

@@ -1,6 +1,6 @@
 """Computation-aware GPs: loss and gradient with full and capped support, and how they grow with the data."""
 
-from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished
+from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished, protocol
 
 ACTIONS, SUPPORT = 128, 1024
 
@@ -28,10 +28,10 @@ class Loss:
     def setup(self, posterior, backend, gradient, dtype):
         self.B, device = backend_or_skip(backend, gradient)
         self.model, X, y = model_of(self.B, device, 4096, SUPPORT, dtype, posterior == "inverse-free")
-        self.batch = self.model.batch(X, y)
+        self.batch = protocol(self.model, "batch")(X, y)
 
     def time_value(self, posterior, backend, gradient, dtype):
-        self.B.synchronise(self.model.objective(self.batch)[0])
+        self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, posterior, backend, gradient, dtype):
         from agp.gradient import gradient_of
@@ -52,7 +52,7 @@ class Growth:
     def setup(self, support, backend, rows):
         self.B, device = backend_or_skip(backend)
         self.model, X, y = model_of(self.B, device, rows, SUPPORT if support == "capped" else None)
-        self.batch = self.model.batch(X, y)
+        self.batch = protocol(self.model, "batch")(X, y)
 
     def time_gradient(self, support, backend, rows):
         from agp.gradient import gradient_of

@@ -1,6 +1,6 @@
 """Time and memory of an exact GP by conjugate gradients, and how the preconditioner's rank pays."""
 
-from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished, problem
+from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished, problem, protocol
 
 ROWS = 1024
 RANKS = [0, 15, 100]
@@ -25,10 +25,10 @@ class Iterative:
         self.B, device = backend_or_skip(backend, gradient)
         self.X, y = problem(self.B, device, rows=ROWS, dtype=dtype)
         self.model = model_of(self.X, y, rank=100)
-        self.batch = self.model.batch(self.X, y)
+        self.batch = protocol(self.model, "batch")(self.X, y)
 
     def time_value(self, backend, gradient, dtype):
-        self.B.synchronise(self.model.objective(self.batch)[0])
+        self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, backend, gradient, dtype):
         from agp.gradient import gradient_of

@@ -82,6 +82,11 @@ def finished(B, leaves):
         B.synchronise(x)
 
 
+def protocol(model, name):
+    """What a model offers those who train it, in this version of agp or in one whose names had no underscore."""
+    return getattr(model, f"_{name}", None) or getattr(model, name)
+
+
 def beside(B, model, X):
     """A part of a model whose leaves, given as numbers or arrays, are arrays like X."""
     from agp import tree

@@ -3,7 +3,7 @@
 Beside them the step of natural gradients in the whitened coordinates, which does the same to q(u).
 """
 
-from .common import BACKENDS, BATCH, ROWS, axis, backend_or_skip, finished, problem
+from .common import BACKENDS, BATCH, ROWS, axis, backend_or_skip, finished, problem, protocol
 
 STORAGES = ["datum", "natural", "kernel", "white", "inverse-free", "q-svgp"]
 """How the sites are kept; and q(u) itself, without sites."""
@@ -20,8 +20,8 @@ def dual_model(storage, X, y, likelihood, num_inducing):
     settings = {"Z": X[:num_inducing, :], "likelihood": likelihood}
     if storage == "datum":
         return agp.TSVGP.from_data(X, y, **settings), SiteStep(0.1)
-    starts = {"inverse-free": agp.DualInverseFree, "q-svgp": agp.Whitened}
-    start = starts.get(storage) or partial(agp.Dual.from_prior, tied=storage)
+    starts = {"inverse-free": agp.posteriors.DualInverseFree, "q-svgp": agp.posteriors.Whitened}
+    start = starts.get(storage) or partial(agp.posteriors.Dual.from_prior, tied=storage)
     update = NaturalGradient(0.1) if storage == "q-svgp" else SiteStep(0.1)
     return agp.SVGP.from_data(X, y, posterior=start, **settings), update
 
@@ -102,7 +102,7 @@ class WithoutInducing:
         X, y = problem(self.B, device, rows=512)
         y = self.B.xp.astype(y > 0.0, y.dtype)
         model = agp.TVGP.from_data(X, y, likelihood=agp.Bernoulli())
-        self.batch, self.update = model.batch(X, y), SiteStep(0.5)
+        self.batch, self.update = protocol(model, "batch")(X, y), SiteStep(0.5)
         self.model, self.state, _ = self.update(model, self.batch, self.update.init(model))
 
     def time_step(self, backend):

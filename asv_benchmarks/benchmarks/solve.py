@@ -1,6 +1,6 @@
 """Steps of SOLVE-GP and ODVGP beside those of sparse GPs with one group and with all, and its collapsed bounds."""
 
-from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, axis, backend_or_skip, finished, problem
+from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, axis, backend_or_skip, finished, problem, protocol
 
 METHODS = ["svgp", "svgp-all", "solve", "solve-marginal", "odvgp", "solve-relaxed", "solve-union"]
 BOUNDS = ["optimal", "free", "tight"]
@@ -43,7 +43,7 @@ class Step:
         self.time_step(method, backend, gradient, dtype)
 
     def time_value(self, method, backend, gradient, dtype):
-        self.B.synchronise(self.model.objective(self.batch)[0])
+        self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, method, backend, gradient, dtype):
         from agp.gradient import gradient_of
@@ -75,10 +75,10 @@ class Collapsed:
         X, y = problem(self.B, device, rows=1024, dtype=dtype)
         options = {"optimal": {}, "free": {"second": Whitened}, "tight": {"tight": True}}
         self.model = SOLVEGPR.from_data(X, y, Z=X[:64, :], O=X[64:128, :], **options[bound])
-        self.batch = self.model.batch(X, y)
+        self.batch = protocol(self.model, "batch")(X, y)
 
     def time_value(self, bound, backend, gradient, dtype):
-        self.B.synchronise(self.model.objective(self.batch)[0])
+        self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, bound, backend, gradient, dtype):
         from agp.gradient import gradient_of

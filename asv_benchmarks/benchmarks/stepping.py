@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from .common import BATCH, backend_or_skip, problem
+from .common import BATCH, backend_or_skip, problem, protocol
 
 ROWS = 1024
 """Of the data; methods that take all rows at once are dense in them."""
@@ -30,7 +30,7 @@ class Stepping:
         model = build(method, X, y, **parts, **options)
         self.model = begun(model)
         size = min(batch_rows, rows) if model.stochastic else rows
-        self.batch = Batches(X, y, size, 0, model.draws)[0]
+        self.batch = Batches(X, y, size, 0, protocol(model, "draws"))[0]
         self.updates = updates_of(method, self.model, 100, gradient=gradient)
         self.states = [update.init(self.model) for update in self.updates]
         self.compiled = self.B.compile(self.applied)

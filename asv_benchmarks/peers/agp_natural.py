@@ -18,11 +18,11 @@ from agp.updates import NaturalGradient, SiteStep
 SVGP = agp.SVGP.from_data
 KINDS: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
     "datum": (agp.TSVGP.from_data, SiteStep),
-    "natural": (partial(SVGP, posterior=partial(agp.Dual.from_prior, tied="natural")), SiteStep),
-    "kernel": (partial(SVGP, posterior=partial(agp.Dual.from_prior, tied="kernel")), SiteStep),
-    "white": (partial(SVGP, posterior=partial(agp.Dual.from_prior, tied="white")), SiteStep),
-    "inverse-free": (partial(SVGP, posterior=agp.DualInverseFree), SiteStep),
-    "q-svgp": (partial(SVGP, posterior=agp.Whitened), NaturalGradient),
+    "natural": (partial(SVGP, posterior=partial(agp.posteriors.Dual.from_prior, tied="natural")), SiteStep),
+    "kernel": (partial(SVGP, posterior=partial(agp.posteriors.Dual.from_prior, tied="kernel")), SiteStep),
+    "white": (partial(SVGP, posterior=partial(agp.posteriors.Dual.from_prior, tied="white")), SiteStep),
+    "inverse-free": (partial(SVGP, posterior=agp.posteriors.DualInverseFree), SiteStep),
+    "q-svgp": (partial(SVGP, posterior=agp.posteriors.Whitened), NaturalGradient),
 }
 
 

@@ -18,10 +18,10 @@ class Steps:
     def __init__(self, problem: Problem) -> None:
         p = problem
         M = len(p.Z)
-        process = agp.Sparse(
+        process = agp.processes.Sparse(
             kernel=agp.RBF(np.asarray(p.variance, p.Z.dtype), p.lengthscale.copy()),
-            inducing=agp.Points(p.Z.copy()),
-            posterior=agp.Whitened(np.zeros((M, 1), p.Z.dtype), np.eye(M, dtype=p.Z.dtype)[None]),
+            inducing=agp.inducing.Points(p.Z.copy()),
+            posterior=agp.posteriors.Whitened(np.zeros((M, 1), p.Z.dtype), np.eye(M, dtype=p.Z.dtype)[None]),
             jitter=p.jitter,
         )
         self.model = agp.SVGP(process, agp.Gaussian(np.asarray(p.noise, p.Z.dtype)))

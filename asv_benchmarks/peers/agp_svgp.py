@@ -17,7 +17,7 @@ def main() -> None:
     kernel = agp.RBF(t.variance, t.lengthscale)
     likelihood = agp.Bernoulli() if t.binary else agp.Gaussian(t.noise)
     parts = {"kernel": kernel, "likelihood": likelihood, "mean_function": agp.ZeroMean(), "Z": t.Z}
-    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.Whitened, **parts)
+    model = agp.SVGP.from_data(t.X, t.y, posterior=agp.posteriors.Whitened, **parts)
     last = steps - 1
     expected = Batches(t.X, t.y[:, None], size, t.seed).indices(last) if size < len(t.X) else t.batches[last]
     if not np.array_equal(expected, t.batches[last]):

@@ -30,7 +30,7 @@ def training_of(a: argparse.Namespace) -> Training:
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
     likelihood = agp.Bernoulli() if data.binary else agp.Gaussian()
     parts = {"likelihood": likelihood, "mean_function": agp.ZeroMean(), "num_inducing": M, "seed": a.seed}
-    model = agp.SVGP.from_data(X, y, posterior=agp.Whitened, **parts)
+    model = agp.SVGP.from_data(X, y, posterior=agp.posteriors.Whitened, **parts)
     noise = 0.0 if data.binary else float(model.likelihood.noise_variance)
     batches = Batches(X, y, size, a.seed)
     adam = recipe(model, a.iterations, rate=a.rate, fall=1.0, natural=None)[0]

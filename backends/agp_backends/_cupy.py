@@ -14,7 +14,7 @@ import array_api_compat.cupy as compat
 import cupy
 import numpy as np
 
-from agp.backend import Array, Backend
+from agp.backend import Array, Backend, is_row_major
 from agp.draws import Noise
 from agp_backends._cuda import whole_block
 from agp_backends._together import joined_where_small
@@ -102,6 +102,9 @@ class CupyBackend(Backend):
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         with self._device(device):
             return cupy.array(np.asarray(x, dtype=dtype))
+
+    def row_major(self, x: Array, /) -> Array:
+        return x if is_row_major(x.shape, x.strides, x.itemsize) else cupy.array(x, order="C")
 
     def _device(self, name: str | None) -> Any:
         """The device of a name; the current one by default."""

@@ -5,7 +5,7 @@ JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arra
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial, wraps
 from typing import Any
 
@@ -22,6 +22,7 @@ from agp.draws import Noise
 from agp.errors import BackendError
 from agp.repairs import Kind, Report, collected, packed, reported, summed
 from agp_backends._cuda import whole_block
+from agp_backends._threads import one_thread
 
 try:
     from jax.extend.core import get_opaque_trace_state as _trace
@@ -30,6 +31,7 @@ except ImportError:  # an older JAX has it elsewhere
 
 FLOATS = "real floating"
 OUTERMOST = _trace()
+THREADS = one_thread("blas")  # on a CPU JAX factorises by SciPy's LAPACK, whose pool it shares with all others
 
 QUICK = {"xla_cpu_use_fusion_emitters": False}
 """Options of XLA for a CPU: its newer emitters cost a quarter of the time to compile a step, and make it no faster."""
@@ -96,7 +98,13 @@ class JaxBackend(Backend):
         return statistics["peak_bytes_in_use"] / 2**20 if statistics else super().peak_memory(x)
 
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
-        return self._full_precision()
+        on_host = self.is_concrete(x) and _on_cpu(x)
+        return self._on_one_thread() if on_host else self._full_precision()
+
+    @contextlib.contextmanager
+    def _on_one_thread(self) -> Iterator[None]:
+        with self._full_precision(), THREADS:
+            yield
 
     def _full_precision(self) -> contextlib.AbstractContextManager[Any]:
         # float32 products are made of shorter factors (TF32, bfloat16) on some devices unless one asks for more

@@ -1,15 +1,18 @@
 """NumPy: closed-form gradients, LAPACK and special functions from SciPy."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import array_api_compat.numpy as xp
+import array_api_compat.numpy as standard
 import numpy as np
 import scipy.linalg
 import scipy.special
 
-from agp.backend import Array, Backend
+from agp.backend import Array, Backend, is_row_major
+from agp_backends._threads import one_thread
 
 BLOCK = 64
 """Rows that a triangular solve eliminates at once."""
@@ -17,8 +20,47 @@ PANEL = 128
 """Rows or columns of a triangular matrix that are multiplied at once."""
 TILE = 2**14
 """Entries of an array that are worked on at once where each stands by itself: a few such pieces fit into the caches."""
+SMALL = 2**10
+"""Entries of an array up to which it is worked on together with others."""
 LARGEST = 2**25 - 2**16
 """Bytes of an array that is just below the largest that glibc's allocator learns from."""
+
+
+@functools.cache
+def _routines(*names: str, dtype: np.dtype) -> list[Callable]:
+    """Routines of BLAS, or of LAPACK, for arrays of a dtype."""
+    found = scipy.linalg.get_lapack_funcs if names[0].startswith("po") else scipy.linalg.get_blas_funcs
+    return found(names, dtype=dtype)
+
+
+def _reduction(ufunc: np.ufunc) -> Callable[..., Array]:
+    """What NumPy's function of all or some axes does inside, which takes a third of the time on small arrays."""
+    return functools.partial(ufunc.reduce, axis=None)
+
+
+def _tril(A: Array, /, *, k: int = 0) -> Array:
+    if max(A.shape[-2:]) > PANEL:
+        return np.tril(A, k)
+    out = A.copy()
+    np.copyto(out, 0, where=_above(*A.shape[-2:], k))
+    return out
+
+
+@functools.cache
+def _above(rows: int, columns: int, k: int = 0) -> Array:
+    """Which entries of a small matrix are above its diagonal, or the k-th one."""
+    return ~np.tri(rows, columns, k, dtype=bool)
+
+
+xp = SimpleNamespace(
+    **vars(standard)
+    | {name: getattr(np, name) for name in ("empty", "eye", "full_like", "ones_like", "zeros", "zeros_like")}
+    | {"sum": _reduction(np.add), "max": _reduction(np.maximum), "min": _reduction(np.minimum)}
+    | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril}
+)
+"""The standard's functions; NumPy's own, or parts of them, where these are the same and take less time."""
+
+THREADS = one_thread("blas")  # NumPy's and SciPy's libraries are loaded by now
 
 
 def _polygamma(n: int, x: Array) -> Array:
@@ -40,6 +82,13 @@ class NumpyBackend(Backend):
         # this one, whose pages are never touched, it keeps up to 64 MiB. Other allocators take no notice.
         np.empty(LARGEST, dtype=np.uint8)
 
+    @property
+    def needs_context(self) -> bool:  # type: ignore[override]
+        return THREADS.here.depth == 0
+
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        return THREADS
+
     def device_name(self, x: Array, /) -> str:
         return "cpu"
 
@@ -58,6 +107,18 @@ class NumpyBackend(Backend):
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x)
 
+    def row_major(self, x: Array, /) -> Array:
+        return self.row_major_each([x])[0]
+
+    def row_major_each(self, arrays: Sequence[Array], /) -> list[Array]:
+        found = list(arrays)
+        for i, x in enumerate(found):
+            # a scalar becomes a 0-d array, as a file gives it: powers of scalars are those of another library
+            plain = isinstance(x, np.ndarray) and x.flags.aligned and is_row_major(x.shape, x.strides, x.itemsize)
+            if not plain:
+                found[i] = np.array(x, order="C")
+        return found
+
     def rows_at(self, x: Array, index: Array, /) -> Array:
         return x[index]  # `take` copies the whole of what is not contiguous: a mapped file, numbers of a data frame
 
@@ -65,14 +126,26 @@ class NumpyBackend(Backend):
         if A.ndim > 2:
             return np.stack([self.cholesky(a) for a in A])
         # potrf on the transposed (Fortran-ordered) view of a symmetric matrix: U^T U = A with U^T = L in C order.
-        upper, info = scipy.linalg.get_lapack_funcs(("potrf",), (A,))[0](A.T, lower=False, clean=True)
+        (potrf,) = _routines("potrf", dtype=A.dtype)
+        with THREADS.threads_for(A.shape[-1] ** 3 / 3):
+            upper, info = potrf(A.T, lower=False, clean=True)
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
+        if B.shape[1] == 1 and L.flags.c_contiguous:  # bound by the reading of L, which BLAS does best for a vector
+            (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
+            return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
+        if L.shape[0] <= BLOCK and B.size <= TILE:
+            (trsm,) = _routines("trsm", dtype=np.result_type(L, B))
+            return trsm(1.0, L.T, B.T, side=1, lower=0, trans_a=int(transpose)).T
+        with THREADS.threads_for(L.shape[0] * B.size):
+            return self._substituted(L, B, transpose)
+
+    def _substituted(self, L: Array, B: Array, transpose: bool) -> Array:
         # Substitution by blocks, as exact as the whole at once; most operations become products, which are faster. They
         # are SciPy's as well: NumPy has another BLAS, and threads of the two that take turns wait for each other.
         # C order is the transpose in the Fortran order of BLAS: X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
-        gemm, trsm = scipy.linalg.get_blas_funcs(("gemm", "trsm"), (L, B))
+        gemm, trsm = _routines("gemm", "trsm", dtype=np.result_type(L, B))
         M = L.shape[0]
         X = np.empty(B.shape, dtype=trsm.dtype)
         blocks = [slice(start, min(start + BLOCK, M)) for start in range(0, M, BLOCK)]
@@ -87,12 +160,21 @@ class NumpyBackend(Backend):
     def triangular_product(
         self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
     ) -> Array:
+        if max(X.shape[-2:]) <= PANEL >= Y.shape[-1]:
+            product = X @ Y
+            if lower:
+                np.copyto(product, 0.0, where=_above(*product.shape[-2:]))
+            return product
+        with THREADS.threads_for(X.size * Y.shape[-1]):  # half of the operations meet zeros
+            return self._by_panels(X, Y, left, right, lower)
+
+    def _by_panels(self, X: Array, Y: Array, left: str, right: str, lower: bool) -> Array:
         # Panels of the rows of a triangular X, and of the columns of a triangular Y, each with the rows or columns of
         # the other that meet no zeros; the products are written where they belong.
         (M, K), N = X.shape[-2:], Y.shape[-1]
         lower = lower or (left, right) == ("lower", "lower")
         if max(M if left or lower else 0, N if right or lower else 0) <= PANEL:
-            return super().triangular_product(X, Y, lower=lower)
+            return _tril(X @ Y) if lower else X @ Y
         by_rows = left == "upper" or (left == "lower" and right != "upper") or not right
         by_columns = right == "upper" or (right == "lower" and left != "upper")
         out = np.empty_like(X, shape=(*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N), order="C")
@@ -127,22 +209,57 @@ class NumpyBackend(Backend):
                 x[piece] = part
         return tuple(np.reshape(x, shape) for x in found)
 
+    def elementwise_each(
+        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+    ) -> list[Any]:
+        # small arrays one behind the other: a call of NumPy takes longer than what it does to them
+        if len(several) == 1:
+            return [self.elementwise(f, *several[0], lower=lower[0])]
+        found: list[Any] = [None] * len(several)
+        columns: list[list[Array]] = [[] for _ in several[0]]
+        start, places = 0, []
+        for i, arrays in enumerate(several):
+            if arrays[0].size > SMALL:
+                found[i] = self.elementwise(f, *arrays, lower=lower[i])
+                continue
+            places.append((i, arrays[0].shape, start, start + arrays[0].size))
+            start += arrays[0].size
+            for column, x in zip(columns, arrays, strict=True):
+                column.append(x.reshape(-1))
+        if places:
+            joined = f(*map(np.concatenate, columns))
+            for i, shape, start, stop in places:
+                found[i] = [x[start:stop].reshape(shape) for x in joined]
+        return found
+
     def inner(self, x: Array, y: Array, /) -> Array:
-        return np.sum(np.vecdot(x, y))
+        return xp.sum(np.vecdot(x, y))
+
+    def diagonal(self, A: Array, /) -> Array:
+        return A.diagonal(axis1=-2, axis2=-1)
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
-        out = A.copy()
-        np.einsum("...ii->...i", out)[...] += d  # the diagonal as a view that can be written to
+        out, M = A.copy(), A.shape[-1]
+        entries = out.reshape((*A.shape[:-2], M * M))[..., :: M + 1]  # a view
+        entries += d
         return out
+
+    def times_own_transpose(self, A: Array, /) -> Array:
+        with THREADS.threads_for(A.size * A.shape[-2]):
+            return A @ A.mT
 
     def inverse_from_cholesky(self, L: Array, /) -> Array:
         # L in C order is the upper factor of LAPACK's order: potri gives one triangle of the inverse
-        inverse, _ = scipy.linalg.get_lapack_funcs(("potri",), (L,))[0](L.T, lower=False)
+        (potri,) = _routines("potri", dtype=L.dtype)
+        with THREADS.threads_for(2 * L.shape[-1] ** 3 / 3):
+            inverse, _ = potri(L.T, lower=False)
         return self.symmetric_from_lower(inverse.T)
 
     def tril(self, A: Array, /) -> Array:
-        if A.shape[-1] <= PANEL and A.shape[-2] == A.shape[-1]:
-            return _cleared(A.copy())
+        if A.shape[-1] <= PANEL:
+            out = A.copy()
+            np.copyto(out, 0.0, where=_above(*A.shape[-2:]))
+            return out
         out = np.zeros_like(A)
         for start, stop in _panels(A.shape[-1]):
             out[..., start:stop, :stop] = A[..., start:stop, :stop]
@@ -152,7 +269,7 @@ class NumpyBackend(Backend):
     def symmetric_from_lower(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL:
             out = A.copy()
-            np.copyto(out, A.mT, where=_upper(A.shape[-1]))
+            np.copyto(out, A.mT, where=_above(*A.shape[-2:]))
             return out
         out = A.copy()
         for start, stop in _panels(A.shape[-1]):
@@ -160,12 +277,6 @@ class NumpyBackend(Backend):
             block[...] = self.symmetric_from_lower(block)
             out[..., start:stop, stop:] = A[..., stop:, start:stop].mT
         return out
-
-
-@functools.cache
-def _upper(size: int) -> Array:
-    """Which entries of a small square matrix are above its diagonal."""
-    return ~np.tri(size, dtype=bool)
 
 
 def _panels(size: int) -> list[tuple[int, int]]:
@@ -176,6 +287,6 @@ def _panels(size: int) -> list[tuple[int, int]]:
 def _cleared(A: Array) -> Array:
     """A [..., M, M], whose entries above the diagonal become zero."""
     for start, stop in _panels(A.shape[-1]):
-        np.copyto(A[..., start:stop, start:stop], 0.0, where=_upper(stop - start))
+        np.copyto(A[..., start:stop, start:stop], 0.0, where=_above(stop - start, stop - start))
         A[..., start:stop, stop:] = 0.0
     return A

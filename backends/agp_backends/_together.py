@@ -4,12 +4,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agp.backend import Array, Backend
+from agp.backend import Array, Backend, constant
 
 __all__ = ["joined_where_small"]
 
 SMALL = 2**16
 """Entries of an array up to which a copy costs less than launches."""
+APART = 128
+"""Each begins at a multiple of so many entries: at least 512 bytes, as new arrays of the libraries do. Their products
+and sums of the same numbers that begin elsewhere are rounded in another way."""
 
 
 def joined_where_small(
@@ -26,9 +29,17 @@ def joined_where_small(
         return [found[i] if i in found else f(*several[i]) for i in range(len(several))]
     xp = B.xp
     columns = zip(*(several[i] for i in small), strict=True)
-    joined = f(*(xp.concat([xp.reshape(x, (-1,)) for x in column]) for column in columns))
+    joined = f(*(_apart(B, column) for column in columns))
     start = 0
     for i in small:
-        here = slice(start, start := start + sizes[i])
-        found[i] = tuple(xp.reshape(x[here], several[i][0].shape) for x in joined)
+        found[i] = tuple(xp.reshape(x[start : start + sizes[i]], several[i][0].shape) for x in joined)
+        start += sizes[i] + -sizes[i] % APART
     return [found[i] for i in range(len(several))]
+
+
+def _apart(B: Backend, arrays: Sequence[Array]) -> Array:
+    """The arrays one behind the other, with zeros between them."""
+    xp = B.xp
+    zeros = constant((0.0,) * APART, arrays[0])
+    parts = [xp.reshape(x, (-1,)) for x in arrays]
+    return xp.concat([piece for x in parts for piece in (x, zeros[: -x.shape[0] % APART])])

@@ -12,14 +12,20 @@ from typing import Any, ClassVar
 import array_api_compat.torch as xp
 import numpy as np
 import torch
+from torch._C import _functorch as functorch
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from agp.backend import Array, Backend, ClosedForm
+from agp.backend import Array, Backend, ClosedForm, is_row_major
 from agp.draws import Noise
 from agp.errors import BackendError
 from agp.ledger import collected
 from agp_backends._cuda import whole_block
+from agp_backends._threads import one_thread
 from agp_backends._together import joined_where_small
+
+HOST = one_thread("blas")  # what is computed beside torch, such as the steps of L-BFGS
+THREADS = one_thread("openmp")  # torch.set_num_threads would reach threads that meet torch for the first time meanwhile
 
 
 def _ndtr(x: Array) -> Array:
@@ -34,41 +40,101 @@ def _polygamma(n: int, x: Array) -> Array:
     return (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, x)
 
 
+class _Kept:
+    """What a call of `_ClosedForm` hands on from its value to its gradient."""
+
+    pullback: Callable
+
+
 class _ClosedForm(torch.autograd.Function):
     """A value whose gradient is its own pullback; autograd records neither."""
 
     @staticmethod
-    def forward(ctx: Any, f: ClosedForm, names: tuple[str, ...], *arrays: Array) -> Array:
-        ctx.names = names
-        value, ctx.pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
-        ctx.save_for_backward(*arrays)
+    def forward(f: ClosedForm, names: tuple[str, ...], kept: _Kept, *arrays: Array) -> Array:  # type: ignore[override]
+        value, kept.pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
         return value.clone()  # the pullback may hold the value, and autograd makes the result hold the pullback
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Array) -> None:  # torch.func asks for it apart
+        _, ctx.names, kept, *arrays = inputs
+        ctx.pullback = kept.pullback
+        ctx.save_for_backward(*arrays)
+
+    @staticmethod
     def backward(ctx: Any, bar: Array) -> tuple[Array | None, ...]:  # type: ignore[override]
-        asked = tuple(name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:], strict=True) if needed)
+        asked = tuple(name for name, needed in zip(ctx.names, ctx.needs_input_grad[3:], strict=True) if needed)
         with torch.no_grad():
             bars = ctx.pullback(bar, asked)
         out = [bars[name] if name in asked else None for name in ctx.names]
         if torch.is_grad_enabled():  # the graph of the gradient is kept: for second derivatives, or in vain
             out = [x if x is None else _Last.apply(x, bar, *ctx.saved_tensors) for x in out]
-        return None, None, *out
+        return None, None, None, *out
 
 
 class _Last(torch.autograd.Function):
     """A gradient that depends on arrays, and has no derivative here."""
 
     @staticmethod
-    def forward(ctx: Any, x: Array, *arrays: Array) -> Array:
+    def forward(x: Array, *arrays: Array) -> Array:  # type: ignore[override]
         return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Array, ...], output: Array) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
         msg = (
             "a closed-form gradient of agp is differentiated again, but it has no second derivatives: leave "
-            'create_graph=True out, or differentiate agp.value_and_gradient(..., gradient="autodiff") instead.'
+            'create_graph=True out, or take model.bound(X, y, gradient="autodiff") instead.'
         )
         raise BackendError(msg)
+
+
+class _TriangularSolve(torch.autograd.Function):
+    """L^-1 R or L^-T R, both of as many axes: `torch.func.vmap` puts columns side by side that share an L, and torch
+    would copy it for each.
+    """
+
+    @staticmethod
+    def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
+        return torch.linalg.solve_triangular(L.mT if transpose else L, R, upper=transpose)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Array) -> None:
+        ctx.transpose = inputs[2]
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, bar: Array) -> tuple[Array | None, ...]:  # type: ignore[override]
+        L, X = ctx.saved_tensors
+        R_bar = _TriangularSolve.apply(L, bar, not ctx.transpose)
+        if not ctx.needs_input_grad[0]:
+            return None, R_bar, None
+        return -(X @ R_bar.mT if ctx.transpose else R_bar @ X.mT).tril(), R_bar, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Array, int]:
+        (of_L, of_R, _), (L, R, transpose) = in_dims, args
+        if of_L is None:
+            columns = R.movedim(of_R, -1)  # [..., N, k, batch]
+            found = _TriangularSolve.apply(L, columns.flatten(-2), transpose)
+            return found.unflatten(-1, columns.shape[-2:]), columns.ndim - 1
+        R = R.expand(info.batch_size, *R.shape) if of_R is None else R.movedim(of_R, 0)
+        return _TriangularSolve.apply(L.movedim(of_L, 0), R, transpose), 0
+
+
+def _is_mapped(x: Array) -> bool:
+    """Whether x stands for many tensors, within `torch.func.vmap`: it has no values that a host could read."""
+    while functorch.is_gradtrackingtensor(x):
+        x = functorch.get_unwrapped(x)
+    return functorch.is_batchedtensor(x)
+
+
+@contextlib.contextmanager
+def _on_one_thread() -> Iterator[None]:
+    with THREADS, HOST:
+        yield
 
 
 @contextlib.contextmanager
@@ -107,6 +173,7 @@ class TorchBackend(Backend):
     array_types = (torch.Tensor,)
     gradients = ("closed-form", "autodiff")
     special_module = "torch.special"
+    needs_context = True
     special_functions: ClassVar = {
         "ndtr": _ndtr,
         "polygamma": _polygamma,
@@ -134,6 +201,13 @@ class TorchBackend(Backend):
         with torch.inference_mode(False):  # what is kept for later serves autograd, too
             return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
 
+    def row_major(self, x: Array, /) -> Array:
+        # products and sums of what begins elsewhere than a new array are rounded in another way
+        if is_row_major(x.shape, x.stride()) and x.data_ptr() % (512 if x.is_cuda else 64) == 0:
+            return x
+        with torch.inference_mode(False):  # as above
+            return x.clone(memory_format=torch.contiguous_format)
+
     def _check_device(self, name: str) -> None:
         try:
             torch.empty(0, device=name)
@@ -146,6 +220,9 @@ class TorchBackend(Backend):
 
     def generator(self, x: Array, /, *seeds: Any) -> Noise:
         return _Noise(x, seeds)
+
+    def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
+        return _on_one_thread() if x.device.type == "cpu" else contextlib.nullcontext()
 
     def synchronise(self, x: Array, /) -> None:
         if x.device.type == "cuda":
@@ -170,16 +247,29 @@ class TorchBackend(Backend):
         return joined_where_small(self, f, several)
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
+        if isinstance(d, torch.Tensor) and _is_mapped(d):  # A need not be mapped, and then takes nothing in place
+            return super().add_diagonal(A, d)
         out = A.clone()
         out.diagonal(dim1=-2, dim2=-1).add_(d)
         return out
 
     def cholesky(self, A: Array, /) -> Array:
-        L, info = torch.linalg.cholesky_ex(A)
+        with self._threads_for(A, A.numel() * A.shape[-1] / 3):
+            L, info = torch.linalg.cholesky_ex(A)
         return torch.where((info == 0)[..., None, None], L, torch.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        return torch.linalg.solve_triangular(L.mT if transpose else L, B, upper=transpose)
+        if _is_mapped(B) and L.ndim == B.ndim == 2:
+            return _TriangularSolve.apply(L, B, transpose)
+        with self._threads_for(L, L.shape[-1] * B.numel()):
+            return torch.linalg.solve_triangular(L.mT if transpose else L, B, upper=transpose)
+
+    def times_own_transpose(self, A: Array, /) -> Array:
+        with self._threads_for(A, 2 * A.numel() * A.shape[-2]):
+            return A @ A.mT
+
+    def _threads_for(self, x: Array, operations: float) -> contextlib.AbstractContextManager[Any]:
+        return THREADS.threads_for(operations) if x.device.type == "cpu" else contextlib.nullcontext()
 
     def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
         if precision == "bfloat16":
@@ -197,11 +287,30 @@ class TorchBackend(Backend):
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
 
+    def is_concrete(self, x: Array, /) -> bool:
+        return not _is_mapped(x)
+
     def asks_gradient(self, x: Array, /) -> bool:
         return x.requires_grad and torch.is_grad_enabled()
 
+    def cond(
+        self,
+        predicate: Array,
+        if_true: Callable[[], Any],
+        if_false: Callable[[], Any],
+        /,
+        *,
+        likely: bool | None = None,
+    ) -> Any:
+        if not _is_mapped(predicate):
+            return super().cond(predicate, if_true, if_false, likely=likely)
+        with collected():  # each mapped tensor has a decision of its own: reports of both branches would be of none
+            return tree_map(lambda a, b: torch.where(predicate, a, b), if_true(), if_false())
+
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        return _ClosedForm.apply(f, tuple(arrays), *arrays.values())
+        if any(map(_is_mapped, arrays.values())):  # vmap maps operations, and no pullback: torch differentiates these
+            return f(arrays)[0]
+        return _ClosedForm.apply(f, tuple(arrays), _Kept(), *arrays.values())
 
     def stop_gradient(self, x: Array, /) -> Array:
         return x.detach()

@@ -20,7 +20,7 @@ def lists() -> dict[str, str]:
     methods = [f"| {one['what']} | {one['names']} |" for one in table["method"]]
     areas = [f"| {one['what']} | {one['text']} |" for one in table["area"]]
     return {
-        "methods": "\n".join(["| Method | `agp.` |", "|---|---|", *methods]),
+        "methods": "\n".join(["| Method | Classes |", "|---|---|", *methods]),
         "areas": "\n".join(["| | |", "|---|---|", *areas]),
     }
 

@@ -22,10 +22,10 @@ from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
 TWO_CLASSES = {"inducing": 50, "e": (6, 0.75), "m": (14, 0.2), "batch": None, "frozen": ("Z",), "outer": 50}
 MORE_CLASSES = {"inducing": 100, "e": (4, 0.03), "m": (1, 0.03), "batch": 200, "frozen": (), "outer": 100}
 METHODS = {
-    "q-SVGP": partial(agp.SVGP.from_data, posterior=agp.Whitened),
+    "q-SVGP": partial(agp.SVGP.from_data, posterior=agp.posteriors.Whitened),
     "t-SVGP, a site for each datum": agp.TSVGP.from_data,
-    "t-SVGP, natural (A-tied)": partial(agp.SVGP.from_data, posterior=agp.Dual),
-    "t-SVGP, inverse-free (K-tied)": partial(agp.SVGP.from_data, posterior=agp.DualInverseFree),
+    "t-SVGP, natural (A-tied)": partial(agp.SVGP.from_data, posterior=agp.posteriors.Dual),
+    "t-SVGP, inverse-free (K-tied)": partial(agp.SVGP.from_data, posterior=agp.posteriors.DualInverseFree),
 }
 
 
@@ -48,7 +48,7 @@ def start(name, X, y, recipe):
     likelihood = agp.Bernoulli() if y.max() == 1.0 else agp.Softmax(int(y.max()) + 1, fixed_samples=40)
     parts = {"kernel": agp.Matern52(1.0, [1.0] * X.shape[1]), "likelihood": likelihood, "Z": X[: recipe["inducing"]]}
     model = METHODS[name](X, y, **parts)
-    stream = map(Batches(X, y, recipe["batch"] or len(X), 0, model.draws).__getitem__, itertools.count())
+    stream = map(Batches(X, y, recipe["batch"] or len(X), 0, model._draws).__getitem__, itertools.count())
     natural, datum, _, free = (name == known for known in METHODS)
     rate = recipe["e"][1]
     if datum and recipe["batch"]:  # a site moves in one batch of each epoch alone

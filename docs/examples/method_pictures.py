@@ -14,7 +14,13 @@ import numpy as np
 import agp
 from agp.linalg import inverse_factor
 
-POSTERIORS = (agp.Marginal, agp.Whitened, agp.LikelihoodForm, agp.Relaxed, agp.InverseFree)
+POSTERIORS = (
+    agp.posteriors.Marginal,
+    agp.posteriors.Whitened,
+    agp.posteriors.LikelihoodForm,
+    agp.posteriors.Relaxed,
+    agp.posteriors.InverseFree,
+)
 
 
 def waves(rows, seed=0):

@@ -56,7 +56,7 @@ def start(data, kernel, method, num_inducing, seed):
         return agp.SVGP.from_data(data.X, data.y, inducing="random", kernel=agp.RBF(lengthscale=wide), **settings)
     side = round(pixels**0.5)
     weights = agp.to_backend(np.ones((side - PATCH + 1) ** 2, np.float32), **place(data.X))
-    patches = agp.Patches((side, side), (PATCH, PATCH), weights=weights)
+    patches = agp.inducing.Patches((side, side), (PATCH, PATCH), weights=weights)
     return agp.SVGP.from_data(data.X, data.y, inducing=patches, kernel=agp.RBF(lengthscale=1.0), **settings)
 
 

@@ -20,7 +20,7 @@ given = parser.parse_args()
 
 data = load(given.data, split=given.split, task="regression")
 M, batch_size = given.num_inducing, min(1000, len(data.X))
-common = {"kernel": agp.Matern32(lengthscale=1.0), "posterior": agp.Whitened, "seed": given.split}
+common = {"kernel": agp.Matern32(lengthscale=1.0), "posterior": agp.posteriors.Whitened, "seed": given.split}
 common["mean_function"] = agp.ZeroMean()
 models = {
     "SVGP(M)": agp.SVGP.from_data(data.X, data.y, num_inducing=M, **common),

@@ -18,7 +18,7 @@ fig, axes = plt.subplots(1, 3, figsize=(11, 4), sharey=True, layout="constrained
 for ax, way in zip(axes, ("kmeans", "random", "greedy-variance"), strict=True):
     model = agp.SVGP.from_data(X, y, num_inducing=30, inducing=way, seed=0)
     ax.plot(*X.T, ".", color="0.7", markersize=3, label="data")
-    ax.plot(*model.process.inducing.Z.T, "o", color="C1", markeredgecolor="white", label="inducing inputs")
+    ax.plot(*model.inducing.Z.T, "o", color="C1", markeredgecolor="white", label="inducing inputs")
     bound = float(agp.SGPR.from_data(X, y, num_inducing=30, inducing=way, seed=0).bound(X, y)[0])
     ax.set(title=f"{way}: a bound of {bound:.0f} nats", xlabel="first input")
 axes[0].set_ylabel("second input")

@@ -26,7 +26,11 @@ def _models():
         "sgpr": (agp.SGPR.from_data(X, y, num_inducing=6), X, y),
         "gpr": (agp.GPR.from_data(X, y), X, y),
         "solve": (agp.SOLVEGP.from_data(X, y, num_inducing=5, num_orthogonal=4), X, y),
-        "dual": (agp.SVGP.from_data(X, labels, posterior=agp.Dual, likelihood=probit, num_inducing=5), X, labels),
+        "dual": (
+            agp.SVGP.from_data(X, labels, posterior=agp.posteriors.Dual, likelihood=probit, num_inducing=5),
+            X,
+            labels,
+        ),
         "inverse-free": (*problem("rbf", "inverse-free"),),  # its gradient is not the slope of its forward
     }
 
@@ -71,7 +75,7 @@ def test_a_torch_module_gets_the_closed_form(case):
 
 def test_a_module_is_trained_by_a_torch_optimiser_as_by_agp():
     X, y = toy_data(40)
-    host = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=6)
+    host = agp.SVGP.from_data(X, y, posterior=agp.posteriors.Whitened, num_inducing=6)
     expected = agp.train(TORCH.move(host), TORCH.array(X), TORCH.array(y), updates=[agp.updates.Adam(0.05)], steps=20)
     module = Module(TORCH.move(host))
     optimiser = torch.optim.Adam(module.parameters(), lr=0.05)
@@ -93,7 +97,7 @@ def test_inputs_made_by_a_network_get_their_gradient():
 
 def test_rows_in_blocks_give_the_same_gradient_and_refuse_that_of_the_inputs():
     X, y = toy_data(400)
-    host = agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=6)
+    host = agp.SVGP.from_data(X, y, posterior=agp.posteriors.Whitened, num_inducing=6)
     gradient = _expected(host, X, y)[1]
     module = Module(TORCH.move(host))
     module(TORCH.array(X), TORCH.array(y), memory=0.02).backward()
@@ -131,6 +135,33 @@ def test_second_derivatives_are_refused_on_torch(second):
     }[second]
     with pytest.raises(BackendError, match="no second derivatives: leave create_graph=True out"):
         ask()
+
+
+def test_the_recorded_forward_has_second_derivatives():
+    host, X, y = problem(posterior="whitened")
+    model, inputs = TORCH.move(host), (TORCH.array(X), TORCH.array(y))
+    Z = inducing_inputs(model)
+
+    def bound(Z, gradient):
+        return with_leaves(model, {"Z": Z}).bound(*inputs, gradient=gradient)[0]
+
+    def slope(Z):
+        return torch.autograd.functional.jacobian(lambda Z: bound(Z, "closed-form"), Z)
+
+    assert float(bound(Z, "autodiff")) == float(bound(Z, "closed-form"))
+    hessian = torch.autograd.functional.hessian(lambda Z: bound(Z, "autodiff"), Z)
+    step, direction = 1e-5, torch.linspace(-1.0, 1.0, Z.numel(), dtype=Z.dtype).reshape(Z.shape)
+    difference = (slope(Z + step * direction) - slope(Z - step * direction)) / (2.0 * step)
+    along = torch.einsum("ijkl,kl->ij", hessian, direction)
+    assert_close(TORCH.numpy(along), TORCH.numpy(difference), 1e-6)
+
+
+def test_the_recorded_forward_needs_a_library_that_differentiates():
+    host, X, y = problem(posterior="whitened")
+    with pytest.raises(BackendError, match="'numpy' has no automatic differentiation; use gradient='closed-form'"):
+        host.bound(X, y, gradient="autodiff")
+    with pytest.raises(ValueError, match="unknown gradient mode 'forward'"):
+        host.bound(X, y, gradient="forward")
 
 
 def test_without_leaves_that_ask_nothing_changes(monkeypatch):

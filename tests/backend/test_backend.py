@@ -218,6 +218,37 @@ def test_wide_where_a_device_has_no_float64():
     assert wide(x).device == x.device
 
 
+@pytest.mark.parametrize("view", [lambda x: x.mT, lambda x: x[:, ::2], lambda x: x[:, 1:2], lambda x: x[1:2, ::2].mT])
+def test_row_major_is_the_layout_of_a_new_array(view, backend):
+    B = get_backend(backend.name)
+    x = backend.array(np.arange(12.0).reshape(3, 4), "float32")
+    assert B.row_major(x) is x
+    seen = B.row_major(view(x))
+    backend.check(seen, "float32")
+    np.testing.assert_array_equal(to_numpy(seen), to_numpy(view(x)))
+    assert to_numpy(seen).strides == np.empty(seen.shape, dtype="float32").strides
+
+
+def test_row_major_is_aligned_and_an_array_on_numpy():
+    B = get_backend("numpy")
+    raw = np.zeros(25, dtype=np.uint8)[1:].view(np.float64)
+    assert B.row_major(raw).flags.aligned
+    assert isinstance(B.row_major(np.float64(2.0)), np.ndarray)
+
+
+def test_row_major_begins_where_new_arrays_do_on_torch(torch_place):
+    x = torch_place.array(np.arange(200.0), "float32")
+    B = get_backend("torch")
+    assert x[1:].data_ptr() % 64
+    assert B.row_major(x[1:]).data_ptr() % 64 == 0
+    # and so does what is worked on together
+    several = [(x[:3] + 1.0,), (x[:7] + 1.0,), (x[:150] + 1.0,), (x[0] + 1.0,)]
+    found = B.elementwise_each(lambda y: (2.0 * y,), several, lower=[False] * 4)
+    assert [one.data_ptr() % 64 for (one,) in found] == [0] * 4
+    for (one,), (given,) in zip(found, several, strict=True):
+        assert_close(to_numpy(one), to_numpy(2.0 * given), 0.0)
+
+
 def test_control_flow(backend):
     B = get_backend(backend.name)
     one, two = backend.array(1.0), backend.array(2.0)
@@ -401,3 +432,65 @@ def test_folds_evaluate_once_what_they_may_keep(backend):
         assert float(pullback(1.0)) == 45.0
         if B.name != "jax":
             assert len(seen) == evaluations
+
+
+# -- torch.func.vmap --------------------------------------------------------------------------------------------------
+
+SHARED = {"L": (None, 0), "columns": (0, None), "neither": (0, 0)}
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("shared", SHARED)
+def test_torch_maps_triangular_solves(shared, transpose):
+    torch, B = pytest.importorskip("torch"), get_backend("torch")
+    rng = np.random.default_rng(0)
+    in_dims = SHARED[shared]
+    L = torch.as_tensor(np.tril(rng.normal(size=(3, 4, 4))) + 3.0 * np.eye(4)).requires_grad_()
+    R = torch.as_tensor(rng.normal(size=(3, 2, 4, 2))).requires_grad_()  # two levels of mapping
+
+    def mapped(L, R):
+        arrays = [x if axis == 0 else x[0] for x, axis in zip((L, R), in_dims, strict=True)]
+        inner = torch.func.vmap(lambda L, R: B.solve_triangular(L, R, transpose=transpose), in_dims=(None, 0))
+        return torch.func.vmap(inner, in_dims=in_dims)(*arrays)
+
+    def looped(L, R):
+        L, R = (x if axis == 0 else x[:1].expand(3, *x.shape[1:]) for x, axis in zip((L, R), in_dims, strict=True))
+        each = [[B.solve_triangular(L[i], R[i, j], transpose=transpose) for j in range(2)] for i in range(3)]
+        return torch.stack([torch.stack(row) for row in each])
+
+    assert_close(mapped(L, R).detach().numpy(), looped(L, R).detach().numpy(), 1e-12)
+    bar = torch.as_tensor(rng.normal(size=(3, 2, 4, 2)))
+    found, expected = (torch.autograd.grad(f(L, R), (L, R), bar) for f in (mapped, looped))
+    for value, desired in zip(found, expected, strict=True):
+        assert_close(value.tril().numpy() if value.ndim == 3 else value.numpy(), desired.numpy(), 1e-11)
+
+
+def test_torch_copies_no_factor_that_mapped_columns_share():
+    torch, B = pytest.importorskip("torch"), get_backend("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+            out = f(*args, **(kwargs or {}))
+            sizes.append(out.untyped_storage().nbytes() // 8 if isinstance(out, torch.Tensor) else 0)
+            return out
+
+    L, R = torch.eye(50, dtype=torch.float64), torch.ones(200, 50, 1, dtype=torch.float64)
+    with Sizes():
+        torch.func.vmap(lambda x: B.solve_triangular(L, x))(R)
+    assert sizes
+    assert max(sizes) <= 200 * 50
+
+
+def test_torch_repairs_each_mapped_matrix_by_itself():
+    torch = pytest.importorskip("torch")
+    from agp.linalg import cholesky
+
+    A = torch.stack([2.0 * torch.eye(3, dtype=torch.float64), torch.ones(3, 3, dtype=torch.float64)])
+    A[1] -= 1e-9 * torch.eye(3, dtype=torch.float64)
+    found = torch.func.vmap(cholesky)(A)
+    with pytest.warns(agp.errors.RepairWarning):
+        expected = torch.stack([cholesky(one) for one in A])
+    assert_close(found.numpy(), expected.numpy(), 1e-14)

@@ -59,7 +59,7 @@ X = jnp.linspace(0.0, 3.0, 24)[:, None]
 y = jnp.sin(X)
 for model in (
     # a constant mean starts where its gradient is rounding, whose sign decides on the first step of Adam
-    agp.SVGP.from_data(X, y, posterior=agp.Whitened, num_inducing=4, mean_function=agp.ZeroMean()),
+    agp.SVGP.from_data(X, y, posterior=agp.posteriors.Whitened, num_inducing=4, mean_function=agp.ZeroMean()),
     agp.CaGP.from_data(X, y, num_actions=4),
 ):
     result = agp.train(model, X, y, steps=2)
@@ -73,7 +73,7 @@ assert agp.to_backend(np.ones(2), "jax", dtype="float32").dtype == "float32"
 for host, dtype in ((np.ones(2), None), (np.ones(2, "float32"), "float64")):
     try:
         agp.to_backend(host, "jax", dtype=dtype)
-    except agp.BackendError as error:
+    except agp.errors.BackendError as error:
         assert 'jax.config.update("jax_enable_x64", True), or ask for dtype="float32"' in str(error)
     else:
         raise AssertionError

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from helpers import toy_data
 
-from agp import SVGP, Relaxed, Whitened, train
+from agp import SVGP, train
+from agp.posteriors import Relaxed, Whitened
 
 strict = pytest.importorskip("array_api_strict", reason="array_api_strict is not installed: not executed")
 
@@ -57,7 +58,7 @@ import agp
 data = np.load(sys.argv[1])
 X, y = (agp.to_backend(data[name], "toyarrays") for name in ("X", "y"))
 found = {}
-for posterior in (agp.Whitened, agp.Relaxed):
+for posterior in (agp.posteriors.Whitened, agp.posteriors.Relaxed):
     model = agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=6)
     result = agp.train(model, X, y, steps=4, batch_size=10)
     mean, variance = result.model.predict(X)
@@ -126,7 +127,7 @@ def test_without_the_entry_point_nobody_knows_it(environment, tmp_path):
 import agp
 try:
     agp.get_backend("toyarrays")
-except agp.BackendError as error:
+except agp.errors.BackendError as error:
     print(error)
 """
     assert "unknown backend 'toyarrays'; known are" in _python(environment, "-c", program)

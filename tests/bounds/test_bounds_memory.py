@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from helpers import peak
 
-from agp import SGPR, SVGP, InverseFree, Relaxed, Whitened, tree
+from agp import SGPR, SVGP, tree
 from agp.bounds import elbo
+from agp.posteriors import InverseFree, Relaxed, Whitened
 
 ROWS, COLUMNS, INDUCING = 20_000, 2, 32
 WHOLE = ROWS * INDUCING * 8 / 2**20

@@ -64,7 +64,7 @@ class Problem:
         model = CaGP(self.kernel, self.likelihood, **held, loss=loss, capped=m < self.rows)
         if not inverse_free:
             return model
-        factor = self.factor(model.projected_covariance(), distance)
+        factor = self.factor(model._followed_matrix(), distance)
         return dataclasses.replace(model, posterior=ProjectedInverseFree(factor))
 
     def factor(self, G, distance):
@@ -107,7 +107,7 @@ def bound_stage(p, model, scale=1.0):
         B = backend_of(next(iter(leaves.values())))
         rest = {k: B.from_numpy(v) for k, v in tree.leaves(model).items() if k not in leaves}
         here = tree.with_leaves(model, rest | dict(leaves))
-        value, pull = here.objective(Batch(B.from_numpy(p.X), B.from_numpy(p.y), scale))
+        value, pull = here._objective(Batch(B.from_numpy(p.X), B.from_numpy(p.y), scale))
         return (value,), lambda bar: tree.leaves(pull(bar)[0])
 
     return stage

@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import deterministic
 
-from agp import BlockActions, CaGP, DenseActions, FixedActions, tree, value_and_gradient
-from agp.actions import ConjugateGradients, KernelColumns, KernelEigenvectors, UnitVectors
+from agp import CaGP, tree, value_and_gradient
+from agp.actions import (
+    BlockActions,
+    ConjugateGradients,
+    DenseActions,
+    FixedActions,
+    KernelColumns,
+    KernelEigenvectors,
+    UnitVectors,
+)
 from agp.kernels import Linear
 from agp.likelihoods import Gaussian
 from agp.posteriors import ProjectedCholesky, ProjectedInverseFree

@@ -9,9 +9,10 @@ from cagp_cases import Problem
 from helpers import NUMPY, assert_close, gpr, peak, toy_data
 
 import agp
-from agp import CaGP, FixedActions, tree
+from agp import CaGP, tree
 from agp.actions import (
     ConjugateGradients,
+    FixedActions,
     KernelColumns,
     KernelEigenvectors,
     Policy,

@@ -7,10 +7,11 @@ import pytest
 from helpers import EXACT, JAX, NUMPY, TORCH, assert_close, gpr, peak, toy_data
 
 import agp
-from agp import CGGP, GPR, Matern32, RepairWarning, tree
+from agp import CGGP, GPR, Matern32, tree
 from agp.backend import get_backend
 from agp.batch import Batch
 from agp.draws import Draws
+from agp.errors import RepairWarning
 from agp.gradient import gradient_of
 from agp.linalg import conjugate_gradients
 from agp.updates import Adam
@@ -40,7 +41,7 @@ def tiles(request, monkeypatch):
 
 def with_draws(place, model, X, y, seed=0):
     """A batch in a place, with the probes of a seed."""
-    probes = model.draws(np.random.default_rng(seed), len(X)).whole
+    probes = model._draws(np.random.default_rng(seed), len(X)).whole
     draws = Draws({}, {name: place.array(x) for name, x in probes.items()})
     return Batch(place.array(X), place.array(y), 1.0, None, draws)
 
@@ -70,7 +71,7 @@ def test_probes_that_fill_the_space_give_the_gradient_of_the_log_evidence(rank, 
     noise = np.sqrt(count) * np.eye(count)
     draws = Draws({}, {"low": noise[:rank], "full": noise[rank:]})
     found = gradient_of(model, Batch(X, y, 1.0, None, draws), "closed-form")[1]
-    expected = gradient_of(exact, exact.batch(X, y), "closed-form")[1]
+    expected = gradient_of(exact, exact._batch(X, y), "closed-form")[1]
     assert found.keys() == expected.keys()
     for name, x in expected.items():
         assert_close(found[name], x, EXACT, name)
@@ -83,7 +84,7 @@ def test_value_and_gradient_are_unbiased(rank):
     for seed in range(100):
         value, gradient = gradient_of(model, with_draws(NUMPY, model, X, y, seed), "closed-form")
         samples.append(np.concatenate([[value], flat(gradient)]))
-    value, gradient = gradient_of(exact, exact.batch(X, y), "closed-form")
+    value, gradient = gradient_of(exact, exact._batch(X, y), "closed-form")
     expected = np.concatenate([[value], flat(gradient)])
     error = np.abs(np.mean(samples, axis=0) - expected)
     spread = np.std(samples, axis=0) / np.sqrt(len(samples))
@@ -165,7 +166,7 @@ def test_predictions_are_those_of_the_exact_gp(backend, monkeypatch):
     there = X[:9] + 0.3
     here, inputs = backend.move(model), backend.array(there)
     if backend.name == "jax":  # an eager loop compiles each of its operations
-        mean, variance = get_backend("jax").compile(lambda model, X: model.conditioned().moments(X))(here, inputs)
+        mean, variance = get_backend("jax").compile(lambda model, X: model._conditional().moments(X)[0])(here, inputs)
     else:
         mean, variance = here.predict(inputs)
     expected = exact.predict(there)

@@ -17,12 +17,12 @@ pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 
 QUICK = ["--num-inducing", "6", "--batch-size", "20", "--iterations", "4", "--kernel", "rbf"]
 POSTERIORS = {
-    "deep-msvgp": agp.Marginal,
-    "deep-wsvgp": agp.Whitened,
-    "deep-lsvgp": agp.LikelihoodForm,
-    "deep-rsvgp": agp.Relaxed,
-    "deep-asvgp": agp.InverseFree,
-    "deep-solve": agp.Orthogonal,
+    "deep-msvgp": agp.posteriors.Marginal,
+    "deep-wsvgp": agp.posteriors.Whitened,
+    "deep-lsvgp": agp.posteriors.LikelihoodForm,
+    "deep-rsvgp": agp.posteriors.Relaxed,
+    "deep-asvgp": agp.posteriors.InverseFree,
+    "deep-solve": agp.posteriors.Orthogonal,
 }
 
 

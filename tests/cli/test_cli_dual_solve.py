@@ -50,6 +50,7 @@ def test_all_rows_agree(classes, tmp_path):
     done = compare(
         "--data", classes, "--out", out, "--method", *METHODS, "--backend", "torch", "--gradient", "autodiff",
         "--dtype", "float64", *QUICK,
+        "--kernel", "matern32",  # RBF is too ill-conditioned for nine digits of a gradient
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     rows = rows_of(out)

@@ -35,9 +35,9 @@ class Peer:
     def __init__(self, start):
         s = start
         assert s.kernel == "rbf" and os.environ["OMP_NUM_THREADS"] == "1"
-        process = agp.Sparse(
-            kernel=agp.RBF(np.asarray(s.variance), s.lengthscale), inducing=agp.Points(s.Z), jitter=s.jitter,
-            posterior=agp.Whitened(s.q_mean[:, None], s.q_scale[None]),
+        process = agp.processes.Sparse(
+            kernel=agp.RBF(np.asarray(s.variance), s.lengthscale), inducing=agp.inducing.Points(s.Z), jitter=s.jitter,
+            posterior=agp.posteriors.Whitened(s.q_mean[:, None], s.q_scale[None]),
             mean_function=agp.ConstantMean(np.asarray(s.mean), value_unit=np.asarray(1.0)),
         )
         self.model = agp.SVGP(process, agp.Gaussian(np.asarray(s.noise)))
@@ -48,7 +48,7 @@ class Peer:
         return Batch(X, y[:, None], self.rows / len(X))
 
     def bound(self, X, y):
-        return WRONG * float(self.model.objective(self.batch(X, y))[0])
+        return WRONG * float(self.model._objective(self.batch(X, y))[0])
 
     def kl(self):
         process = self.model.process

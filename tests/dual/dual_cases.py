@@ -93,7 +93,7 @@ def start_of(storage: str) -> Any:
 def stepped(model: Any, X: Any, y: Any, rate: float = 0.7, times: int = 2) -> Any:
     """The model after some site steps on all data."""
     update = SiteStep(rate)
-    state, batch = update.init(model), model.batch(X, y)
+    state, batch = update.init(model), model._batch(X, y)
     for _ in range(times):
         model, state, _ = update(model, batch, state)
     return model
@@ -135,7 +135,7 @@ def bound_stage(model: Any, y: Any, scale: float = 1.0) -> Any:
         device = B.device_name(leaves["inputs"])
         others = {k: B.from_numpy(v, device=device) for k, v in named(model).items() if k not in leaves}
         here = with_leaves(model, others | {k: v for k, v in leaves.items() if k != "inputs"})
-        value, pull = here.objective(Batch(leaves["inputs"], B.from_numpy(y, device=device), scale))
+        value, pull = here._objective(Batch(leaves["inputs"], B.from_numpy(y, device=device), scale))
 
         def pullback(bar):
             model_bar, X_bar = pull(bar)

@@ -47,7 +47,7 @@ def test_no_step_lowers_the_bound_of_its_batch():
     update = SiteStep(1.0)
     state, before = update.init(model), float(model.bound(X, y)[0])
     for _ in range(5):
-        model, state, _ = update(model, model.batch(X, y), state)
+        model, state, _ = update(model, model._batch(X, y), state)
         after = float(model.bound(X, y)[0])
         assert after >= before - 1e-9 * abs(before)
         before = after

@@ -38,7 +38,7 @@ def elbo(model, X, y):
 def random_sites(model, rng):
     """The model with sites that have nothing to do with the data."""
     lam2 = rng.uniform(0.0, 2.0, size=model.site_precision.shape)
-    return model.with_sites(rng.normal(size=lam2.shape), lam2)
+    return model._with_sites(rng.normal(size=lam2.shape), lam2)
 
 
 def covariances(model, X):
@@ -290,7 +290,7 @@ def test_steps_on_disjoint_batches_average_to_the_full_step(storage, seed):
     X, y = data("bernoulli", seed=seed, rows=12)
     model = stepped(blank(storage, X, y), X, y)
     update = SiteStep(0.3)
-    whole = update(model, model.batch(X, y), update.init(model))[0]
+    whole = update(model, model._batch(X, y), update.init(model))[0]
     parts = [update(model, Batch(X[i : i + 4], y[i : i + 4], 3.0), update.init(model))[0] for i in (0, 4, 8)]
     names = [name for name in named(model, "auxiliary") if name.endswith(("shift", "precision"))]
     assert len(names) in (2, 4)
@@ -319,7 +319,7 @@ def test_minibatches_of_rows_move_their_sites_alone(storage, seed):
     if storage == "datum":
         np.testing.assert_allclose(new.site_shift, shift, rtol=1e-12)
         np.testing.assert_allclose(new.site_precision, precision, rtol=1e-12)
-    expected = reference.with_sites(shift, precision)
+    expected = reference._with_sites(shift, precision)
     for x, z in zip(new.predict(X), expected.predict(X), strict=True):
         np.testing.assert_allclose(x, z, rtol=1e-8, atol=1e-9)
 
@@ -396,7 +396,7 @@ def test_sites_of_orthogonal_groups_reach_the_collapsed_bound_without_a_step_bac
     update = SiteStep(0.5)
     values = [elbo(model, X, y)]
     for _ in range(80):
-        model = update(model, model.batch(X, y), update.init(model))[0]
+        model = update(model, model._batch(X, y), update.init(model))[0]
         values.append(elbo(model, X, y))
     assert np.all(np.diff(values) >= -1e-9 * np.abs(values[-1]))
     assert values[-1] == pytest.approx(exact, rel=1e-10)
@@ -407,7 +407,7 @@ def test_sites_of_orthogonal_groups_reach_the_collapsed_bound_without_a_step_bac
 def test_the_groups_may_move_in_turn(seed):
     model, exact, X, y = solve_gp(seed)
     first, second = SiteStep(1.0, groups=(0,)), SiteStep(1.0, groups=(1,))
-    batch = model.batch(X, y)
+    batch = model._batch(X, y)
     covariance = process(stepped(model, X, y, 1.0, 1)).posterior
     for _ in range(100):
         for update in (first, second):

@@ -124,7 +124,7 @@ def test_negative_curvature_is_taken_while_q_stays_proper(storage):
     start = _with(likelihood, storage, X, y)
     free, clipped = SiteStep(0.3), SiteStep(0.3, clip=True)
     model, other, halved, cut = start, start, 0.0, 0.0
-    batch = start.batch(X, y)
+    batch = start._batch(X, y)
     for _ in range(60):
         model, _, info = free(model, batch, free.init(model))
         other, _, other_info = clipped(other, batch, clipped.init(other))
@@ -159,7 +159,7 @@ def test_a_step_to_no_proper_q_is_halved(storage, backend):
     X, y = data("gaussian")
     model = _with(Convex(0.1, 0.3), storage, X, y)
     model, update = backend.move(model), SiteStep(1.0)
-    batch = model.batch(backend.array(X), backend.array(y))
+    batch = model._batch(backend.array(X), backend.array(y))
     for _ in range(2):
         with collected():
             model, _, _ = update(model, batch, update.init(model))
@@ -177,7 +177,7 @@ def test_what_no_halving_helps_is_clipped(storage):
     X, y = data("gaussian")
     model, update = _with(Convex(0.1, 1e6), storage, X, y), SiteStep(1.0)
     with collected() as reports:
-        model, _, info = update(model, model.batch(X, y), update.init(model))
+        model, _, info = update(model, model._batch(X, y), update.init(model))
     assert float(info["clipped"]) > 0.0
     # where the model cannot hold negative sites, that they are clipped is no repair but the method
     assert (Tally(reports).total > 0) == (storage not in ("full", "inverse-free"))
@@ -367,12 +367,12 @@ def test_a_likelihood_without_derivatives_is_refused(storage):
     X, y = data("gaussian")
     model, update = _with(Opaque(0.1), storage, X, y), SiteStep(0.5)
     with pytest.raises(TypeError, match="Opaque gives no derivative .* with respect to the variance.*site_gradients"):
-        update(model, model.batch(X, y), update.init(model))
+        update(model, model._batch(X, y), update.init(model))
     prior, q = process(model), Whitened.from_prior(np.eye(3), 2)
     other = svgp(prior.kernel, model.likelihood, q, X[:3], None, prior.mean_function)
     natural = NaturalGradient(0.5)
     with pytest.raises(TypeError, match="Opaque gives no derivative"):
-        natural(other, other.batch(X, y), natural.init(other))
+        natural(other, other._batch(X, y), natural.init(other))
     assert issubclass(Opaque, Likelihood)
 
 
@@ -393,7 +393,7 @@ def test_a_minibatch_without_positions_is_refused():
     with pytest.raises(ValueError, match=r"a step on 5 of the 14 data needs their positions.*rows"):
         update(model, Batch(X[:5], y[:5], 2.8), update.init(model))
     with pytest.raises(ValueError, match=r"the sites' shift has shape \(3, 2\), but must be \(14, 2\)"):
-        model.with_sites(np.zeros((3, 2)), np.zeros((3, 2)))
+        model._with_sites(np.zeros((3, 2)), np.zeros((3, 2)))
 
 
 def test_models_without_sites_are_refused():

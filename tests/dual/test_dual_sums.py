@@ -41,7 +41,7 @@ def batches(X, y, place, count, size=5, seed=0):
 
 
 def assert_sums_are_of_all_data(model, state, place, tolerance=1e-10):
-    sums = model.white_sites()[0]
+    sums = model._white_sites()[0]
     for name, desired in sums._asdict().items():
         assert_close(place.numpy(state["sums"][name]), place.numpy(desired), tolerance, name)
 
@@ -156,7 +156,7 @@ def test_single_precision_keeps_to_its_own_rounding(backend):
         rows = backend.array(host.rows, "int64")
         batch = Batch(backend.array(host.X, "float32"), backend.array(host.y, "float32"), host.scale, rows)
         model, state, _ = update(model, batch, state)
-    for name, desired in model.white_sites()[0]._asdict().items():
+    for name, desired in model._white_sites()[0]._asdict().items():
         assert_close(backend.numpy(state["sums"][name], "float32"), backend.numpy(desired, "float32"), 1e-4, name)
 
 

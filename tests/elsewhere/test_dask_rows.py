@@ -140,12 +140,12 @@ def test_files_hold_models_without_rows(name, data, tmp_path):
     X, y = in_chunks(data, 100)
     model = BUILD[name](X, y)
     if name != "whitened":
-        with pytest.raises(TypeError, match=r"its rows lie elsewhere, .* save model.without_rows\(\)"):
+        with pytest.raises(TypeError, match=r"its rows lie elsewhere, .* save model.predictor\(\)"):
             agp.save(model, tmp_path / "m.safetensors")
-    agp.save(model.without_rows(), tmp_path / "m.safetensors")
+    agp.save(model.predictor(), tmp_path / "m.safetensors")
     mean = agp.load(tmp_path / "m.safetensors").predict(data[0]).mean
     np.testing.assert_allclose(mean, model.predict(X).mean.compute(), atol=1e-10)
-    functions = model.without_rows().sample_functions(2)
+    functions = model.predictor().sample_functions(2)
     np.testing.assert_array_equal(functions(X), functions(data[0]))
 
 
@@ -261,7 +261,7 @@ def test_a_task_without_memory_names_smaller_chunks(data):
     broken = X.map_blocks(exhausted, dtype=X.dtype, meta=np.empty((0, 0)))
     batch = Batch(broken, y[:, None])
     with pytest.raises(WorkerError, match=r"chunks of 25 rows \(now 100\), as by X.rechunk"):
-        model.objective(batch)
+        model._objective(batch)
 
 
 FIRST = """

@@ -132,7 +132,10 @@ def test_there_may_be_few_rows():
     mean, deviation = GPRegressor().fit(X[:2], Y[:2]).predict(X[:2], return_std=True)
     assert np.isfinite(mean).all()
     assert (deviation > 0.0).all()
-    assert GPRegressor(method="sgpr", num_inducing=500, max_steps=5).fit(X, Y).model_.inducing.Z.shape == (60, 2)
+    assert GPRegressor(method="sgpr", num_inducing=500, max_steps=5).fit(X, Y).model_.process.inducing.Z.shape == (
+        60,
+        2,
+    )
     assert GPRegressor(method="solve-collapsed", max_steps=5).fit(X, Y).predict(X).shape == (60,)
 
 
@@ -340,7 +343,9 @@ def test_every_method_of_a_gaussian_process_answers_everything(method):
 
 @pytest.mark.parametrize("method", GPClassifier()._methods())
 def test_every_method_takes_several_classes(method):
-    model = GPClassifier(method=method, max_steps=3, num_inducing=10).fit(X, np.digitize(X[:, 0], [-0.7, 0.7]))
+    model = GPClassifier(method=method, kernel="rbf", max_steps=3, num_inducing=10).fit(
+        X, np.digitize(X[:, 0], [-0.7, 0.7])
+    )
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-6)
 
 

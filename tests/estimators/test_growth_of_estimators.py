@@ -7,6 +7,7 @@ import agp
 from agp.estimators import GPClassifier, GPRegressor
 from agp.estimators._base import START
 from agp.estimators._regressor import GROWING_KINDS
+from agp.selection import Candidate
 from agp.training import Round
 
 RNG = np.random.default_rng(0)
@@ -16,12 +17,11 @@ Y = np.sin(3.0 * X[:, 0]) + 0.1 * RNG.normal(size=200)
 
 def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
     monkeypatch.setattr("agp.estimators._base.START", 4)
-    model = GPRegressor(method="sgpr", num_inducing="auto", random_state=0).fit(X, Y)
+    model = GPRegressor(method="wsvgp", num_inducing="auto", tolerance=5e-3, random_state=0).fit(X, Y)
     assert model.growth_reason_ in ("certificate", "gain")
     assert list(model.growth_) == list(Round._fields)
     assert model.growth_["num_inducing"][0] == 4.0
-    assert model.growth_["num_inducing"][-1] == model.model_.inducing.count > 4
-    assert model.growth_["bound"][-1] * 200 == pytest.approx(model.bound_)
+    assert model.growth_["num_inducing"][-1] == model.model_.process.inducing.count > 4
     assert model.score(X, Y) > 0.95
     agp.save(model, tmp_path / "m.safetensors")
     again = agp.load(tmp_path / "m.safetensors")
@@ -32,6 +32,22 @@ def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
     assert "growth_" not in vars(model)
 
 
+def test_collapsed_regression_chooses_it_from_the_data(tmp_path):
+    model = GPRegressor(method="sgpr", num_inducing="auto", random_state=0).fit(X, Y)
+    assert (model.method_, model.learned_) == ("sgpr", True)
+    assert "growth_" not in vars(model)
+    assert model.kernel_ in model.candidates_["kernel"]
+    assert list(model.candidates_) == list(Candidate._fields)
+    assert model.score(X, Y) > 0.95
+    agp.save(model, tmp_path / "m.safetensors")
+    again = agp.load(tmp_path / "m.safetensors")
+    assert (again.kernel_, again.learned_) == (model.kernel_, True)
+    np.testing.assert_equal(again.candidates_, model.candidates_)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    model.set_params(num_inducing=20, tolerance=0.02).fit(X, Y)
+    assert "candidates_" not in vars(model)
+
+
 def test_a_classifier_does_as_well(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START", 4)
     model = GPClassifier(method="wsvgp", num_inducing="auto", tolerance=0.02, random_state=0).fit(X, Y > 0.0)
@@ -40,15 +56,16 @@ def test_a_classifier_does_as_well(monkeypatch):
     assert model.score(X, Y > 0.0) > 0.9
 
 
-def test_many_rows_of_a_regression_find_it_by_default():
-    many = np.linspace(-2.0, 2.0, 2100)[:, None]
-    targets = np.sin(3.0 * many[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=2100)
-    model = GPRegressor(tolerance=0.01).fit(many, targets)
-    assert (model.method_, model.growth_reason_) == ("sgpr", "most")  # no row adds any to those of a smooth function
-    assert model.growth_["num_inducing"] == [START]
-    assert model.score(many, targets) > 0.97
-    for few in (model.set_params(num_inducing=20).fit(many, targets), GPRegressor(method="sgpr").fit(X, Y)):
-        assert "growth_" not in vars(few)
+def test_many_rows_of_a_regression_find_it_by_default(monkeypatch):
+    for name, rows in {"SAMPLE": 60, "LARGER": 100, "EXACT_ROWS": 150, "FEW": 32}.items():
+        monkeypatch.setattr(f"agp.selection._regression.{name}", rows)
+    monkeypatch.setattr("agp.estimators._regressor.EXACT_ROWS", 150)
+    model = GPRegressor(random_state=0).fit(X, Y)
+    assert model.method_ == "sgpr"
+    assert model.model_.process.inducing.count >= 32
+    assert model.score(X, Y) > 0.95
+    few = GPRegressor(num_inducing=20, tolerance=0.02, random_state=0).fit(X, Y)
+    assert few.model_.process.inducing.count == 20
 
 
 def test_it_is_no_matter_where_there_are_none():

@@ -23,7 +23,7 @@ def test_what_is_shared_is_a_choice(outputs):
     found = clone(GPRegressor(outputs=outputs, num_inducing=20, max_steps=150, random_state=0)).fit(X, y)
     assert found.method_ == "wsvgp"
     assert found.model_.likelihood.noise_variance.shape == (2,)
-    assert type(found.model_.process) is (agp.Stack if outputs == "separate" else agp.Mixed)
+    assert type(found.model_.process) is (agp.processes.Stack if outputs == "separate" else agp.processes.Mixed)
     mean, deviation = found.predict(X, return_std=True)
     assert mean.shape == deviation.shape == (80, 2)
     assert np.all(np.sqrt(np.mean((mean - y) ** 2, axis=0)) < [0.15, 7.5])
@@ -48,7 +48,7 @@ def test_fewer_latent_functions_than_targets():
     found = GPRegressor(outputs="coregionalised", num_latents=1, num_inducing=10, max_steps=5, random_state=0).fit(X, y)
     assert found.model_.process.weights.shape == (2, 1)
     sparse = GPRegressor(outputs="separate", method="rsvgp", num_inducing=10, max_steps=5, random_state=0).fit(X, y)
-    assert type(sparse.model_.process.parts[0].posterior) is agp.Relaxed
+    assert type(sparse.model_.process.parts[0].posterior) is agp.posteriors.Relaxed
     parts = GPRegressor(outputs="intrinsic", num_inducing=10, random_state=0).partial_fit(X, y).partial_fit(X, y)
     assert parts.predict(X).shape == (80, 2)
 

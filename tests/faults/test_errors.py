@@ -6,7 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from agp import SVGP, CheckpointError, FileError, Interrupted, NonFiniteError, train
+from agp import SVGP, train
+from agp.errors import CheckpointError, FileError, Interrupted, NonFiniteError
 from agp.training import Result
 from agp.tree import leaves
 

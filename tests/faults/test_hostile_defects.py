@@ -39,7 +39,7 @@ def test_a_gradient_whose_square_overflows_does_not_stop_a_leaf():
     slope = value_and_gradient(model, X, y)[1]["likelihood.noise_variance"]
     assert abs(float(slope)) > float(np.finfo("float32").max) ** 0.5
     update = Adam(0.1)
-    moved, state, _ = update(model, model.batch(X, y), update.init(model))
+    moved, state, _ = update(model, model._batch(X, y), update.init(model))
     assert all(np.isfinite(x).all() for x in state["second"].values())
     assert float(moved.likelihood.noise_variance) > float(model.likelihood.noise_variance)
 
@@ -48,7 +48,7 @@ def test_a_gradient_that_is_not_finite_is_not_cut():
     update, X, y = Adam(0.1), *values()
     model = GPR.from_data(X, y, kernel=RBF(1.0, 1.0), likelihood=Gaussian(1e-300))
     with np.errstate(all="ignore"):
-        moved = update(model, model.batch(X, 1e200 * y), update.init(model))[0]
+        moved = update(model, model._batch(X, 1e200 * y), update.init(model))[0]
     assert not all(np.isfinite(x).all() for x in named(moved).values())
 
 
@@ -131,7 +131,7 @@ def test_regression_refuses_sites_that_nothing_moves():
 def test_site_steps_refuse_a_model_whose_sites_they_cannot_reach():
     X, y = values()
     model = SOLVEGPR.from_data(X, y, second="whitened", num_inducing=4, num_orthogonal=4)
-    L = np.linalg.cholesky(model.inducing_covariance()[0])[4:, 4:]
+    L = np.linalg.cholesky(model._inducing_covariance()[0])[4:, 4:]
     model = agp.tree.replaced(model, {"second": Dual.from_posterior(model.second, L @ L.T)})
     with pytest.raises(TypeError, match="site steps need"):
         SiteStep().init(model)

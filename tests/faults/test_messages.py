@@ -122,12 +122,12 @@ MISTAKES = {
     ),
     # -- parts ----------------------------------------------------------------------------------------------------
     "instance of a posterior": Mistake(
-        lambda: built(posterior=agp.Whitened()),
+        lambda: built(posterior=agp.posteriors.Whitened()),
         TypeError,
         "Whitened: missing a required argument: 'mean'; pass the class itself, posterior=Whitened",
     ),
     "constructor for from_data": Mistake(
-        lambda: agp.SVGP(agp.RBF(), agp.Gaussian(), agp.Whitened, X),
+        lambda: agp.SVGP(agp.RBF(), agp.Gaussian(), agp.posteriors.Whitened, X),
         TypeError,
         "SVGP: too many positional arguments; SVGP.from_data(X, y) builds one",
     ),
@@ -280,7 +280,7 @@ def test_a_device_that_is_not_there_is_answered_by_those_that_are():
 
 
 def test_short_names_of_posteriors_are_accepted():
-    assert type(built(posterior="whitened").process.posterior) is agp.Whitened
+    assert type(built(posterior="whitened").process.posterior) is agp.posteriors.Whitened
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

@@ -10,10 +10,11 @@ import pytest
 from helpers import JAX, NUMPY, TORCH, Place, assert_close, inducing_inputs, process, toy_data, with_leaves
 
 import agp
-from agp import CGGP, RBF, SGPR, SVGP, TSVGP, Gaussian, RepairWarning, Whitened, tree
+from agp import CGGP, RBF, SGPR, SVGP, TSVGP, Gaussian, tree
 from agp.backend import backend_of
-from agp.errors import NonFiniteError, NotPositiveDefiniteError
+from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.linalg import cholesky
+from agp.posteriors import Whitened
 from agp.repairs import Tally, collected, report
 from agp.training import fit_lbfgs
 from agp.updates import Adam, InverseUpdate, Repeat
@@ -248,7 +249,7 @@ def test_a_users_own_compiled_function_can_return_what_was_repaired(in_tiles):
         @jax.jit
         def predict(model, X):
             with collected() as reports:
-                return model.conditioned().moments(X)[0], reports
+                return model._conditional().moments(X)[0][0], reports
 
         expected_mean = told(lambda model=model: model.predict(X).mean)[0]
         (found, reports), silent = told(lambda f=predict, model=model: f(model, X))
@@ -256,7 +257,7 @@ def test_a_users_own_compiled_function_can_return_what_was_repaired(in_tiles):
         np.testing.assert_allclose(found, expected_mean, atol=1e-12)
         assert what in str(Tally(reports))
         # without a collector there is nothing to read, and no leak
-        found = jax.jit(lambda model, X: model.conditioned().moments(X)[0])(model, X)
+        found = jax.jit(lambda model, X: model._conditional().moments(X)[0][0])(model, X)
         np.testing.assert_allclose(found, expected_mean, atol=1e-12)
 
 

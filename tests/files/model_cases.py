@@ -10,29 +10,9 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from agp import (
-    CGGP,
-    GPR,
-    SGPR,
-    SOLVEGP,
-    SOLVEGPR,
-    SVGP,
-    TSVGP,
-    TVGP,
-    CaGP,
-    Deep,
-    DeepGP,
-    DenseActions,
-    Mixed,
-    Patches,
-    Points,
-    Sparse,
-    Stack,
-    Together,
-    to_numpy,
-    tree,
-)
-from agp.actions import ConjugateGradients
+from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, to_numpy, tree
+from agp.actions import ConjugateGradients, DenseActions
+from agp.inducing import Patches, Points, Together
 from agp.kernels import (
     RBF,
     Constant,
@@ -61,7 +41,8 @@ from agp.likelihoods import (
 from agp.likelihoods import Gamma as GammaLikelihood
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
-from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
+from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
+from agp.processes import Deep, Mixed, Sparse, Stack
 
 N = 18
 RNG = np.random.default_rng(0)
@@ -80,6 +61,7 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "rational-quadratic": RationalQuadratic,
     "periodic": Periodic,
     "linear": lambda: Linear() + Constant(),
+    "linear-centred": lambda: Linear.centred(X),
     "constant": lambda: Constant() * RBF(),
     "white": lambda: RBF() + White(),
     "scaled": lambda: 2.0 * Matern32(),
@@ -108,7 +90,7 @@ PRIORS = {
     "noise_variance": HalfCauchy(0.3),
     "mean_function.value": Normal(0.1, 3.0),
     "variance": HalfNormal(0.7),
-    "lengthscale": LogNormal(-0.5, 1.0),
+    "lengthscale": Relative(LogNormal(-0.5, 1.0)),
 }
 POSTERIORS: dict[str, Any] = {
     **{name: name for name in ("whitened", "marginal", "likelihood-form", "relaxed", "inverse-free")},
@@ -197,6 +179,11 @@ MODELS: dict[str, Callable[[], Any]] = {
     **{f"kernel-{name}": partial(lambda build: _svgp(kernel=build()), build) for name, build in KERNELS.items()},
     **{f"likelihood-{name}": partial(_classes, name) for name in LIKELIHOODS},
 }
+PREDICTORS: dict[str, Callable[[], Any]] = {
+    name: partial(lambda name: model_of(name).predictor(), name) for name in MODELS if not name.startswith("kernel-")
+}
+PREDICTORS["cggp-iterative"] = lambda: model_of("cggp").predictor(memory=0.001)
+"""What predicts for these models; kernels are in both."""
 COVERING = ("gpr", "sgpr", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")
 """A few of each kind, for what is slow."""
 

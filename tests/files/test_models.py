@@ -8,6 +8,7 @@ from model_cases import (
     KERNELS,
     LIKELIHOODS,
     MODELS,
+    PREDICTORS,
     X,
     Y,
     assert_same,
@@ -47,10 +48,19 @@ def test_a_model_comes_back_to_the_bit(name, path):
     assert predicted.variance.tobytes() == expected.variance.tobytes()
 
 
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_a_predictor_comes_back_to_the_bit(name, path):
+    predictor = PREDICTORS[name]()
+    agp.save(predictor, path)
+    found = agp.load(path)
+    assert_same(found, predictor)
+    assert bits_of(found.predict(new_inputs(name))) == bits_of(predictor.predict(new_inputs(name)))
+
+
 def test_the_cases_have_every_class(path):
     seen = set()
-    for name in MODELS:
-        agp.save(model_of(name), path)
+    for saved in (*map(model_of, MODELS), *(build() for build in PREDICTORS.values())):
+        agp.save(saved, path)
         seen |= classes_in(structure_of(path)["model"])
     assert seen == set(_own_classes())
 
@@ -72,6 +82,16 @@ def test_a_model_of_another_library_comes_back_to_the_bit(name, library, path, a
         place.check(x)
     inputs = place.array(new_inputs(name))
     assert bits_of(found.predict(inputs)) == bits_of(model.predict(inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "library"), [*((name, "numpy") for name in MODELS), *on("torch"), *on("strict"), *on("jax")]
+)
+def test_a_vector_leads_back_to_the_bit(name, library, available):
+    model = available(PLACES[library]).move(model_of(name))
+    vector, unflatten = agp.flatten(model)
+    assert_same(unflatten(vector), tree.constrain(model, tree.unconstrain(model)))
+    assert len(unflatten.names) == len(set(unflatten.names)) == vector.shape[0]
 
 
 def bits_of(prediction):
@@ -130,7 +150,7 @@ PARTS = {
     **{f"kernel-{name}": build for name, build in KERNELS.items()},
     **{f"likelihood-{name}": build for name, (build, _) in LIKELIHOODS.items()},
     "mean": agp.ZeroMean,
-    "points": agp.Points,
+    "points": agp.inducing.Points,
     "numbers": lambda: 2 * RBF(0.8, (0.7, 1.1)),
     "process": lambda: model_of("deep").process,
     "posterior": lambda: model_of("svgp-relaxed").process.posterior,
@@ -155,9 +175,9 @@ def test_a_template_works_as_before(path):
 
 
 def test_settings_of_numpy_and_lists_are_plain_afterwards(path):
-    part = agp.Patches([3, np.int64(4)], (2, 2))
+    part = agp.inducing.Patches([3, np.int64(4)], (2, 2))
     agp.save(part, path)
-    assert settings_of(agp.load(path)) == settings_of(agp.Patches((3, 4), (2, 2)))
+    assert settings_of(agp.load(path)) == settings_of(agp.inducing.Patches((3, 4), (2, 2)))
 
 
 # -- what else a file can hold ----------------------------------------------------------------------------------------
@@ -169,7 +189,7 @@ def test_a_file_has_room_for_facts_of_another_kind(path):
     found = io.read_model(path, kinds=("model", "estimator"))
     assert (found.kind, found.facts) == ("estimator", facts)
     assert_same(found.model, model)
-    with pytest.raises(agp.FileError, match=r"\(it holds 'estimator' of version 1\)"):
+    with pytest.raises(agp.errors.FileError, match=r"\(it holds 'estimator' of version 1\)"):
         io.read_model(path)
 
 
@@ -201,5 +221,7 @@ def test_the_device_is_that_of_the_file_or_the_one_asked_for(path):
     B = get_backend("array_api_strict")
     devices = [B.device_name(agp.load(path, device=device).X) for device in (None, "CPU_DEVICE", "device2")]
     assert devices == ["device1", "CPU_DEVICE", "device2"]
-    with pytest.raises(agp.FileError, match=r"device is 'tpu', but array_api_strict has CPU_DEVICE, device1, device2"):
+    with pytest.raises(
+        agp.errors.FileError, match=r"device is 'tpu', but array_api_strict has CPU_DEVICE, device1, device2"
+    ):
         agp.load(path, device="tpu")

@@ -112,7 +112,7 @@ def _no_joint_covariance(*_):
 def deep():
     """A deep model of two layers."""
     parts = [agp.SVGP.from_data(X, X if i == 0 else Y, num_inducing=6, posterior="whitened").process for i in range(2)]
-    return agp.SVGP(agp.Deep(tuple(parts), samples=3), agp.Gaussian(0.1))
+    return agp.SVGP(agp.processes.Deep(tuple(parts), samples=3), agp.Gaussian(0.1))
 
 
 def test_a_deep_model_has_effects_and_inducing_inputs_of_its_first_layer():

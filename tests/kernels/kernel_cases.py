@@ -3,6 +3,8 @@
 import numpy as np
 from helpers import as_arrays
 
+from agp import tree
+from agp.backend import placed, to_numpy
 from agp.kernels import (
     RBF,
     Constant,
@@ -23,6 +25,7 @@ def _ard(*values):
 
 
 LENGTHS, SCALES, PERIODS = _ard(0.7, 1.1, 0.9), _ard(1.4, 0.8, 1.0), _ard(2.1, 3.3, 2.6)
+CENTRES = _ard(0.4, -1.1, 2.0)
 
 CASES = {
     **{name: lambda _, cls=cls: cls(1.2, 0.8) for name, cls in STATIONARY.items()},
@@ -34,6 +37,8 @@ CASES = {
     "periodic-mixed": lambda width: Periodic(0.8, 0.9, PERIODS(width)),
     "linear": lambda _: Linear(0.6),
     "linear-ard": lambda width: Linear(LENGTHS(width)),
+    "linear-centred": lambda width: Linear(0.6, CENTRES(width)),
+    "linear-centred-ard": lambda width: Linear(LENGTHS(width), CENTRES(width)),
     "constant": lambda _: Constant(0.9),
     "white": lambda _: White(0.3),
     "sum": lambda _: RBF(0.8, 0.7) + Matern32(0.5, 1.4),
@@ -43,6 +48,8 @@ CASES = {
     "mixed": lambda width: (Linear(0.3) + Constant(0.5)) * RBF(1.1, LENGTHS(width)) + RationalQuadratic(0.4, 1.2, 1.5),
     "scaled": lambda width: 2.0 * Matern32(0.5, SCALES(width)),
     "scaled-sum": lambda _: 0.5 * (RBF(0.8, 0.7) + Linear(0.4)),
+    "centred-product": lambda width: Linear(0.7, CENTRES(width)) * RBF(0.8, SCALES(width)) + Constant(0.3),
+    "on-centred": lambda _: Linear((0.7, 1.3), (0.4, -1.1)).on((2, 1)) + RBF(0.8, 1.1),
     "on": lambda _: RBF(0.8, (0.7, 1.3)).on((2, 0)),
     "on-linear": lambda _: Linear((0.7, 1.3)).on((2, 1)) + Periodic(0.9, 1.1, 2.4).on([0]),
 }
@@ -51,6 +58,13 @@ CASES = {
 def kernel_case(name, width):
     """That case with host arrays as leaves, for inputs of that width."""
     return as_arrays(CASES[name](width))
+
+
+def with_arrays(kernel, arrays):
+    """The kernel with those of the arrays that are its parameters; its constants go beside them."""
+    beside = next(iter(arrays.values()))
+    constants = {name: placed(to_numpy(x), beside) for name, x in tree.leaves(kernel, "constant").items()}
+    return tree.with_leaves(kernel, constants | {name: arrays[name] for name in tree.leaves(kernel, "parameter")})
 
 
 def inputs(width, rows=9, others=5, seed=0):
@@ -63,7 +77,8 @@ def textbook(kernel, X, Z):
     """k(X, Z) of a kernel with host leaves, from its formula by a broadcast over columns."""
     difference = X[:, None, :] - Z[None, :, :]
     if isinstance(kernel, Linear):
-        return np.sum(kernel.variance * X[:, None, :] * Z[None, :, :], axis=-1)
+        c = 0.0 if kernel.centre is None else kernel.centre
+        return np.sum(kernel.variance * (X[:, None, :] - c) * (Z[None, :, :] - c), axis=-1)
     if isinstance(kernel, Periodic):
         sines = np.sin(np.pi * difference / kernel.period) / kernel.lengthscale
         return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))

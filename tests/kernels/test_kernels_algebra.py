@@ -5,7 +5,7 @@ import pytest
 from helpers import NUMPY, as_arrays, assert_close, peak, value_and_gradient
 from kernel_cases import CASES, inputs, kernel_case
 
-from agp import GPR, SVGP, Relaxed, tree
+from agp import GPR, SVGP, tree
 from agp.kernels import (
     RBF,
     ActiveDims,
@@ -22,6 +22,7 @@ from agp.kernels import (
     Sum,
     White,
 )
+from agp.posteriors import Relaxed
 
 BLANK = [RBF, Matern12, Matern32, Matern52, RationalQuadratic, Periodic, Linear, Constant, White]
 
@@ -142,6 +143,108 @@ def test_columns_that_do_not_exist(kernel):
         GPR.from_data(inputs(3)[0], np.arange(9.0), kernel=kernel)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel_scaled_by_a_factor_keeps_its_structure(name, backend):
+    kernel, (X, Z) = backend.move(kernel_case(name, 3)), map(backend.array, inputs(3))
+    for factor in (2.5, backend.array(np.asarray(2.5))):
+        scaled = kernel.scaled_by(factor)
+        assert type(scaled) is type(kernel)
+        assert [leaf.name for leaf in tree.describe(scaled)] == [leaf.name for leaf in tree.describe(kernel)]
+        assert tree.outline(scaled).count("(") == tree.outline(kernel).count("(")
+        for found, expected in (
+            (scaled(X, Z)[0], kernel(X, Z)[0]),
+            (scaled(X)[0], kernel(X)[0]),
+            (scaled.diag(X)[0], kernel.diag(X)[0]),
+        ):
+            np.testing.assert_allclose(backend.numpy(found), 2.5 * backend.numpy(expected), rtol=0, atol=1e-14)
+
+
+def test_a_kernel_without_a_variance_becomes_a_multiple():
+    @tree.model
+    class Plain(Kernel):
+        def __call__(self, X, Z=None, /):
+            return as_arrays(Linear(1.0))(X, Z)
+
+        def diag(self, X, /):
+            return as_arrays(Linear(1.0)).diag(X)
+
+        def from_data(self, X, variance, /):
+            return self
+
+        def check(self, width, /):
+            pass
+
+    X = inputs(3)[0]
+    for kernel in (Plain(), Plain() * as_arrays(RBF(0.5, 1.0)), Plain() + as_arrays(Constant(0.2))):
+        scaled = kernel.scaled_by(np.asarray(3.0))
+        np.testing.assert_allclose(scaled(X)[0], 3.0 * kernel(X)[0], rtol=1e-14)
+        assert any(isinstance(part, Scaled) for part in tree.nodes(scaled, Kernel).values())
+
+
+@pytest.mark.parametrize("kernel", [RBF(), RBF(1.0, 1.0) + White(), Linear() * RBF(1.0, 1.0), Constant().on((0,))])
+def test_only_variances_that_are_known_are_scaled(kernel):
+    with pytest.raises(ValueError, match="has no variance to scale yet"):
+        kernel.scaled_by(2.0)
+
+
+# -- centres ----------------------------------------------------------------------------------------------------------
+
+
+def test_linear_functions_are_zero_at_their_centre(backend):
+    X = backend.array(inputs(3, rows=30)[0] + np.asarray([0.0, 5.0, -100.0]))
+    kernel = Linear.centred(X).from_data(X, 2.0)
+    centre = np.mean(backend.numpy(X), axis=0)
+    np.testing.assert_allclose(backend.numpy(kernel.centre), centre, rtol=1e-14)
+    np.testing.assert_allclose(np.mean(backend.numpy(kernel.diag(X)[0])), 2.0, rtol=1e-12)
+    at = backend.array(centre[None, :])
+    np.testing.assert_allclose(backend.numpy(kernel(at, X)[0]), 0.0, atol=1e-12)
+    assert "centre" not in tree.leaves(kernel, "parameter")
+    shifted, expected = kernel(X)[0], as_arrays(Linear(backend.numpy(kernel.variance)))(backend.numpy(X) - centre)[0]
+    np.testing.assert_allclose(backend.numpy(shifted), expected, atol=1e-12)
+
+
+def test_a_centre_may_be_given_as_numbers(backend):
+    X = backend.array(inputs(3)[0])
+    y = X[:, :1]
+    for centre in (0.5, [0.5, 0.5, 0.5]):
+        kernel = GPR.from_data(X, y, kernel=Linear(centre=centre) + RBF()).kernel.parts[0]
+        backend.check(kernel.centre)
+        np.testing.assert_allclose(np.mean(backend.numpy(kernel.diag(X)[0])), np.var(backend.numpy(y)) / 2, rtol=1e-12)
+    other = np.zeros(3, dtype=np.float32)
+    with pytest.raises(TypeError, match="centre"):
+        GPR.from_data(X, y, kernel=Linear(centre=other))
+
+
+def test_no_centre_is_the_origin():
+    X, Z = inputs(3)
+    plain, centred = as_arrays(Linear((0.7, 1.1, 0.9))), as_arrays(Linear((0.7, 1.1, 0.9), np.zeros(3)))
+    np.testing.assert_array_equal(centred(X, Z)[0], plain(X, Z)[0])
+    assert set(tree.leaves(plain)) == {"variance"}
+    assert tree.missing(Linear()) == ["variance"]
+
+
+def test_a_centre_does_not_depend_on_the_origin_of_the_inputs():
+    X = inputs(3, rows=12)[0]
+    y = X[:, :1] + 0.1 * X[:, 1:2] ** 2
+    here, there = (GPR.from_data(x, y, kernel=Linear.centred(x) + RBF()) for x in (X, X + 1000.0))
+    np.testing.assert_allclose(
+        value_and_gradient(there, X + 1000.0, y)[0], value_and_gradient(here, X, y)[0], rtol=1e-9
+    )
+
+
+def test_models_with_a_centre_train_in_both_modes(backend):
+    X = inputs(2, rows=12)[0] + 4.0
+    X, y = backend.array(X), backend.array(np.sin(X[:, :1]))
+    model = GPR.from_data(X, y, kernel=Linear.centred(X) + Constant() + RBF())
+    value, gradient = value_and_gradient(model, X, y)
+    assert np.isfinite(float(value))
+    assert not any("centre" in name for name in gradient)
+    if backend.name in ("torch", "jax"):
+        auto = value_and_gradient(model, X, y, gradient="autodiff")[1]
+        for name, x in gradient.items():
+            assert_close(backend.numpy(x), backend.numpy(auto[name]), 1e-9, name)
+
+
 # -- starting values --------------------------------------------------------------------------------------------------
 
 
@@ -178,10 +281,11 @@ def test_what_is_given_stays():
 
 
 def test_scales_start_at_the_spread_of_their_columns(backend):
+    # lengthscales times the root of the number of columns
     X = backend.array(inputs(3, rows=40)[0] * np.asarray([1.0, 20.0, 0.0]) + 3.0)
     spread = np.std(backend.numpy(X), axis=0)
-    spread[2] = 1.0  # a constant column
-    np.testing.assert_allclose(backend.numpy(Matern52().from_data(X, 1.0).lengthscale), spread)
+    spread[2] = 3.0  # a constant column has its size
+    np.testing.assert_allclose(backend.numpy(Matern52().from_data(X, 1.0).lengthscale), np.sqrt(3.0) * spread)
     np.testing.assert_allclose(backend.numpy(Periodic().from_data(X, 1.0).period), 2.0 * spread)
     on = RBF().on((1,)).from_data(X, 1.0)
     np.testing.assert_allclose(backend.numpy(on.kernel.lengthscale), spread[1:2])
@@ -219,6 +323,7 @@ def test_every_kernel_makes_a_model(kernel):
         (Periodic(1.0, 1.0, [1.0] * 2), r"Periodic has periods of shape \(2,\), the inputs have 3 columns"),
         (Periodic(1.0, [1.0] * 4, 1.0), r"Periodic has lengthscales of shape \(4,\), the inputs have 3 columns"),
         (Linear([1.0] * 2), r"Linear has variances of shape \(2,\), .* give one variance, or one for each column"),
+        (Linear(1.0, [1.0] * 2), r"Linear has centres of shape \(2,\), the inputs have 3 columns"),
         (Constant([1.0]), r"Constant has variance of shape \(1,\)"),
         (White([1.0]), r"White has variance of shape \(1,\)"),
         (Scaled([1.0, 2.0], RBF(1.0, 1.0)), r"Scaled has variance of shape \(2,\)"),

@@ -14,6 +14,8 @@ WITH_NOISE = ("white", "sum-ard")
 WITH_FEATURES = [name for name in CASES if name not in WITH_NOISE]
 EXACT = {
     "linear": lambda: Linear((0.7, 1.1, 0.9)),
+    "linear-centred": lambda: Linear((0.7, 1.1, 0.9), (0.4, -1.1, 2.0)),
+    "centred-square": lambda: (Linear(0.3, (0.4, -1.1, 2.0)) + Constant(0.5)) * Linear(0.2, (1.0, 0.0, -3.0)),
     "constant": lambda: Constant(0.9),
     "square": lambda: (Linear(0.3) + Constant(0.5)) * (Linear((0.7, 1.1, 0.9)) + Constant(0.2)),
     "on": lambda: 2.0 * Linear(0.6).on((2, 0)) * Linear(0.5) + Constant(0.1),
@@ -58,7 +60,7 @@ def test_pullbacks_are_slopes(name):
     assert abs((0.0 if X_bar is None else np.sum(X_bar * way)) - slope) < 1e-7 * max(1.0, abs(slope))
 
 
-@pytest.mark.parametrize("name", ["mixed", "product-of-three", "on-linear"])
+@pytest.mark.parametrize("name", ["mixed", "product-of-three", "on-linear", "centred-product", "on-centred"])
 def test_features_are_the_same_on_every_backend(name, backend):
     kernel, (X, _) = kernel_case(name, 3), inputs(3)
     expected = features_of(kernel)(X)[0]

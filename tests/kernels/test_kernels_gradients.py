@@ -14,7 +14,7 @@ from helpers import (
     closed_form,
     cotangents_for,
 )
-from kernel_cases import CASES, inputs, kernel_case, sees_white_noise
+from kernel_cases import CASES, inputs, kernel_case, sees_white_noise, with_arrays
 
 from agp import get_backend, tree
 from agp.kernels import RBF, Matern12
@@ -26,7 +26,7 @@ def kernel_stage(kernel, call):
     """Covariances as a function of the kernel's leaves, X and Z."""
 
     def stage(leaves):
-        k = tree.with_leaves(kernel, {name: leaves[name] for name in tree.leaves(kernel)})
+        k = with_arrays(kernel, leaves)
         inputs = [name for name in ("X", "Z") if name in leaves]
         call_ = k.diag if call == "diag" else k
         K, pull = call_(*(leaves[name] for name in inputs))
@@ -42,7 +42,7 @@ def kernel_stage(kernel, call):
 
 def _leaves(kernel, call, columns, seed=0):
     X, Z = inputs(columns, seed=seed)
-    return tree.leaves(kernel) | ({"X": X, "Z": Z} if call == "cross" else {"X": X})
+    return tree.leaves(kernel, "parameter") | ({"X": X, "Z": Z} if call == "cross" else {"X": X})
 
 
 @pytest.mark.parametrize("columns", [3, 6])
@@ -223,10 +223,11 @@ def test_a_traced_kernel_gives_the_same_numbers():
         + kernel_case("on-linear", 6)
         + kernel_case("scaled", 6)
         + kernel_case("matern12-ard", 6)
+        + kernel_case("centred-product", 6)
     )
     X, Z = (JAX.array(x) for x in inputs(6))
     stage = kernel_stage(kernel, "cross")
-    leaves = tree.leaves(kernel) | {"X": X, "Z": Z}
+    leaves = tree.leaves(kernel, "parameter") | {"X": X, "Z": Z}
 
     def value_and_bars(leaves):
         (K,), pullback = stage(leaves)

@@ -43,7 +43,9 @@ def test_covariances_are_positive_semidefinite(name, seed, width):
     np.testing.assert_allclose(kernel(X, Z)[0], kernel(Z, X)[0].T, rtol=0, atol=1e-12 * np.max(np.abs(both)))
 
 
-@pytest.mark.parametrize("name", [*STATIONARY, "rq-ard", "periodic-ard", "periodic-mixed", "linear-ard"])
+@pytest.mark.parametrize(
+    "name", [*STATIONARY, "rq-ard", "periodic-ard", "periodic-mixed", "linear-ard", "linear-centred-ard"]
+)
 @EXAMPLES
 @given(seed=SEEDS, width=WIDTHS)
 def test_covariances_are_those_of_the_formula(name, seed, width):

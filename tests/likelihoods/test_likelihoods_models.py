@@ -136,12 +136,12 @@ def test_known_noise_stays_with_its_row():
 @pytest.mark.parametrize("name", ["known-and-common-noise", "latent-noise", "robustmax", "softmax"])
 def test_blocks_are_the_whole(name, with_draws, backend):
     model, X, y = away(*start(name, backend))
-    draws = backend.draws(model.draws(np.random.default_rng(3), 45)) if with_draws else NO_DRAWS
+    draws = backend.draws(model._draws(np.random.default_rng(3), 45)) if with_draws else NO_DRAWS
     batch = Batch(X, y, 1.0, None, draws)
-    whole, pull_whole = model.objective(batch)
+    whole, pull_whole = model._objective(batch)
     memory = 7.5 * model._floats_per_row * 8 / 2**20
     assert rows_within(memory, model._floats_per_row, X) == 7
-    blocks, pull_blocks = model.objective(batch, memory=memory)
+    blocks, pull_blocks = model._objective(batch, memory=memory)
     assert_close(backend.numpy(blocks), backend.numpy(whole), 1e-12)
     expected = named(pull_whole(1.0)[0])
     for key, found in named(pull_blocks(1.0)[0]).items():
@@ -154,7 +154,7 @@ def test_draws_change_the_bound_and_their_absence_does_not():
     bounds = [float(model.bound(X, y)[0]) for _ in range(2)]
     assert bounds[0] == bounds[1]
     noisy = [
-        float(model.objective(Batch(X, y, 1.0, None, model.draws(np.random.default_rng(i), 45)))[0]) for i in (1, 2)
+        float(model._objective(Batch(X, y, 1.0, None, model._draws(np.random.default_rng(i), 45)))[0]) for i in (1, 2)
     ]
     assert noisy[0] != noisy[1]
     # both estimate the same number
@@ -199,7 +199,7 @@ def test_three_classes_are_learnt(name):
 @pytest.mark.parametrize("name", STARTS)
 def test_both_gradient_modes_agree(name, torch_place):
     model, X, y = away(*start(name, TORCH))
-    draws = TORCH.draws(model.draws(np.random.default_rng(3), 45))
+    draws = TORCH.draws(model._draws(np.random.default_rng(3), 45))
     batch = Batch(X, y, 2.0, None, draws)
     (value, closed), (again, autodiff) = (gradient_of(model, batch, mode) for mode in ("closed-form", "autodiff"))
     assert_close(TORCH.numpy(value), TORCH.numpy(again), 1e-13)

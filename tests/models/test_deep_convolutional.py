@@ -44,7 +44,7 @@ def test_layers_fit_each_other():
     assert (last.inducing.grid.shape, last.inducing.channels) == ((2, 2), 2)
     np.testing.assert_array_equal(last.inducing.weights, np.ones(4))
     assert [node.inducing.count for node in tree.nodes(model, Sparse).values()] == [8, 7, 6]
-    model.check(*problem())
+    model._check(*problem())
     assert model.predict(X[:3]).mean.shape == (3, 1)
 
 
@@ -81,7 +81,7 @@ def test_colours_are_the_last_numbers_of_an_image():
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "inverse-free", "likelihood-form"])
 def test_gradients_are_those_of_torch(posterior, torch_place):
     model, X, y = built(posterior=posterior, located=(True, False), padding=(1, 0), likelihood=agp.Bernoulli())
-    rng, batch = np.random.default_rng(5), model.batch(X, y)
+    rng, batch = np.random.default_rng(5), model._batch(X, y)
     means = {name: x for name, x in tree.leaves(model).items() if name.endswith("posterior.mean")}
     model = tree.with_leaves(model, {name: x + rng.normal(size=x.shape) for name, x in means.items()})
     if posterior in ("relaxed", "inverse-free"):  # the gradient of A-SVGP is that of the bound at the exact inverse
@@ -127,8 +127,8 @@ def test_a_deep_layer_beside_ordinary_ones():
     first, last = model.process.layers
     H = first.project_mean(first.factorise()[0], X)
     both = Mixed(Stack((last, Sparse.from_data(H, num_inducing=5))), np.ones((1, 2)))
-    deep = DeepGP(agp.Deep((first, both), samples=2), model.likelihood)
-    deep.check(X, y)
+    deep = DeepGP(agp.processes.Deep((first, both), samples=2), model.likelihood)
+    deep._check(X, y)
     assert all(np.isfinite(x).all() for x in agp.value_and_gradient(deep, X, y)[1].values())
 
 

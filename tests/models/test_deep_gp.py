@@ -140,8 +140,8 @@ def test_each_layer_can_have_its_own_choices():
     )
     first, last = model.process.layers
     assert (first.inducing.count, last.inducing.count) == (4, 8)
-    assert type(first.posterior) is agp.Whitened
-    assert type(last.posterior) is agp.Relaxed
+    assert type(first.posterior) is agp.posteriors.Whitened
+    assert type(last.posterior) is agp.posteriors.Relaxed
     assert float(first.kernel.variance) == pytest.approx(1e-4)
     assert float(last.kernel.variance) == 3.0
     assert model.process.samples == 2
@@ -150,8 +150,8 @@ def test_each_layer_can_have_its_own_choices():
 def test_two_groups_in_the_layers_that_have_them():
     model = built(layers=3, posterior="whitened", num_orthogonal=(None, 4, 0), second=(None, "prior-spread", None))
     first, second, last = (layer.posterior for layer in model.process.layers)
-    assert type(first) is agp.Whitened
-    assert [type(part) for part in second.parts] == [agp.Whitened, agp.PriorSpread]
+    assert type(first) is agp.posteriors.Whitened
+    assert [type(part) for part in second.parts] == [agp.posteriors.Whitened, agp.posteriors.PriorSpread]
     assert (second.sizes, last.sizes) == ((8, 4), (8,))
     assert [layer.inducing.count for layer in model.process.layers] == [8, 12, 8]
     assert_close(second.parts[0].scale, 0.01 * np.broadcast_to(np.eye(8), (3, 8, 8)), 1e-12)  # a calm start
@@ -205,7 +205,7 @@ def test_labels_train_too(backend):
 )
 def test_bad_choices_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
-        built(**settings).check(X, Y)
+        built(**settings)._check(X, Y)
 
 
 def layer(width, outputs, weights=None):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from agp import RBF, SGPR, SVGP, Gaussian, NonFiniteError, ZeroMean, train
+from agp import RBF, SGPR, SVGP, Gaussian, ZeroMean, train
 from agp.actions import ConjugateGradients, FixedActions
+from agp.errors import NonFiniteError
 from agp.kernels import Constant, Linear
 from agp.models import SOLVEGP, SOLVEGPR, TSVGP, CaGP
 from agp.posteriors import (

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from helpers import inducing_covariance, inducing_inputs, process
 
-from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, Relaxed, Whitened, to_backend, to_numpy, tree
+from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, to_backend, to_numpy, tree
 from agp.inducing import kmeans
+from agp.posteriors import Relaxed, Whitened
 from agp.training import begun
 
 
@@ -19,21 +20,29 @@ def data(dtype="float64"):
     "start", [GPR.from_data, lambda X, y: SVGP.from_data(X, y, num_inducing=5)], ids=["gpr", "svgp"]
 )
 def test_hyperparameters_start_at_the_scales_of_the_data(start):
+    # lengthscales: the spreads times sqrt(D), here the shorter of three multiples, and long for the idle column
     X, y = data()
     model = start(X, y)
-    np.testing.assert_allclose(process(model).kernel.lengthscale, X.std(axis=0))
+    usual = np.sqrt(2.0) * X.std(axis=0)
+    np.testing.assert_allclose(process(model).kernel.lengthscale_unit, usual)
+    first, second = process(model).kernel.lengthscale / usual
+    assert 0.3 <= first <= 1.0
+    assert second > 3.0 * first
     np.testing.assert_allclose(process(model).kernel.variance, y.var())
     np.testing.assert_allclose(model.likelihood.noise_variance, 0.1 * y.var())
 
 
 def test_rows_of_many_columns_are_not_strangers_at_the_start():
-    # of 784 columns at one spread each, every covariance would be exp(-784), zero with all its slopes
+    # of 784 columns at one spread each, every covariance would be exp(-784), zero with all its slopes; at sqrt(784) of
+    # them, which is where the comparison begins, r2 is about 2
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 784)).astype(np.float32)
     model = SVGP.from_data(X, X[:, :1], num_inducing=10, inducing="random")
     kernel = process(model).kernel
-    assert 1e-13 < np.median(kernel(X)[0]) < 1e-8
-    np.testing.assert_allclose(kernel.lengthscale, X.std(axis=0) * np.sqrt(784 / 25), rtol=1e-5)
+    first = RBF().from_data(X, 1.0)
+    np.testing.assert_allclose(first.lengthscale, X.std(axis=0) * 28.0, rtol=1e-5)
+    for one in (first, kernel):
+        assert 1e-8 < np.median(one(X)[0] / one.variance) < 0.999
 
 
 def test_what_the_user_gives_stays():

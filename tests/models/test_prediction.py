@@ -7,7 +7,8 @@ import pytest
 import scipy.stats
 from helpers import peak, process
 
-from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, Relaxed, Whitened, to_backend, to_numpy, train, tree
+from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, to_backend, to_numpy, train, tree
+from agp.posteriors import Relaxed, Whitened
 from agp.rows import TILE
 
 LIBRARIES = ["torch", "array_api_strict"]
@@ -69,7 +70,7 @@ def test_chunks_obey_the_budget(model, monkeypatch):
     assert sum(rows) == 50
     assert 1 < len(rows) < 50
     assert len(set(rows[:-1])) == 1
-    per_row = model.conditioned().floats_per_row * 8
+    per_row = model.predictor().floats_per_row * 8
     assert max(rows) * per_row <= 0.01 * 2**20 < (max(rows) + 1) * per_row
 
 
@@ -220,7 +221,7 @@ def test_the_memory_of_a_prediction_is_bounded(posterior):
     assert bounded < 16 + 3 * outputs
     tiled = peak(lambda: model.predict(many, memory=1e6))  # on a CPU more than a tile is of no use
     assert tiled < TILE + 3 * outputs
-    whole = peak(lambda: model.conditioned().moments(many))
+    whole = peak(lambda: model._conditional().moments(many))
     assert whole > 4 * bounded
 
 

@@ -22,14 +22,16 @@ KINDS = {
     "weights": agp.Coregionalised(weights=((1.0, 0.2), (0.3, -0.4), (0.1, 2.0))),
 }
 POSTERIORS = {
-    "whitened": agp.Whitened,
-    "marginal": agp.Marginal,
-    "likelihood": agp.LikelihoodForm,
-    "relaxed": agp.Relaxed,
-    "inverse-free": agp.InverseFree,
-    "orthogonal": partial(agp.Orthogonal.from_prior, sizes=(4, 4), parts=(agp.Whitened, agp.Whitened)),
-    "dual": agp.Dual,
-    "dual-inverse-free": agp.DualInverseFree,
+    "whitened": agp.posteriors.Whitened,
+    "marginal": agp.posteriors.Marginal,
+    "likelihood": agp.posteriors.LikelihoodForm,
+    "relaxed": agp.posteriors.Relaxed,
+    "inverse-free": agp.posteriors.InverseFree,
+    "orthogonal": partial(
+        agp.posteriors.Orthogonal.from_prior, sizes=(4, 4), parts=(agp.posteriors.Whitened, agp.posteriors.Whitened)
+    ),
+    "dual": agp.posteriors.Dual,
+    "dual-inverse-free": agp.posteriors.DualInverseFree,
 }
 NAN = float("nan")
 
@@ -84,9 +86,9 @@ def test_what_is_shared():
 
 def test_one_output_and_a_given_variance_are_as_ever():
     X, y = data()
-    assert type(agp.SVGP.from_data(X, y[:, 0], outputs="shared", num_inducing=5).process) is agp.Sparse
+    assert type(agp.SVGP.from_data(X, y[:, 0], outputs="shared", num_inducing=5).process) is agp.processes.Sparse
     given = agp.SVGP.from_data(X, y, kernel=agp.RBF(2.0), num_inducing=5)
-    assert type(given.process) is agp.Sparse
+    assert type(given.process) is agp.processes.Sparse
     np.testing.assert_allclose(given.predict(X).variance, 2.0, rtol=0.02)
 
 
@@ -217,7 +219,7 @@ def test_the_cost_of_a_variance_by_output():
         W = model.process.mixing
         owner = model.process.process
         batch = Batch(X, y, 1.0)
-        L, A = owner.posterior.inverse_factor, owner.followed_matrix()
+        L, A = owner.posterior.inverse_factor, owner._followed_matrix()
         gap = VarianceGap().gap(model, owner, batch)
         plain = agp.SVGP(owner, agp.Gaussian(np.asarray(0.5)))
         unit = VarianceGap().gap(plain, owner, batch)

@@ -8,20 +8,8 @@ from helpers import assert_close, gpr, inducing_inputs, named, process, replaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agp import (
-    GPR,
-    RBF,
-    SGPR,
-    SVGP,
-    Bernoulli,
-    ConstantMean,
-    Gaussian,
-    Matern32,
-    Whitened,
-    to_backend,
-    to_numpy,
-    train,
-)
+from agp import GPR, RBF, SGPR, SVGP, Bernoulli, ConstantMean, Gaussian, Matern32, to_backend, to_numpy, train
+from agp.posteriors import Whitened
 
 deterministic = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 
@@ -344,6 +332,6 @@ def test_it_moves_between_libraries(backend):
 
 def test_chunks_of_the_exact_gp_count_the_arrays_of_its_kernel():
     X, y = toy_data(20)
-    one = GPR.from_data(X, y, kernel=RBF(1.0, 1.0)).conditioned().floats_per_row
-    two = GPR.from_data(X, y, kernel=RBF(1.0, 1.0) + RBF(1.0, 0.1)).conditioned().floats_per_row
+    one = GPR.from_data(X, y, kernel=RBF(1.0, 1.0))._conditional().floats_per_row
+    two = GPR.from_data(X, y, kernel=RBF(1.0, 1.0) + RBF(1.0, 0.1))._conditional().floats_per_row
     assert two > one >= 20 * RBF(1.0, 1.0).floats_per_entry

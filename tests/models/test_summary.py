@@ -46,3 +46,46 @@ def test_priors_stand_beside_their_parameters():
 def test_a_pattern_that_matches_nothing_is_refused():
     with pytest.raises(ValueError, match="no parameter matches 'kernle"):
         agp.summary(agp.GPR.from_data(X, Y), frozen="kernle.*")
+
+
+def test_what_training_left_is_told_after_it():
+    model = agp.SVGP.from_data(X, Y, num_inducing=7, posterior="relaxed")
+    frozen = ("likelihood.*", "kernel.lengthscale")
+    trained = agp.train(model, X, Y, steps=2, updates=agp.recipe(model, 2, frozen=frozen))
+    names = ("process.kernel.lengthscale", "likelihood.noise_variance")
+    assert trained.frozen == names
+    rows = _rows(agp.summary(trained.model, frozen=trained.frozen))
+    assert {name for name, row in rows.items() if row.endswith("frozen")} == set(names)
+    own = agp.train(model, X, Y, steps=2, updates=[agp.updates.Adam(groups={"Z": agp.updates.Group(1e-2)}), Untold()])
+    assert own.frozen == ()
+
+
+class Untold:
+    """An update that does not say what it moves."""
+
+    def init(self, model, /):
+        return {}
+
+    def __call__(self, model, batch, state, /):
+        return model, state, {}
+
+
+@pytest.mark.parametrize("frozen", [(), ("likelihood.*",)])
+def test_what_lbfgs_and_inner_updates_left_is_told(frozen):
+    exact, sparse = agp.GPR.from_data(X, Y), agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
+    names = ("likelihood.noise_variance",) if frozen else ()
+    assert agp.fit_lbfgs(exact, X, Y, frozen=frozen, max_iterations=2).frozen == names
+    inner = [agp.updates.NaturalGradient(1.0)]
+    assert agp.fit_lbfgs(sparse, X, Y, inner=inner, frozen=frozen, max_iterations=2).frozen == names
+    assert agp.fit(exact, X, Y).frozen == ()
+
+
+def test_lengthscales_stand_in_lines_beside_the_names_of_their_columns():
+    model = agp.GPR.from_data(X, Y, kernel=agp.RBF(1.0, (0.5, 20.0)) + agp.Matern32().on((1,)))
+    lines = agp.summary(model, columns=["height", "mass"]).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("kernel.parts.0.lengthscale"))
+    assert lines[at].split()[1:4] == ["height:", "0.5", "positive"]
+    assert lines[at + 1].split()[:2] == ["mass:", "20"]
+    assert lines[at].index("height") == lines[at + 1].index("mass")
+    (own,) = (line for line in lines if line.startswith("kernel.parts.1.kernel.lengthscale"))
+    assert own.split()[1] == "mass:"

@@ -10,8 +10,10 @@ import pytest
 from helpers import named, process, replaced, with_leaves
 
 import agp
-from agp import GPR, RBF, SVGP, Bernoulli, Matern32, Relaxed, RepairWarning, Whitened, train, tree
+from agp import GPR, RBF, SVGP, Bernoulli, Matern32, train, tree
+from agp.errors import RepairWarning
 from agp.kernels import Sum
+from agp.posteriors import Relaxed, Whitened
 from agp.updates import Adam, delayed
 
 

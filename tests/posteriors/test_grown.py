@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import agp
+from agp import models
 from agp.inducing import greedy_variance
 from agp.posteriors import (
     DiagonalMarginal,
@@ -49,20 +50,21 @@ def test_the_bound_and_the_predictions_stay(backend, posterior):
     model = trained(backend, posterior)
     Xb, Yb = backend.array(X), backend.array(Y)
     Z = greedy_variance(Xb, model.process.kernel, 9, given=model.process.inducing.Z)
-    grown = model.grown(Z)
-    assert grown.process.inducing.count == grown.process.posterior.count == 16
-    old, new = (float(m.bound(Xb, Yb)[0]) for m in (model, grown))
+    wider = models.grown(model, Z)
+    assert wider.process.inducing.count == wider.process.posterior.count == 16
+    old, new = (float(m.bound(Xb, Yb)[0]) for m in (model, wider))
     assert new == pytest.approx(old, rel=TOLERANCE[posterior], abs=100.0 * TOLERANCE[posterior])
-    for before, after in zip(model.predict(Xb), grown.predict(Xb), strict=True):
+    for before, after in zip(model.predict(Xb), wider.predict(Xb), strict=True):
         np.testing.assert_allclose(backend.numpy(after), backend.numpy(before), atol=10.0 * TOLERANCE[posterior])
 
 
 @pytest.mark.parametrize("posterior", [LikelihoodForm, Relaxed, FullSiteRelaxed])
 def test_pseudo_observations_that_training_can_move_keep_the_mean(posterior):
-    model = agp.train(agp.SVGP.from_data(X, Y, posterior=posterior, num_inducing=7), X, Y, steps=60).model.refreshed()
+    model = agp.train(agp.SVGP.from_data(X, Y, posterior=posterior, num_inducing=7), X, Y, steps=60).model
+    model = agp.tree.replaced(model, {"process": model.process.refreshed()})
     part = model.process.process
     Z = greedy_variance(X, part.kernel, 9, given=part.inducing.Z)
-    begun = model.grown(Z, begun=True)
+    begun = models.grown(model, Z, begun=True)
     spread = np.std(Y, axis=0)
     np.testing.assert_allclose(begun.predict(X).mean / spread, model.predict(X).mean / spread, atol=2e-2)
     variances = begun.process.process.posterior.site_noise.variances
@@ -71,26 +73,26 @@ def test_pseudo_observations_that_training_can_move_keep_the_mean(posterior):
 
 def test_of_a_mixture_the_functions_grow():
     model = agp.SVGP.from_data(X, Y, num_inducing=6, posterior="whitened")
-    grown = model.grown(X[:4])
-    assert float(grown.bound(X, Y)[0]) == pytest.approx(float(model.bound(X, Y)[0]), rel=1e-10)
+    wider = models.grown(model, X[:4])
+    assert float(wider.bound(X, Y)[0]) == pytest.approx(float(model.bound(X, Y)[0]), rel=1e-10)
 
 
 def test_collapsed_bounds_do_not_fall():
     model = agp.SGPR.from_data(X, Y[:, 0], num_inducing=6)
-    assert float(model.grown(X[:4]).bound(X, Y[:, 0])[0]) > float(model.bound(X, Y[:, 0])[0])
+    assert float(models.grown(model, X[:4]).bound(X, Y[:, 0])[0]) > float(model.bound(X, Y[:, 0])[0])
 
 
 def test_a_posterior_that_cannot_says_so():
     kernel = agp.RBF(variance=1.0, lengthscale=[1.0, 1.5])
     model = agp.SVGP.from_data(X, Y, posterior=DiagonalMarginal, num_inducing=6, kernel=kernel)
     with pytest.raises(TypeError, match="DiagonalMarginal does not grow"):
-        model.grown(X[:2])
+        models.grown(model, X[:2])
     with pytest.raises(TypeError, match="DiagonalMarginal cannot take new"):
-        model.process.grown(X[:2])
+        model.process._grown(X[:2])
 
 
 @pytest.mark.parametrize("bad", [X[:2, :1], X[0], np.full((2, 2), np.nan), [[0.0, 1.0]]])
 def test_inputs_must_fit(bad):
     model = agp.SVGP.from_data(X, Y, num_inducing=6, posterior="whitened")
     with pytest.raises((TypeError, ValueError), match="Z"):
-        model.grown(bad)
+        models.grown(model, bad)

@@ -271,8 +271,8 @@ def test_without_draws_the_bound_is_exact():
     model, X, y = problem()
     estimated = with_setting(model, 3)
     assert float(estimated.bound(X, y)[0]) == float(model.bound(X, y)[0])
-    draws = estimated.draws(np.random.default_rng(0), 12)
-    assert float(estimated.objective(Batch(X, y, 1.0, None, draws))[0]) != float(model.bound(X, y)[0])
+    draws = estimated._draws(np.random.default_rng(0), 12)
+    assert float(estimated._objective(Batch(X, y, 1.0, None, draws))[0]) != float(model.bound(X, y)[0])
 
 
 def three_classes(probes):
@@ -291,12 +291,12 @@ def three_classes(probes):
 def test_blocks_share_the_probes_and_split_the_noise_of_the_likelihood(backend):
     pytest.importorskip(backend.name)
     host, X, y = three_classes(5)
-    draws = host.draws(np.random.default_rng(0), 30)
+    draws = host._draws(np.random.default_rng(0), 30)
     assert {name: x.shape for name, x in draws.by_row.items()} == {"likelihood.eps": (4, 30, 3)}
     assert {name: x.shape for name, x in draws.whole.items()} == {"process.posterior.probes": (8, 5)}
     batch = Batch(backend.array(X), backend.array(y), 2.0, None, backend.draws(draws))
     model = backend.move(host)
-    (whole, pull_whole), (blocked, pull_blocked) = model.objective(batch), model.objective(batch, memory=0.1)
+    (whole, pull_whole), (blocked, pull_blocked) = model._objective(batch), model._objective(batch, memory=0.1)
     assert_close(backend.numpy(blocked), backend.numpy(whole), 1e-12)
     bars = named(pull_blocked(1.0)[0])
     for name, expected in named(pull_whole(1.0)[0]).items():
@@ -307,14 +307,14 @@ def test_blocks_share_the_probes_and_split_the_noise_of_the_likelihood(backend):
 def test_compiled_evaluations_agree(memory):
     jax = pytest.importorskip("jax")
     host, X, y = three_classes(5)
-    draws = host.draws(np.random.default_rng(0), 30)
-    value, pullback = host.objective(Batch(X, y, 2.0, None, draws))
+    draws = host._draws(np.random.default_rng(0), 30)
+    value, pullback = host._objective(Batch(X, y, 2.0, None, draws))
     model = JAX.move(host)
     batch = Batch(JAX.array(X), JAX.array(y), 2.0, None, JAX.draws(draws))
 
     @jax.jit
     def evaluated(model, batch):
-        value, pullback = model.objective(batch, memory=memory)
+        value, pullback = model._objective(batch, memory=memory)
         return value, named(pullback(1.0)[0])
 
     found, bars = evaluated(model, batch)

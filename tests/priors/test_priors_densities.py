@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agp.backend import get_backend
-from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal
+from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
 
 CASES = {
     "normal": (Normal(0.3, 1.7), scipy.stats.norm(0.3, 1.7)),
@@ -103,6 +103,59 @@ def test_the_slope_vanishes_at_the_mode(mean, deviation, a, b):
         steps = [1e-3 * max(abs(mode), 1e-3) * sign for sign in (-1.0, 1.0)]
         before, after = (float(prior.log_density(x + step)[1](1.0)) for step in steps)
         assert after < 0.0 < before
+
+
+# -- in the unit of the parameter -------------------------------------------------------------------------------------
+
+
+UNITS = {"one": ((), np.asarray(2.5)), "by-column": ((3,), np.asarray([2.5, 1e-3, 400.0]))}
+
+
+@pytest.mark.parametrize("shape", UNITS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_relative_density_is_that_of_the_number_without_dimension(case, shape, backend):
+    prior, expected = CASES[case]
+    shape, unit = UNITS[shape]
+    x = unit * values(shape)
+    value, pullback = Relative(prior).log_density(backend.array(x), backend.array(unit))
+    size = np.sum(np.abs(expected.logpdf(x / unit))) + 1.0
+    assert abs(float(backend.numpy(value)) - np.sum(expected.logpdf(x / unit))) <= 1e-12 * size
+    slope = prior.log_density(x / unit)[1](1.7) / unit
+    assert_close(backend.numpy(pullback(1.7)), slope, 1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_slope_of_a_relative_density(case, torch_place):
+    unit = np.asarray([2.5, 1.3, 0.4])
+    prior = Relative(PRIORS[case])
+
+    def stage(leaves):
+        there = get_backend("torch").from_numpy(unit) if not isinstance(leaves["x"], np.ndarray) else unit
+        value, pullback = prior.log_density(leaves["x"], there)
+        return (value,), lambda bar: {"x": pullback(bar)}
+
+    x = {"x": unit * (values((3,)) + 0.2)}
+    assert_closed_form_is_slope(stage, x)
+    assert_closed_form_is_autograd(stage, x)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_a_unit_a_relative_density_is_the_density(case):
+    prior, x = PRIORS[case], values((2, 3))
+    assert Relative(prior).log_density(x)[0] == prior.log_density(x)[0]
+    np.testing.assert_array_equal(Relative(prior).log_density(x)[1](1.0), prior.log_density(x)[1](1.0))
+    assert prior.log_density(x, np.asarray(7.0))[0] == prior.log_density(x)[0]
+    assert Relative(prior).positive is prior.positive
+
+
+def test_relative_priors_are_values():
+    prior = Relative(LogNormal(0.2, 0.6))
+    assert eval(repr(prior)) == prior
+    assert hash(prior) == hash(Relative(LogNormal(0.2, 0.6)))
+    assert prior != Relative(LogNormal(0.2, 0.7))
+    for bad in (2.0, LogNormal, None):
+        with pytest.raises(TypeError, match=r"prior is .*, but must be an instance of agp\.priors\.Prior"):
+            Relative(bad)
 
 
 # -- what they are ----------------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from helpers import (
     with_leaves,
 )
 
-from agp import GPR, RBF, SGPR, SVGP, Relaxed, Whitened, fit_lbfgs, get_backend, train, tree
+from agp import GPR, RBF, SGPR, SVGP, fit_lbfgs, get_backend, train, tree
 from agp.backend import backend_of
-from agp.kernels import Linear
-from agp.priors import Gamma, InverseGamma, LogNormal, Normal, Priors, as_priors, check_priors, log_prior
+from agp.kernels import Linear, Matern52
+from agp.posteriors import Relaxed, Whitened
+from agp.priors import Gamma, InverseGamma, LogNormal, Normal, Priors, Relative, as_priors, check_priors, log_prior
 from agp.updates import Adam
 
 
@@ -154,8 +155,8 @@ def test_there_is_no_jacobian():
         value_and_gradient(model, X, y)[1]["kernel.variance"] - value_and_gradient(plain, X, y)[1]["kernel.variance"]
     )
     slope = (2.0 - 1.0) / process(model).kernel.variance - 1.5
-    (leaf,) = (leaf for leaf in tree.describe(model) if tree.matches(leaf.name, "kernel.variance"))
-    assert float(added) == pytest.approx(float(leaf.pull(slope)), rel=1e-10)
+    bar = tree.cotangent(model, kernel=tree.cotangent(model.kernel, variance=slope))
+    assert float(added) == pytest.approx(float(tree.pull_raw(model, bar)["kernel.variance"]), rel=1e-10)
 
 
 def test_the_bound_stays_the_bound_and_the_prior_counts_once():
@@ -218,6 +219,62 @@ def test_the_map_lies_between_the_maximum_of_the_likelihood_and_the_prior(target
         assert min(alone, target) * (1.0 - 1e-6) < lengthscale < max(alone, target) * (1.0 + 1e-6)
     assert distances == sorted(distances, reverse=True)
     assert distances[-1] < 1e-3
+
+
+RELATIVE = {
+    "kernel.lengthscale": Relative(LogNormal(-0.5, 0.4)),
+    "kernel.variance": Relative(LogNormal(0.0, 1.0)),
+    "noise_variance": Relative(InverseGamma(3.0, 0.4)),
+}
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [(1e3, 0.0, 1.0), (1e-4, 2.0, 1.0), (1.0, 0.0, 1e2), (50.0, -3.0, 1e-3)])
+@pytest.mark.parametrize("kernel", [None, "matern52", "given"])
+def test_relative_priors_have_the_same_map_in_any_units(kernel, a, b, c):
+    X, y = toy_data(30, 2)
+    scale = np.asarray([a, 1.0 / a])
+
+    def fitted(X, y, unit):
+        kernels = {"given": lambda: RBF(lengthscale=0.7 * unit), "matern52": Matern52}
+        start = GPR.from_data(X, y, kernel=kernels.get(kernel, lambda: None)(), priors=RELATIVE)
+        found = fit_lbfgs(start, X, y, tolerance=1e-9).model
+        return found, float(log_prior(found)[0])
+
+    (here, prior), (there, same) = fitted(X, y, np.ones(2)), fitted(scale * X + b, c * y, scale)
+    assert same == pytest.approx(prior, abs=1e-4)
+    np.testing.assert_allclose(there.kernel.lengthscale / scale, here.kernel.lengthscale, rtol=1e-3)
+    np.testing.assert_allclose(there.kernel.variance / c**2, here.kernel.variance, rtol=1e-3)
+    np.testing.assert_allclose(there.likelihood.noise_variance / c**2, here.likelihood.noise_variance, rtol=1e-3)
+    plain = fit_lbfgs(GPR.from_data(X, y), X, y, tolerance=1e-9).model
+    assert np.max(np.abs(np.log(plain.kernel.lengthscale / here.kernel.lengthscale))) > 0.05  # the prior counts
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_relative_priors_are_maximised_in_both_modes(kind, backend):
+    host, X, y = problem(kind, RELATIVE)
+    model = backend.move(host)
+    unit = process(model).kernel.lengthscale_unit
+    value, pullback = log_prior(model)
+    by_hand = sum(
+        prior.prior.log_density(leaf.value / leaf.unit)[0]
+        for name, prior in RELATIVE.items()
+        for leaf in tree.describe(model)
+        if tree.matches(leaf.name, name) and leaf.role == "parameter"
+    )
+    assert float(value) == pytest.approx(float(by_hand), rel=1e-12)
+    assert unit is not None
+    X, y = backend.array(X), backend.array(y)
+    closed = value_and_gradient(model, X, y)
+    assert float(closed[0]) == pytest.approx(float(model.bound(X, y)[0]) + float(value), rel=1e-12)
+    if "autodiff" in get_backend(backend.name).gradients:
+        for name, expected in value_and_gradient(model, X, y, gradient="autodiff")[1].items():
+            assert_close(backend.numpy(closed[1][name]), backend.numpy(expected), EXACT, name)
+
+
+def test_a_relative_density_of_positive_numbers_needs_positive_parameters():
+    X, y = toy_data(20)
+    with pytest.raises(ValueError, match="density of positive numbers"):
+        GPR.from_data(X, y, priors={"mean_function.value": Relative(LogNormal(0.0, 1.0))})
 
 
 def test_the_map_is_stationary():

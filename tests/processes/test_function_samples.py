@@ -19,29 +19,20 @@ from agp import (
     CaGP,
     Constant,
     ConstantMean,
-    Deep,
     Gaussian,
-    InverseFree,
     Linear,
     LinearMean,
     Matern32,
-    Mixed,
-    Patches,
-    Relaxed,
-    RelaxedUnion,
-    Stack,
-    Together,
     White,
-    Whitened,
     to_backend,
     train,
     tree,
 )
 from agp.backend import get_backend
-from agp.inducing import Inducing
-from agp.models import Model
-from agp.posteriors import Orthogonal, Posterior, PriorSpread
-from agp.processes import Process
+from agp.inducing import Inducing, Patches, Together
+from agp.posteriors import InverseFree, Orthogonal, Posterior, PriorSpread, Relaxed, RelaxedUnion, Whitened
+from agp.predictors import Conditional
+from agp.processes import Deep, Mixed, Process, Stack
 
 EXACT = 1e-9
 WIDTH = 3
@@ -188,7 +179,7 @@ def exact_model(name):
 @pytest.mark.parametrize("name", ["gpr", "sgpr", "solvegpr", "tsvgp", "tvgp", "cagp", "cagp-inverse-free", "cggp"])
 def test_paths_have_the_moments_of_models(name):
     model, X = exact_model(name), grid()
-    mean, covariance = moments_of(lambda rng, count: model.paths(rng, count, 1), X)
+    mean, covariance = moments_of(lambda rng, count: model._conditional().paths(rng, count, 1), X)
     assert relative_error(mean, model.predict_mean(X)) < EXACT
     assert relative_error(covariance, model.predict_covariance(X)) < EXACT
 
@@ -197,7 +188,7 @@ def test_paths_by_conjugate_gradients_are_those_by_a_factorisation(monkeypatch):
     model, X = dataclasses.replace(exact_model("cggp"), prediction_tolerance=1e-12), grid()
     expected = model.sample_functions(3)(X)
     monkeypatch.setattr(CGGP, "_block_rows", lambda self, memory: 5)
-    monkeypatch.setattr("agp.models._cggp.exact_paths", None)
+    monkeypatch.setattr("agp.models._cggp.ExactConditional.of", None)
     np.testing.assert_allclose(model.sample_functions(3)(X), expected, rtol=1e-8, atol=1e-9)
 
 
@@ -416,5 +407,6 @@ def test_parts_without_functions_are_named():
         Inducing.random_features(process.inducing, process.kernel, None, 1)
     with pytest.raises(TypeError, match="Whitened does not tell how samples of functions .* define path_weights"):
         Posterior.path_weights(process.posterior, None, None, None)
-    with pytest.raises(TypeError, match="SVGP has no samples of functions; use sample"):
-        Model.paths(SVGP(process, Gaussian(np.asarray(0.1))), None, 1, 1)
+    conditional = SVGP(process, Gaussian(np.asarray(0.1)))._conditional()
+    with pytest.raises(TypeError, match="ProcessConditional has no samples of functions; use sample"):
+        Conditional.paths(conditional, None, 1, 1)

@@ -105,7 +105,7 @@ def test_natural_gradients_know_the_mean_function(coordinates, backend):
     for model, targets in ((models["svgp"], y), (shifted, y - mean(X)[0])):
         here = backend.move(model)
         update = NaturalGradient(rate, coordinates)
-        batch = here.batch(backend.array(X), backend.array(targets))
+        batch = here._batch(backend.array(X), backend.array(targets))
         stepped.append(update(here, batch, update.init(here))[0])
     for leaf in ("mean", "scale"):
         found, expected = (backend.numpy(getattr(process(model).posterior, leaf)) for model in stepped)

@@ -17,20 +17,16 @@ from agp import (
     TVGP,
     CaGP,
     ConstantMean,
-    Deep,
     Gaussian,
-    Marginal,
     Matern32,
-    Mixed,
-    Stack,
-    Whitened,
     fit_lbfgs,
     train,
     tree,
     value_and_gradient,
 )
 from agp.batch import Batch
-from agp.posteriors import Relaxed
+from agp.posteriors import Marginal, Relaxed, Whitened
+from agp.processes import Deep, Mixed, Stack
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep, VarianceGap
 
 SAME = 1e-12

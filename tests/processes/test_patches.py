@@ -194,15 +194,15 @@ def test_places_start_at_those_of_chosen_patches():
     pixels, place = process.kernel.parts
     assert (pixels.columns, place.columns) == ((0, 1, 2, 3), (4, 5))
     assert isinstance(place.kernel, Matern32)
-    np.testing.assert_allclose(place.kernel.lengthscale, grid.places(X).std(axis=0))
+    np.testing.assert_allclose(place.kernel.lengthscale, np.sqrt(2.0) * grid.places(X).std(axis=0))
 
 
 def test_patches_of_one_place_have_a_kernel():
-    # a patch as large as the image: places do not vary, and their units are one
+    # a patch as large as the image: places do not vary, and their units are their size
     X = _images(30, 20)
     y = X[:, :1]
     model = agp.SVGP.from_data(X, y, inducing=Patches((4, 5), (4, 5), located=True, weights=1.0), num_inducing=8)
-    np.testing.assert_array_equal(model.process.inducing.Z_unit[-2:], 1.0)
+    np.testing.assert_array_equal(model.process.inducing.Z_unit[-2:], [1.5, 2.0])
     value, gradient = agp.value_and_gradient(model, X, y)
     assert np.isfinite(float(value))
     assert all(np.isfinite(x).all() for x in gradient.values())

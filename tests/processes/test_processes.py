@@ -438,7 +438,7 @@ def test_a_deep_model_has_no_joint_covariance():
 
 
 def _step(update, model, X, y, times=1):
-    state, batch, info = update.init(model), model.batch(X, y), {}
+    state, batch, info = update.init(model), model._batch(X, y), {}
     for _ in range(times):
         model, state, info = update(model, batch, state)
     return model, info
@@ -506,8 +506,8 @@ def test_steps_behind_weights_settle_at_the_best_q(name, times):
 @pytest.mark.parametrize("name", PROCESSES)
 def test_site_gradients_in_blocks_are_those_of_the_whole(name, kind):
     model, X, y = case(name, kind, "bernoulli")
-    batch = model.batch(X, y, scale=SCALE)
-    whole, blocks = model.site_gradients(batch), model.site_gradients(batch, memory=1e-3)
+    batch = model._batch(X, y, scale=SCALE)
+    whole, blocks = model._site_gradients(batch), model._site_gradients(batch, memory=1e-3)
     assert whole.keys() == blocks.keys()
     assert whole
     for path, found in whole.items():
@@ -531,7 +531,7 @@ def test_the_inverses_of_every_part_follow(name, kind):
         for leaf in node.posterior.inverse_factors
     ]
     assert list(state) == factors
-    model, _, info = update(model, model.batch(X, y), state)
+    model, _, info = update(model, model._batch(X, y), state)
     assert float(info["residual"]) < 1e-9
     for node in tree.nodes(model, Sparse).values():
         for leaf in node.posterior.inverse_factors:
@@ -628,7 +628,7 @@ def test_starts_suit_images_and_sums():
     ):
         model = SVGP.from_data(X, y, inducing=inducing, kernel=kernel, num_inducing=10, posterior="whitened")
         assert model.process.inducing.count == 10
-        model.check(X, y)
+        model._check(X, y)
         result = agp.train(model, X, y, steps=30)
         assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
 
@@ -718,7 +718,7 @@ def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
     X, y = data(process.outputs)
     for entrance in (
         process.check,
-        lambda: model.check(X, y),
+        lambda: model._check(X, y),
         lambda: model.bound(X, y),
         lambda: agp.value_and_gradient(model, X, y),
         lambda: agp.train(model, X, y, steps=1),
@@ -752,7 +752,7 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
     for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2))), scaled):
         model = SVGP(process=process, likelihood=likelihood)
         if likelihood.latents(1) == 2:
-            model.check(X, y)
+            model._check(X, y)
             assert np.isfinite(float(model.bound(X, y)[0]))
 
 

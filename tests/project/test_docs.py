@@ -1,5 +1,6 @@
 """The documentation runs: every Python block of the README and the guide, and the example scripts."""
 
+import ast
 import contextlib
 import importlib
 import inspect
@@ -17,6 +18,7 @@ import pytest
 
 import agp
 import agp.backend
+from agp import tree
 from agp.cli import main
 
 pytestmark = pytest.mark.slow
@@ -41,6 +43,7 @@ SHORT = {
     "deep_models.py": ["--out", "runs", "--steps", "4", "--every", "2", "--num-inducing", "10"],
     "inducing_auto.py": ["--out", "growth.json", "--sizes", "10"],
     "inducing_growth.py": ["."],
+    "nuts.py": ["--warmup", "50", "--draws", "50"],
     "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
     "rows_elsewhere.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
@@ -56,6 +59,8 @@ SHORT = {
     "several_outputs.py": ["--seeds", "1", "--steps", "2", "--rows", "60", "--num-inducing", "8", "--missing", "0.1"],
 }
 """Arguments with which an example is done in seconds."""
+NEEDS = {"nuts.py": ("jax", "blackjax"), "bayesian-optimisation.md": ("botorch",)}
+"""Libraries of examples and pages that the extras for tests do not bring."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLUGIN = "import arrlib\n"
 
@@ -98,12 +103,19 @@ def run(page, monkeypatch, folder):
     return printed.getvalue()
 
 
+def skip_without_its_libraries(file):
+    """Skip where a library is missing that an example or a page needs."""
+    for library in NEEDS.get(file.name, ()):
+        pytest.importorskip(library, reason=f"{library} is not installed: not executed")
+
+
 @pytest.mark.parametrize(
     "page",
     [p for p in PAGES if code_of(p).strip() and p.parent.name not in PRINTED],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_python_blocks_of_a_page_run(page, monkeypatch, tmp_path):
+    skip_without_its_libraries(page)
     run(page, monkeypatch, tmp_path)
 
 
@@ -144,6 +156,7 @@ def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_an_example_runs(example, monkeypatch, tmp_path):
+    skip_without_its_libraries(example)
     monkeypatch.setattr(sys, "argv", [str(example), *SHORT.get(example.name, [])])
     monkeypatch.syspath_prepend(str(example.parent))
     monkeypatch.chdir(tmp_path)
@@ -176,7 +189,7 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
 
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-2.0, 2.0, (40, 2)), (rng.uniform(size=(40, 1)) > 0.5).astype(np.float64)
-    for posterior in (agp.Whitened, agp.Relaxed):
+    for posterior in (agp.posteriors.Whitened, agp.posteriors.Relaxed):
         model = agp.SVGP.from_data(X, y, posterior=posterior, likelihood=agp.Bernoulli(), num_inducing=8)
         moved = agp.tree.with_leaves(model, {k: plugin.from_numpy(v) for k, v in agp.tree.leaves(model).items()})
         bound = moved.bound(plugin.from_numpy(X), plugin.from_numpy(y))[0]
@@ -200,25 +213,83 @@ def test_the_files_that_a_page_names_exist(page):
         assert name.endswith("/_name.py") or (ROOT / name).exists(), f"{page.name} names {name}"
 
 
-def test_every_public_name_is_in_the_reference():
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
-    rooms = re.findall(r"^\.\. automodule:: (\S+)$", pages, re.MULTILINE)
-    assert {f"agp.{module.name}" for module in pkgutil.iter_modules(agp.__path__)} - set(rooms) <= PRIVATE
-    for room in rooms:
-        listed = re.search(rf"currentmodule:: {room}\n(.*?)^```$", pages, re.MULTILINE | re.DOTALL)
-        assert listed is not None, room
-        module = importlib.import_module(room)
-        public = {
-            name for name in module.__all__ if inspect.isclass(x := getattr(module, name)) or inspect.isroutine(x)
-        }
-        assert public <= set(listed[1].split()), (room, public - set(listed[1].split()))
+# -- what is public ---------------------------------------------------------------------------------------------------
+
+INTERNAL = {
+    *("adjoint", "checks", "cli", "entrances", "guesses", "host", "leaves", "ledger", "markup", "methods", "rows"),
+    *("starts", "units"),
+}
+"""Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""
+REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")}
+LISTED = {
+    room: names.split()
+    for page in REFERENCE.values()
+    for room, names in re.findall(r"^\.\. currentmodule:: agp\.(\w+)\n.*?\n\n((?:   \w+\n)+)```$", page, re.M | re.S)
+}
+"""What the pages of the reference list, by room."""
 
 
-PRIVATE = {"agp.__main__", "agp.cli"}
-"""Modules that are run, and not imported."""
+def test_every_room_is_in_the_reference_or_internal():
+    rooms = {module.name for module in pkgutil.iter_modules(agp.__path__)} - {"__main__"}
+    assert rooms == {*LISTED, *INTERNAL}
+    assert not LISTED.keys() & INTERNAL
+    assert LISTED.keys() == set(agp._ROOMS.split())
+    assert [room for room in INTERNAL if "__all__" in vars(importlib.import_module(f"agp.{room}"))] == []
+    documented = re.findall(r"^\.\. automodule:: agp\.(\w+)$", "\n".join(REFERENCE.values()), re.M)
+    assert sorted(documented) == sorted(LISTED)
+
+
+def test_the_guide_says_which_rooms_are_internal():
+    sentence = re.search(r"\nThe rooms (`\w+`[^.]*) are internal", (DOCS / "architecture.md").read_text("utf-8"))
+    assert sentence is not None
+    assert set(re.findall(r"`(\w+)`", sentence[1])) == INTERNAL
+
+
+@pytest.mark.parametrize("room", LISTED)
+def test_the_reference_lists_what_a_room_exports(room):
+    assert LISTED[room] == importlib.import_module(f"agp.{room}").__all__
+
+
+def test_the_reference_lists_what_the_package_exports():
+    listed = re.findall(r"^   ~agp\.(\w+)\.(\w+)$", REFERENCE["index"], re.M)
+    assert len(set(listed)) == len(listed)
+    assert {name: room for room, name in listed} == agp._ROOM_OF
+
+
+def names_of_rooms(code):
+    """What a program takes of the rooms: pairs of a room and a name."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("agp"):
+            room = (node.module or "").partition(".")[2]
+            yield from ((room or alias.name, alias.name if room else None) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value).startswith("agp."):
+            room = ast.unparse(node.value).split(".")[1]
+            if ast.unparse(node.value) == f"agp.{room}" and room in {*LISTED, *INTERNAL}:
+                yield room, node.attr
+
+
+OF_AUTHORS = {"inducing_auto.py", "rows_on_disk.py", "units_table.py"}
+"""Scripts that measure what pages tell, and look into the library for that."""
+PROGRAMS = {
+    **{str(page.relative_to(ROOT)): code_of(page) for page in PAGES},
+    **{
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in [*EXAMPLES, *sorted((DOCS / "gallery").glob("*.py"))]
+        if path.name not in OF_AUTHORS
+    },
+}
+
+
+@pytest.mark.parametrize("program", [name for name, code in PROGRAMS.items() if "agp" in code])
+def test_what_users_read_uses_public_names_alone(program):
+    public = {(room, name) for room, names in LISTED.items() for name in [*names, None]}
+    public |= {(name, None) for name in agp._ROOM_OF}
+    assert set(names_of_rooms(PROGRAMS[program])) <= public
 
 
 ROOMS_OF_METHODS = ("models", "posteriors", "processes", "inducing")
+PARTS_OF_THE_PROTOCOL = {"SparsePrior", "Variational", "WhiteFactor"}
+"""Concrete classes of these rooms that are no methods."""
 
 
 def test_lists_are_those_of_the_one_table():
@@ -228,8 +299,10 @@ def test_lists_are_those_of_the_one_table():
 
 
 def test_the_table_of_what_exists_lists_every_method():
-    public = [name for name in agp.__all__ if isinstance(getattr(agp, name), type)]
-    methods = [name for name in public if any(name in getattr(agp, room).__all__ for room in ROOMS_OF_METHODS)]
+    public = [(getattr(agp, room), name) for room in ROOMS_OF_METHODS for name in getattr(agp, room).__all__]
+    classes = [(name, vars(room)[name]) for room, name in public if isinstance(vars(room)[name], type)]
+    methods = [name for name, cls in classes if tree.is_model_class(cls) and not inspect.isabstract(cls)]
+    methods = [name for name in methods if name not in PARTS_OF_THE_PROTOCOL]
     assert {"SVGP", "Relaxed", "Deep", "Patches"} <= set(methods)
     for page in (ROOT / "README.md", DOCS / "what-exists.md"):
         text = page.read_text(encoding="utf-8")

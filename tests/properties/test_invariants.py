@@ -34,8 +34,9 @@ from textbook import (
     textbook_sgpr,
 )
 
-from agp import GPR, RBF, SVGP, Gaussian, Matern32, Relaxed, RepairWarning, Whitened, tree
+from agp import GPR, RBF, SVGP, Gaussian, Matern32, tree
 from agp.backend import Backend
+from agp.errors import RepairWarning
 from agp.linalg import (
     congruence,
     constant_step,
@@ -51,6 +52,7 @@ from agp.linalg import (
 )
 from agp.linalg._inverse import starting_factor
 from agp.linalg._triangular import lower_product
+from agp.posteriors import Relaxed, Whitened
 from agp.training._batches import Batches
 
 # -- order of the bounds ---------------------------------------------------------------------------------------------
@@ -307,7 +309,7 @@ def test_minibatch_bounds_of_an_epoch_average_to_the_bound(method, batch_size):
     model = getattr(problem, method)()
     batches = Batches(problem.X, problem.y, batch_size, seed=5)
     epoch = [batches[step] for step in range(7 * 24 // batch_size, 8 * 24 // batch_size)]
-    bounds = [float(model.objective(batch)[0]) for batch in epoch]
+    bounds = [float(model._objective(batch)[0]) for batch in epoch]
     assert np.mean(bounds) == pytest.approx(problem.bound(model), rel=1e-11)
     assert np.std(bounds) > 1e-3
 

@@ -254,7 +254,7 @@ def test_a_full_natural_step_with_gaussian_noise_gives_sgpr(problem):
     for kind in ("marginal", "whitened"):
         start = by_name(problem, kind)
         update = NaturalGradient(1.0)
-        model, _, _ = update(start, start.batch(problem.X, problem.y), update.init(start))
+        model, _, _ = update(start, start._batch(problem.X, problem.y), update.init(start))
         # cond(Kuu) up to 1e6, once more through the explicit inverse of M-SVGP's precision
         assert problem.bound(model) == pytest.approx(collapsed, rel=1e-5, abs=1e-5)
 
@@ -443,5 +443,5 @@ def test_the_evidence_is_the_limit_of_every_bound_with_all_inducing_inputs(kind)
     assert problem.bound(model_of(problem, exact, jitter=0.0)) == pytest.approx(evidence, rel=1e-8)
     start = model_of(problem, Whitened.from_prior(problem.Kuu, 2), jitter=1e-9)
     update = NaturalGradient(1.0)
-    model, _, _ = update(start, start.batch(problem.X, problem.y), update.init(start))
+    model, _, _ = update(start, start._batch(problem.X, problem.y), update.init(start))
     assert problem.bound(model) == pytest.approx(evidence, rel=1e-5)

@@ -73,7 +73,7 @@ def _iterated(case, model, names, steps):
     """The model after so many steps, with its bounds and the named leaves along the way."""
     batch, update = _batch(case), SiteStep(float(case.host("lr")), clip=True)
     step = backend_of(batch.X).compile(update)
-    bound = backend_of(batch.X).compile(lambda model: model.objective(batch)[0])
+    bound = backend_of(batch.X).compile(lambda model: model._objective(batch)[0])
     state = update.init(model)
     bounds, leaves = [float(bound(model))], [[case.place.numpy(named(model)[n]) for n in names]]
     for _ in range(steps):
@@ -101,7 +101,7 @@ def test_sparse(file, backend):
     case.value("Lambda_2_iters", backend.array(precisions), ITERATES)
 
     model, batch = _with_stored_sites(case), _batch(case)
-    value, pullback = model.objective(batch)
+    value, pullback = model._objective(batch)
     assert_close(backend.numpy(value), case.out("elbo_iters")[-1], case.value_tolerance)
     found = named(pullback(1.0)[0])
     for name, leaf in GRADIENTS.items():
@@ -133,11 +133,11 @@ def _grids(case, model, batch):
 
     def at(lengthscale, variance):
         here = with_leaves(model, {"kernel.lengthscale": lengthscale, "kernel.variance": variance})
-        value, pullback = here.objective(batch)
+        value, pullback = here._objective(batch)
         return (
             value,
             process(pullback(1.0)[0]).kernel.variance,
-            replaced(here, posterior=held).objective(batch)[0],
+            replaced(here, posterior=held)._objective(batch)[0],
         )
 
     compiled = backend_of(batch.X).compile(at)

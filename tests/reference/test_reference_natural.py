@@ -37,11 +37,11 @@ def test_iterates(file, backend):
     for i, gamma in enumerate(case.host("gammas")):
         update = NaturalGradient(float(gamma), coordinates)
         model, state = start, update.init(start)
-        bounds, means, scales = [float(model.objective(batch)[0])], [], []
+        bounds, means, scales = [float(model._objective(batch)[0])], [], []
         for _ in range(case.out(f"q_mu_iters_{i}").shape[0]):
             model, state, info = update(model, batch, state)
             assert float(info["halvings"]) == 0.0
-            bounds.append(float(model.objective(batch)[0]))
+            bounds.append(float(model._objective(batch)[0]))
             means.append(case.place.numpy(process(model).posterior.mean))
             scales.append(case.place.numpy(process(model).posterior.scale))
         case.value(f"elbo_iters_{i}", case.place.array(bounds), ITERATES)
@@ -56,14 +56,14 @@ def test_one_full_step_with_gaussian_noise_is_optimal(backend):
     y = rng.normal(size=(30, 2))
     for kind in (Whitened, Marginal):
         start = SVGP.from_data(backend.array(X), backend.array(y), posterior=kind, num_inducing=6)
-        batch = start.batch(backend.array(X), backend.array(y))
+        batch = start._batch(backend.array(X), backend.array(y))
         update = NaturalGradient(1.0)
         model, state, _ = update(start, batch, update.init(start))
         again, _, _ = update(model, batch, state)
         for name, value in named(model).items():
             np.testing.assert_allclose(backend.numpy(named(again)[name]), backend.numpy(value), rtol=1e-7, atol=1e-9)
-        gradient = short_names(tree.pull_raw(model, model.objective(batch)[1](1.0)[0]))
-        scale = abs(float(model.objective(batch)[0]))
+        gradient = short_names(tree.pull_raw(model, model._objective(batch)[1](1.0)[0]))
+        scale = abs(float(model._objective(batch)[0]))
         for name in ("posterior.mean", "posterior.scale"):
             assert np.abs(backend.numpy(gradient[name])).max() < 1e-6 * scale, name
 
@@ -108,12 +108,12 @@ def test_a_step_to_no_precision_is_halved():
     odd = svgp(process(model).kernel, Convex(np.asarray(0.1)), process(model).posterior, inducing_inputs(model))
     update = NaturalGradient(1.0)
     with pytest.warns(RepairWarning, match="no positive definite precision"):
-        moved, _, info = update(odd, odd.batch(X, X), update.init(odd))
+        moved, _, info = update(odd, odd._batch(X, X), update.init(odd))
     assert float(info["halvings"]) == 1.0
     assert np.isfinite(process(moved).posterior.scale).all()
     hard = NaturalGradient(1.0)
     worse = svgp(process(model).kernel, Convex(np.asarray(1e-3)), process(model).posterior, inducing_inputs(model))
     with pytest.warns(RepairWarning, match="no positive definite precision"):
-        moved, _, info = hard(worse, worse.batch(X, X), hard.init(worse))
+        moved, _, info = hard(worse, worse._batch(X, X), hard.init(worse))
     assert float(info["halvings"]) > 0.0
     assert np.isfinite(process(moved).posterior.scale).all()

@@ -65,7 +65,8 @@ def test_solve(file, backend):
     case.value("elbo", value)
     _compare_gradients(case, named(pullback(1.0)[0]))
 
-    Lu, state = process(model).factorise()[0]
+    factor = process(model).factorise()[0]
+    Lu, state = factor.Lu, factor.state
     divergences = [part.white_kl()[0] for part in state.parts]
     case.value("kl_u", divergences[0])
     case.value("kl_v", divergences[1])

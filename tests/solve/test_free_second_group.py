@@ -18,7 +18,7 @@ def free_models():
     rng = np.random.default_rng(0)
     scale = np.tril(0.2 * rng.standard_normal((1, 5, 5))) + 0.7 * np.eye(5)
     q = Whitened(rng.standard_normal((5, 1)), scale)
-    L = np.linalg.cholesky(model.inducing_covariance()[0])[6:, 6:]
+    L = np.linalg.cholesky(model._inducing_covariance()[0])[6:, 6:]
     sites = Dual.from_posterior(q, L @ L.T)
     return dataclasses.replace(model, second=q), dataclasses.replace(model, second=sites), X, y
 

@@ -15,7 +15,7 @@ LABELS = np.asarray([[0.0], [2.0], [1.0], [2.0], [0.0]])
 
 def _process(outputs=1, posterior="whitened"):
     X, _ = toy_data(20)
-    return agp.Sparse.from_data(X, outputs=outputs, num_inducing=4, posterior=posterior)
+    return agp.processes.Sparse.from_data(X, outputs=outputs, num_inducing=4, posterior=posterior)
 
 
 RIGHT = {
@@ -25,11 +25,11 @@ RIGHT = {
     "likelihood": (lambda: agp.StudentT(), {"y": COUNTS}),
     "sampled-likelihood": (lambda: agp.Softmax(3), {"y": LABELS}),
     "posterior": (lambda: "relaxed", {}),
-    "posterior-of-class": (lambda: agp.Orthogonal, {}),
-    "posterior-object": (lambda: agp.Whitened.from_prior(np.eye(3), 2), {"inducing": 3}),
-    "inducing": (lambda: agp.Points(), {"kernel": agp.Matern52()}),
-    "process": (lambda: agp.Mixed(_process(2), np.asarray([[0.5, 1.0], [-0.3, 0.2], [1.0, 1.0]])), {}),
-    "deep": (lambda: agp.Deep((_process(2), _process(1))), {}),
+    "posterior-of-class": (lambda: agp.posteriors.Orthogonal, {}),
+    "posterior-object": (lambda: agp.posteriors.Whitened.from_prior(np.eye(3), 2), {"inducing": 3}),
+    "inducing": (lambda: agp.inducing.Points(), {"kernel": agp.Matern52()}),
+    "process": (lambda: agp.processes.Mixed(_process(2), np.asarray([[0.5, 1.0], [-0.3, 0.2], [1.0, 1.0]])), {}),
+    "deep": (lambda: agp.processes.Deep((_process(2), _process(1))), {}),
 }
 
 
@@ -99,21 +99,21 @@ class LosesVariance(agp.Poisson):
 
 
 @tree.model
-class FreePrior(agp.Whitened):
+class FreePrior(agp.posteriors.Whitened):
     def white_kl(self):
         kl, _ = super().white_kl()
         return kl, lambda bar: tree.cotangent(self, mean=bar * self.mean)
 
 
 @tree.model
-class FixedPoints(agp.Points):
+class FixedPoints(agp.inducing.Points):
     def cross(self, kernel, X, /):
         Kuf, pull = super().cross(kernel, X)
         return Kuf, lambda bar: (None, *pull(bar)[1:])
 
 
 @tree.model
-class LosesInputs(agp.Sparse):
+class LosesInputs(agp.processes.Sparse):
     def project(self, factor, X, /):
         value, pull = super().project(factor, X)
         return value, lambda *bars: (*pull(*bars)[:2], None)
@@ -205,5 +205,5 @@ def test_the_default_asks_every_library_that_differentiates(monkeypatch):
     monkeypatch.setattr("agp.testing._pullbacks.known_backends", lambda: asked.append(1) or [])
     check_pullback(agp.RBF())
     assert asked == [1]
-    with pytest.raises(agp.BackendError, match="no automatic differentiation"):
+    with pytest.raises(agp.errors.BackendError, match="no automatic differentiation"):
         check_pullback(agp.RBF(), backends=["numpy"])

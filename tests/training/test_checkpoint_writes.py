@@ -12,7 +12,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from agp import GPR, CheckpointError, Interrupted, NonFiniteError, io, train
+from agp import GPR, io, train
+from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.training import _run
 from agp.tree import leaves
 from agp.updates import Adam

@@ -32,7 +32,7 @@ def softmax():
 
 def probed(probes=2):
     """Probes of traces, beside an inverse factor that is not exact."""
-    model = agp.SVGP.from_data(X, Y, posterior=agp.Relaxed, num_inducing=6)
+    model = agp.SVGP.from_data(X, Y, posterior=agp.posteriors.Relaxed, num_inducing=6)
     q = model.process.posterior
     q = dataclasses.replace(q, probes=probes, inverse_factor=0.9 * q.inverse_factor)
     return tree.replaced(model, {"process.posterior": q})
@@ -55,7 +55,7 @@ def batches(place, model, seed=0, where="device", dtype="float64"):
     """The batches of a model that is on the host, at a place."""
     rows = ROWS if model.stochastic else X.shape[0]
     moved = place.move(model, dtype)
-    return Batches(place.array(X, dtype), place.array(Y, dtype), rows, seed, moved.draws, where)
+    return Batches(place.array(X, dtype), place.array(Y, dtype), rows, seed, moved._draws, where)
 
 
 def drawn(several, step):
@@ -122,9 +122,9 @@ def test_several_draws_of_a_step_are_independent(place):
 def test_the_bound_has_no_bias(place):
     model, data = probed(), [place.array(x) for x in (X, Y)]
     moved = place.move(model)
-    several = Batches(*data, X.shape[0], 0, moved.draws, "device")
+    several = Batches(*data, X.shape[0], 0, moved._draws, "device")
     exact = float(moved.bound(*data)[0])
-    found = np.asarray([float(moved.objective(several[step])[0]) for step in range(200)])
+    found = np.asarray([float(moved._objective(several[step])[0]) for step in range(200)])
     error = found.std() / np.sqrt(found.size)
     assert 0.0 < error < 0.1 * abs(exact)
     assert abs(found.mean() - exact) < 4.0 * error

@@ -207,7 +207,7 @@ def test_other_libraries_stop_at_the_same_step(library):
 def test_noise_that_is_not_there_keeps_a_variance(targets):
     inputs = X[:30]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", agp.RepairWarning)
+        warnings.simplefilter("ignore", agp.errors.RepairWarning)
         found = agp.fit(agp.GPR.from_data(inputs, targets(inputs)), inputs, targets(inputs))
     assert found.converged
     assert float(found.model.likelihood.noise_variance) > 0.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from agp import SVGP, Relaxed, io, to_numpy, train
+from agp import SVGP, io, to_numpy, train
+from agp.posteriors import Relaxed
 from agp.tree import leaves
 from agp.updates import Adam, Group, InverseUpdate, Plateau
 
@@ -267,7 +268,7 @@ def refused_or_sound(path):
 @given(draw=st.data(), which=st.sampled_from(["structure", "arrays", "both"]))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # a run may go on from sites of any size
-@pytest.mark.filterwarnings("ignore::agp.RepairWarning")
+@pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 def test_any_edit_with_a_right_digest_is_refused_or_sound(draw, which, finished, path):
     arrays, structure = parts(finished)
     if which != "arrays":

@@ -7,26 +7,10 @@ import numpy as np
 import pytest
 from helpers import assert_close, inducing_inputs, named, process, sgpr, toy_data
 
-from agp import (
-    GPR,
-    RBF,
-    SGPR,
-    SVGP,
-    BackendError,
-    Bernoulli,
-    Gaussian,
-    Interrupted,
-    NonFiniteError,
-    NotPositiveDefiniteError,
-    Relaxed,
-    RepairWarning,
-    Whitened,
-    fit_lbfgs,
-    get_backend,
-    train,
-    value_and_gradient,
-)
+from agp import GPR, RBF, SGPR, SVGP, Bernoulli, Gaussian, fit_lbfgs, get_backend, train, value_and_gradient
 from agp.draws import Draws
+from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.posteriors import Relaxed, Whitened
 from agp.training import LBFGSResult, Result
 from agp.updates import Adam
 
@@ -365,7 +349,7 @@ def test_auxiliary_arrays_are_refused():
 def test_noisy_objectives_are_refused(monkeypatch):
     X, y = toy_data(20)
     model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=5)
-    monkeypatch.setattr(SVGP, "draws", lambda self, rng, rows: Draws({"noise": rng.normal(size=(1, rows))}, {}))
+    monkeypatch.setattr(SVGP, "_draws", lambda self, rng, rows: Draws({"noise": rng.normal(size=(1, rows))}, {}))
     with pytest.raises(TypeError, match="the objective of this model needs draws .noise., L-BFGS none"):
         fit_lbfgs(model, X, y)
 

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from agp import GPR, SVGP, Gaussian, Interrupted, Relaxed, Whitened, io, to_backend, to_numpy, train
+from agp import GPR, SVGP, TSVGP, CaGP, Gaussian, io, to_backend, to_numpy, train
+from agp.actions import ConjugateGradients, DenseActions, FixedActions
+from agp.backend import backend_of
+from agp.errors import Interrupted
 from agp.kernels import Matern32
-from agp.tree import leaves
-from agp.updates import Adam, InverseUpdate
+from agp.posteriors import Relaxed, Whitened
+from agp.tree import leaves, with_leaves
+from agp.updates import ActionsUpdate, Adam, InverseUpdate
 
 METHODS = [pytest.param(Whitened, id="whitened"), pytest.param(Relaxed, id="relaxed")]
 
@@ -86,6 +90,106 @@ def test_other_libraries_resume_to_the_same_bits(library, tmp_path):
     with pytest.raises(Killed):
         train(model, X, y, **options, callbacks=[kill_at(6)])
     assert_same(train(model, X, y, **options), expected)
+
+
+def lying_otherwise(x, how, library):
+    """The same numbers in another layout."""
+    if how == "columns":
+        return to_backend(np.ascontiguousarray(x.T), library).mT
+    if how == "gaps":
+        wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), dtype=x.dtype)
+        wide[..., ::2] = x
+        return to_backend(wide, library)[..., ::2]
+    return to_backend(x, library)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("how", ["rows", "columns", "gaps"])
+@pytest.mark.parametrize("kind", ["dense", "policy", "sites"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_arrays_of_any_layout_resume_to_the_same_bits(library, kind, how, dtype, tmp_path):
+    # files hold row after row; sums and products of what lies otherwise are rounded in another way
+    pytest.importorskip(library)
+    policy = ConjugateGradients(5)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        host = rng.normal(size=(35, 6)).astype(dtype)
+        X, y = (lying_otherwise(x, how, library) for x in (host, np.sin(2.0 * host[:, :1])))
+        if kind == "sites":
+            model, updates = TSVGP.from_data(X, y, num_inducing=6), None
+        elif kind == "policy":
+            model, updates = CaGP.from_data(X, y, policy=policy), [ActionsUpdate(policy), Adam(0.05)]
+        else:
+            S = lying_otherwise(rng.normal(size=(35, 5)).astype(dtype), how, library)
+            model, updates = CaGP.from_data(X, y, actions=DenseActions(S)), None
+        options = {"steps": 6, "updates": updates}
+        expected = train(model, X, y, **options)
+        options |= {"checkpoint": tmp_path / f"{seed}.safetensors", "checkpoint_every": 2}
+        train(model, X, y, **options, callbacks=[stop_at(3)])
+        assert_same(train(model, X, y, **options), expected)
+
+
+class Turns:
+    """An update that leaves arrays in the order of columns, and tells whether it finds some that lie row after row."""
+
+    name = "process.process.inducing.Z"
+
+    def init(self, model):
+        return {"nested": {"Z": self.turned(leaves(model)[self.name])}}
+
+    @staticmethod
+    def turned(x):
+        return to_backend(np.ascontiguousarray(to_numpy(x).T), backend_of(x).name).mT
+
+    def __call__(self, model, batch, state):
+        found = leaves(model)[self.name], state["nested"]["Z"]
+        first, second = map(self.turned, found)
+        info = {"rows": found, "turned": (first.mT, second.mT)}
+        seen = {name: float(all(to_numpy(x).flags.c_contiguous for x in several)) for name, several in info.items()}
+        numbers = {name: backend_of(first).xp.asarray(x) for name, x in seen.items()}
+        return with_leaves(model, {self.name: first}), {"nested": {"Z": second}}, numbers
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "array_api_strict"])
+def test_every_step_finds_the_layout_that_a_file_has(library):
+    pytest.importorskip(library)
+    X, y = data(library)
+    found = train(sparse(X, y), X, y, steps=3, updates=[Turns()])
+    assert found.trace == {"rows": [1.0] * 3, "turned": [1.0] * 3}
+    assert all(to_numpy(x).flags.c_contiguous for x in leaves(found.model).values())
+
+
+def test_a_policy_that_comes_to_choose_another_number_of_actions_resumes(tmp_path):
+    X, y = data()
+    sizes = iter([2, 3, 3, 4, 4])
+
+    class Growing:
+        def __call__(self, model):
+            return FixedActions(np.eye(40)[:, : next(sizes)])
+
+        def __repr__(self):
+            return "Growing()"
+
+    model = CaGP.from_data(X, y, policy=Growing())
+    options = {"updates": [ActionsUpdate(Growing()), Adam(0.05)], "checkpoint": tmp_path / "run.safetensors"}
+    train(model, X, y, steps=2, **options)
+    found = train(model, X, y, steps=4, **options)
+    assert found.model.actions.count == 4
+    sizes = iter([3, 3, 4, 4])
+    del options["checkpoint"]
+    assert_same(train(model, X, y, steps=4, **options), found)
+
+
+@pytest.mark.parametrize("shape", [(39, 2), (40, 0), (40, 41), (2,)], ids=str)
+def test_actions_that_do_not_fit_the_model_are_refused(shape, tmp_path):
+    X, y = data()
+    policy, path = ConjugateGradients(3), tmp_path / "run.safetensors"
+    model, updates = CaGP.from_data(X, y, policy=policy), [ActionsUpdate(policy), Adam(0.05)]
+    train(model, X, y, steps=2, updates=updates, checkpoint=path)
+    arrays, facts = io.load_checkpoint(path)
+    io.save_checkpoint(path, arrays | {"model": arrays["model"] | {"actions.values": np.ones(shape)}}, facts)
+    with pytest.raises(ValueError, match=r"run\.safetensors cannot be resumed: .*; name another file"):
+        train(model, X, y, steps=4, updates=updates, checkpoint=path)
 
 
 @pytest.mark.parametrize("stop", ["callback", "keyboard"])

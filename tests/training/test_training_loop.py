@@ -9,20 +9,9 @@ import pytest
 from helpers import inducing_inputs, named, process
 
 import agp
-from agp import (
-    GPR,
-    SVGP,
-    BackendError,
-    ConstantMean,
-    Gaussian,
-    Interrupted,
-    Relaxed,
-    Whitened,
-    recipe,
-    to_backend,
-    to_numpy,
-    train,
-)
+from agp import GPR, SVGP, ConstantMean, Gaussian, recipe, to_backend, to_numpy, train
+from agp.errors import BackendError, Interrupted
+from agp.posteriors import Relaxed, Whitened
 from agp.training import Progress
 from agp.training._batches import Batches
 from agp.updates import Adam, Group, InverseUpdate, delayed

@@ -8,22 +8,9 @@ import numpy as np
 import pytest
 from helpers import named, process, with_leaves
 
-from agp import (
-    GPR,
-    RBF,
-    SVGP,
-    Gaussian,
-    NonFiniteError,
-    NotPositiveDefiniteError,
-    Relaxed,
-    RepairWarning,
-    Whitened,
-    io,
-    to_backend,
-    to_numpy,
-    train,
-    tree,
-)
+from agp import GPR, RBF, SVGP, Gaussian, io, to_backend, to_numpy, train, tree
+from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.posteriors import Relaxed, Whitened
 from agp.updates import Adam, InverseUpdate
 
 # NumPy's own warnings about the arithmetic of NaN; the errors asked for here say it better.

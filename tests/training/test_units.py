@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from helpers import toy_data
 
-from agp import GPR, RBF, SGPR, SVGP, ConstantMean, LikelihoodForm, Marginal, StudentT, Whitened, fit_lbfgs, tree
+from agp import GPR, RBF, SGPR, SVGP, ConstantMean, StudentT, fit_lbfgs, tree
 from agp.kernels import Constant, Linear, Periodic, White
 from agp.means import LinearMean
+from agp.posteriors import LikelihoodForm, Marginal, Whitened
 
 BUILDERS = {
     "gpr": GPR.from_data,
@@ -57,7 +58,7 @@ def test_units_fit_what_a_user_gives(given):
     X = X * np.array([1e3, 1e-3])
     spreads = X.std(axis=0)
     for kernel, name, usual in (
-        (RBF(lengthscale=given), "lengthscale", spreads),
+        (RBF(lengthscale=given), "lengthscale", np.sqrt(2.0) * spreads),
         (Periodic(period=given), "period", spreads),
         (Linear(given), "variance", y.var(axis=0).mean() / (X**2).mean(axis=0)),
     ):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from helpers import inducing_inputs, named, process, short_names, value_and_gradient
 
-from agp import RBF, SVGP, Gaussian, Relaxed, Whitened, train, tree
+from agp import RBF, SVGP, Gaussian, train, tree
+from agp.posteriors import Relaxed, Whitened
 from agp.updates import Adam, Batch, Group, Plateau, delayed
 
 

@@ -32,7 +32,7 @@ def test_steps_keep_to_the_budget(kind):
     X, y = problem()
     make, kind_of_step = MODELS[kind]
     model = make(X, y, X[:M].copy())
-    batch = model.batch(X, y)
+    batch = model._batch(X, y)
     used, moved = {}, {}
     for memory in (BUDGET, 256.0):
         step = kind_of_step(0.5, memory=memory)

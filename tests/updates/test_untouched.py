@@ -16,14 +16,14 @@ Y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=40)
 
 
 def relaxed():
-    return agp.SVGP.from_data(X, Y, posterior=agp.Relaxed, num_inducing=6)
+    return agp.SVGP.from_data(X, Y, posterior=agp.posteriors.Relaxed, num_inducing=6)
 
 
 def whitened():
-    return agp.SVGP.from_data(X, Y, posterior=agp.Whitened, num_inducing=6)
+    return agp.SVGP.from_data(X, Y, posterior=agp.posteriors.Whitened, num_inducing=6)
 
 
-def dual(posterior=agp.Dual):
+def dual(posterior=agp.posteriors.Dual):
     return agp.SVGP.from_data(X, Y, posterior=posterior, num_inducing=6)
 
 
@@ -32,9 +32,11 @@ def by_policy():
 
 
 def layers():
-    inner = agp.Sparse.from_data(X, outputs=2, num_inducing=5, posterior=agp.Relaxed, mean_function=agp.ZeroMean())
-    outer = agp.Sparse.from_data(X, outputs=1, num_inducing=5, posterior=agp.Relaxed)
-    return agp.SVGP(agp.Deep((inner, outer), samples=1), agp.Gaussian(np.asarray(0.1)))
+    inner = agp.processes.Sparse.from_data(
+        X, outputs=2, num_inducing=5, posterior=agp.posteriors.Relaxed, mean_function=agp.ZeroMean()
+    )
+    outer = agp.processes.Sparse.from_data(X, outputs=1, num_inducing=5, posterior=agp.posteriors.Relaxed)
+    return agp.SVGP(agp.processes.Deep((inner, outer), samples=1), agp.Gaussian(np.asarray(0.1)))
 
 
 @pytest.mark.parametrize(
@@ -50,13 +52,13 @@ def layers():
         (dual, [Adam()], r"process.posterior.precision, process.posterior.shift \(add SiteStep\(0.1\), first\)\."),
         (by_policy, [Adam()], r"no update moves actions.values \(add ActionsUpdate\(policy\), first\)"),
         (
-            lambda: dual(agp.DualInverseFree),
+            lambda: dual(agp.posteriors.DualInverseFree),
             [Adam()],
             r"shift \(add SiteStep.*; or .*prior_factor, .*\(add InverseUpdate",
         ),
         (layers, [Adam()], "process.layers.0.posterior.inverse_factor, process.layers.1.posterior.inverse_factor"),
         (relaxed, [Repeat(Adam(), 2)], "inverse_factor"),
-        (lambda: dual(agp.DualInverseFree), [Adam(), InverseUpdate()], "no update moves [^;]*shift [^;]*$"),
+        (lambda: dual(agp.posteriors.DualInverseFree), [Adam(), InverseUpdate()], "no update moves [^;]*shift [^;]*$"),
     ],
 )
 def test_what_no_update_moves_is_named_once(model, updates, words):
@@ -88,8 +90,8 @@ class Own:
         (relaxed, None),
         (dual, [SiteStep(0.5), Adam()]),
         (dual, [SiteStep(0.5)]),
-        (lambda: dual(agp.DualInverseFree), [SiteStep(0.5), Adam()]),
-        (lambda: dual(agp.DualInverseFree), None),
+        (lambda: dual(agp.posteriors.DualInverseFree), [SiteStep(0.5), Adam()]),
+        (lambda: dual(agp.posteriors.DualInverseFree), None),
         (lambda: agp.TVGP.from_data(X, Y), [SiteStep(0.5), Adam()]),
         (lambda: agp.TSVGP.from_data(X, Y, num_inducing=6), [Adam(frozen="site_*")]),
         (whitened, [Adam()]),
@@ -106,7 +108,9 @@ def test_nothing_is_said_where_all_is_well_or_meant(model, updates):
 
 
 def test_groups_of_sites_can_alternate():
-    both = agp.SOLVEGP.from_data(X, Y, num_inducing=4, num_orthogonal=4, posterior=agp.Dual, second=agp.Dual)
+    both = agp.SOLVEGP.from_data(
+        X, Y, num_inducing=4, num_orthogonal=4, posterior=agp.posteriors.Dual, second=agp.posteriors.Dual
+    )
     agp.train(both, X, Y, steps=2, updates=[SiteStep(0.5, groups=(0,)), SiteStep(0.5, groups=(1,)), Adam()])
     with pytest.warns(
         UntouchedWarning, match=r"no update moves process.posterior.parts.1.precision, .*parts.1.shift \("

@@ -16,7 +16,7 @@ __all__ = ["FunctionSamples"]
 
 @tree.model
 class FunctionSamples:
-    """S samples of P latent functions, from `Model.sample_functions`: call them at any inputs, as often as you like.
+    """S samples of P latent functions, from `Predictor.sample_functions`: call them at any inputs, at any time.
 
     All calls see the same functions. X is [N, D], or [S, N, D] where each sample has inputs of its own, as in the
     search for the maximum of each.

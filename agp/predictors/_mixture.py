@@ -1,9 +1,9 @@
 """Mixtures of Gaussians, whose S parts [S N, ...] stand sample after sample: the predictions of sampled processes."""
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.repairs import report
 
-__all__ = ["average", "log_average", "mixture"]
+__all__ = ["average", "log_average", "mixture", "slopes"]
 
 
 def _by_sample(x: Array, rows: int) -> Array:
@@ -34,6 +34,33 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
         count=count > 0.0,
     )
     return centre, xp.where(over, xp.full_like(total, float(xp.finfo(total.dtype).max)), total)
+
+
+def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Array, Array]:
+    """The derivatives [N, P, D] of mean and variance of the mixture in X [N, D].
+
+    Parameters
+    ----------
+    moments
+        Those of the parts at X, both [S N, P].
+    pull
+        ``(mean_bar, variance_bar) -> X_bar``; None is zero.
+    X
+        Inputs [N, D].
+    """
+    mean, _ = moments
+    xp, rows = backend_of(X).xp, X.shape[0]
+    share, zeros = rows / mean.shape[0], xp.zeros_like(mean)
+    # the variance is the average of v_s + (m_s - m)^2
+    apart = 2.0 * (mean - xp.tile(average(mean, rows), (mean.shape[0] // rows, 1)))
+    found: list[list[Array]] = [[], []]
+    for p in range(mean.shape[1]):
+        one = zeros + share * xp.eye(mean.shape[1], **like(mean))[p, :]
+        for into, bars in zip(found, ((one, zeros), (one * apart, one)), strict=True):
+            X_bar = pull(*bars)
+            into.append(xp.zeros_like(X) if X_bar is None else X_bar)
+    first, second = (xp.stack(parts, axis=1) for parts in found)
+    return first, second
 
 
 def log_average(density: Array, rows: int) -> Array:

@@ -1,0 +1,22 @@
+"""Models of this library as those of others: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
+
+Each module needs the library that it is named for, and is loaded when it is asked for first.
+"""
+
+import importlib
+from typing import Any
+
+__all__: list[str] = []
+
+_MODULES = ("botorch",)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"agp.interop.{name}")
+    msg = f"module 'agp.interop' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

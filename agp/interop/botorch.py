@@ -1,0 +1,326 @@
+"""Any model of this library in BoTorch, for its acquisition functions: `BoTorchModel`. Needs the extra ``botorch``.
+
+Means, covariances and further data are those of `agp.Predictor`, and carry their derivatives in X.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+from agp import tree
+from agp.backend import backend_of
+from agp.checks import check_finite, check_model, check_results
+from agp.errors import not_installed as _not_installed
+from agp.leaves import first_leaf
+from agp.predictors import Predictor, check_test_inputs
+
+try:
+    import botorch as _botorch  # noqa: F401
+    import torch
+    from botorch.models.model import FantasizeMixin, Model
+    from botorch.posteriors import GPyTorchPosterior, Posterior
+    from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+    from linear_operator import LinearOperator, to_linear_operator
+    from torch.utils._pytree import tree_map
+except ImportError as error:
+    _msg = f"agp.interop.botorch needs {_not_installed('botorch', 'botorch')}."
+    raise ImportError(_msg) from error
+
+__all__ = ["BoTorchModel"]
+
+Tensor = torch.Tensor
+
+
+class BoTorchModel(Model, FantasizeMixin):
+    """What a model of this library knows, as a model of BoTorch.
+
+    Posteriors are those of the latent functions in the units of the targets: outcome transforms are not needed.
+    BoTorch maximises, so train on minus the targets of a minimisation.
+
+    Parameters
+    ----------
+    model
+        A model, or a predictor. From another library than torch it is moved there.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+
+    def __init__(self, model: Any, /) -> None:
+        super().__init__()
+        if not isinstance(model, Predictor):
+            check_model(model)
+            model = model.predictor()
+        if backend_of(first_leaf(model)).name != "torch":
+            model = tree.to_backend(model, "torch")
+        self._single, self._leaves = _stacked(model)  # the first posterior, and the leaves [*batch, ...] of all
+        self._batch, self._chosen = torch.Size(model.lead), tuple(range(model.outputs))
+
+    def _with(self, **changed: Any) -> Self:
+        new = copy.copy(self)
+        for name, value in changed.items():
+            setattr(new, name, value)
+        return new
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs posteriors have."""
+        return len(self._chosen)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The axes of several posteriors, such as fantasies; none for one."""
+        return self._batch
+
+    @property
+    def likelihood(self) -> Any:
+        """p(y | f), of this library."""
+        return self._single.likelihood
+
+    def subset_output(self, idcs: list[int]) -> Self:
+        """The model of some of the outputs."""
+        return self._with(_chosen=tuple(self._chosen[i] for i in idcs))
+
+    # -- posteriors -------------------------------------------------------------------------------------------------
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: Any = None,
+    ) -> Posterior:
+        """The joint normal distribution over q points and m outputs, for each set of points X [..., q, D].
+
+        Parameters
+        ----------
+        X
+            Inputs, whose leading axes are broadcast against `batch_shape`.
+        output_indices
+            The outputs that are wanted, by default all.
+        observation_noise
+            Of observations rather than the functions: with the noise of a Gaussian likelihood, or the variances
+            [..., q, m] given.
+        posterior_transform
+            BoTorch's, such as a scalarisation.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Predictor.predict_covariance`; and for observations whose noise is not Gaussian.
+        agp.errors.NonFiniteError
+            If a mean or a covariance is NaN or infinite.
+        """
+        self._check(X)
+        chosen = [self._chosen[i] for i in (range(self.num_outputs) if output_indices is None else output_indices)]
+        posterior = GPyTorchPosterior(self._normal(X, chosen, self._noise_at(X, observation_noise, chosen)))
+        return posterior if posterior_transform is None else posterior_transform(posterior=posterior, X=X)
+
+    def _normal(self, X: Tensor, chosen: list[int], noise: Tensor | None) -> MultivariateNormal:
+        predictor = self._single
+        together = len(chosen) > 1 and predictor.conditionals[0].mixing is not None
+        if X.shape[-2] == 1 and not self._batch and not together:
+            mean, variance = predictor.predict(X)  # of single points the marginals are all; rows come together
+            covariance = variance.mT[..., None]  # type: ignore[union-attr]
+        else:
+            mean, covariance = self._over_sets(lambda one, x: _joint(one, x, cross=together), X)
+        remedy = "look at the kernel's parameters, or use float64"
+        check_results("the predicted", {"mean": mean, "covariance": covariance}, remedy)
+        mean = mean[..., chosen]
+        if together:
+            covariance = covariance[..., chosen, :, :][..., chosen]
+            size = mean.shape[-2] * len(chosen)
+            covariance = covariance.reshape(*covariance.shape[:-4], size, size)  # outputs of a point are neighbours
+            if noise is not None:
+                covariance = covariance + torch.diag_embed(noise.reshape(*noise.shape[:-2], size))
+            return MultitaskMultivariateNormal(mean, _factorisable(covariance))
+        covariance = covariance[..., chosen, :, :]
+        if noise is not None:
+            covariance = covariance + torch.diag_embed(noise.mT)
+        if len(chosen) == 1:
+            return MultivariateNormal(mean[..., 0], _factorisable(covariance[..., 0, :, :]))
+        each = MultivariateNormal(mean.mT, _factorisable(covariance))
+        return MultitaskMultivariateNormal.from_batch_mvn(each, task_dim=-1)
+
+    def _noise_at(self, X: Tensor, asked: bool | Tensor, chosen: list[int]) -> Tensor | None:
+        """Variances [..., q, m] that are added, if any."""
+        if not isinstance(asked, bool):
+            return asked.expand(*asked.shape[:-2], X.shape[-2], len(chosen))
+        if not asked:
+            return None
+        self._check_noise("observation_noise=True")
+        zeros = X.new_zeros(X.shape[-2], self._single.outputs)
+        return self.likelihood.predict(zeros, zeros).variance[:, chosen]
+
+    def _check(self, X: Tensor) -> None:
+        check_test_inputs(X, self._single.width, *self._single.conditionals[0].reference)
+        check_finite("X", X.reshape(-1, X.shape[-1]))
+
+    def _check_noise(self, asked: str) -> None:
+        if not self.likelihood.quadratic:
+            msg = (
+                f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}, whose "
+                "observations are not normal; ask for the posterior of the function."
+            )
+            raise TypeError(msg)
+
+    # -- further data -----------------------------------------------------------------------------------------------
+
+    def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> Self:
+        """The model after further observations, as `Predictor.condition_on`; this one stays as it is.
+
+        Parameters
+        ----------
+        X, Y
+            Inputs [..., k, D] and targets [..., k, m]; leading axes are broadcast, and become those of the posterior.
+        noise
+            The variances of the noise [..., k, m] where they are known; by default that of the likelihood.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Predictor.condition_on`, and for a model of some of the outputs.
+        """
+        if len(self._chosen) < self._single.outputs:
+            msg = (
+                f"this model has outputs {self._chosen} of {self._single.outputs}, but observations are of all; "
+                "condition the model before subset_output."
+            )
+            raise ValueError(msg)
+        self._check(X)
+        check_finite("Y", Y.reshape(-1, Y.shape[-1]))
+        found: list[Predictor] = []
+
+        def given(one: Predictor, *data: Tensor) -> dict[str, Tensor]:
+            found.append(one.condition_on(*data[:2], noise=data[2] if len(data) > 2 else None))
+            return tree.leaves(found[-1])
+
+        data = (X, Y) if noise is None else (X, Y, noise.expand(*noise.shape[:-2], *Y.shape[-2:]))
+        looped = not self.likelihood.quadratic  # dual steps end where they have settled, and sets do so apart
+        leaves = self._over_sets(given, *data, looped=looped)
+        batch = self._batch_with(*data)
+        first = {name: x[(0,) * len(batch)] for name, x in leaves.items()}
+        return self._with(_single=tree.with_leaves(found[0], first), _leaves=leaves, _batch=batch)
+
+    def fantasize(self, X: Tensor, sampler: Any, observation_noise: Tensor | None = None, **kwargs: Any) -> Self:
+        """The models [S, ...] after S samples of observations at X [..., k, D], each as if it had been seen.
+
+        Parameters
+        ----------
+        X
+            Inputs.
+        sampler
+            BoTorch's, of S samples.
+        observation_noise
+            Variances [..., k, m] or [..., 1, m]; by default the noise of the likelihood.
+        kwargs
+            For `condition_on_observations`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `condition_on_observations`; and if the noise is not Gaussian.
+        """
+        self._check_noise("fantasize")
+        return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
+
+    # -- batches ----------------------------------------------------------------------------------------------------
+
+    def _batch_with(self, *rows: Tensor) -> torch.Size:
+        return torch.broadcast_shapes(self._batch, *(x.shape[:-2] for x in rows))
+
+    def _over_sets(self, f: Callable[..., Any], *rows: Tensor, looped: bool = False) -> Any:
+        """``f(predictor, *rows)`` for each set of rows [..., n, .] and the posterior that is its own."""
+        batch = self._batch_with(*rows)
+        names, kept = list(self._leaves), len(self._batch)
+        arguments = [_Argument.of(x, kept, batch) for x in self._leaves.values()]
+        arguments += [_Argument.of(x, x.ndim - 2, batch) for x in rows]
+
+        def one(*arrays: Tensor) -> Any:
+            leaves = dict(zip(names, arrays, strict=False))
+            return f(tree.with_leaves(self._single, leaves), *arrays[len(names) :])
+
+        return _over_axes(one, batch, arguments, 0, _each_by_itself if looped else torch.func.vmap)
+
+
+def _stacked(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
+    """The predictor of the first posterior, and the leaves [*lead, ...] of all of them."""
+    single = Predictor(predictor.conditionals[:1], predictor.likelihood)
+    leaves, lead = tree.leaves(single), predictor.lead
+    if not lead:
+        return single, leaves
+    each = [tree.leaves(Predictor((one,), predictor.likelihood)) for one in predictor.conditionals]
+
+    def together(name: str, x: Tensor) -> Tensor:
+        parts = [one[name] for one in each]
+        return (x.expand(len(parts), *x.shape) if all(y is x for y in parts) else torch.stack(parts)).unflatten(0, lead)
+
+    return single, {name: together(name, x) for name, x in leaves.items()}
+
+
+def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Tensor]:
+    """Means [q, P] and covariances [P, q, q], or [q, P, q, P] of all with all, at X [q, D]."""
+    return predictor.predict_mean(X), predictor.predict_covariance(X, cross_outputs=cross)
+
+
+JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
+"""What is added to variances, in shares of them, where rounding has left a covariance without a factor."""
+
+
+def _factorisable(covariance: Tensor) -> LinearOperator:
+    """Covariances [..., q, q] to sample from; those jitters that BoTorch would add have the units of one table."""
+    variances = covariance.detach().diagonal(dim1=-2, dim2=-1)
+    found = covariance.detach()
+    added = torch.zeros_like(variances)
+    for share in JITTERS:
+        bad = torch.linalg.cholesky_ex(found).info[..., None] > 0
+        if not bad.any():
+            break
+        added = torch.where(bad, share * variances, added)
+        found = covariance.detach() + torch.diag_embed(added)
+    return to_linear_operator(covariance + torch.diag_embed(added))
+
+
+class _Argument(NamedTuple):
+    """An array with some of the axes of a batch, in their order, before its own."""
+
+    array: Tensor
+    axes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, x: Tensor, count: int, batch: Sequence[int]) -> Self:
+        """x, whose first `count` axes are the last of the batch; those along which it does not change are left out."""
+        varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
+        array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
+        return cls(array, tuple(len(batch) - count + i for i in varying))
+
+
+def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], axis: int, mapped: Callable) -> Any:
+    """``f(*arrays)`` for each index of the batch, from an axis on; what is the same along an axis is computed once."""
+    if axis == len(batch):
+        return f(*(x.array for x in arguments))
+    here = [axis in x.axes for x in arguments]
+
+    def at(*arrays: Tensor) -> Any:
+        inner = [_Argument(array, x.axes) for array, x in zip(arrays, arguments, strict=True)]
+        return _over_axes(f, batch, inner, axis + 1, mapped)
+
+    if any(here):
+        return mapped(at, in_dims=tuple(0 if x else None for x in here))(*(x.array for x in arguments))
+    found = at(*(x.array for x in arguments))
+    return tree_map(lambda x: x.expand(batch[axis], *x.shape), found)
+
+
+def _each_by_itself(f: Callable, in_dims: tuple[int | None, ...]) -> Callable:
+    """`torch.func.vmap` as a loop."""
+
+    def stacked(*arrays: Tensor) -> Any:
+        count = next(x.shape[0] for x, axis in zip(arrays, in_dims, strict=True) if axis == 0)
+        each = [
+            f(*(x if axis is None else x[i] for x, axis in zip(arrays, in_dims, strict=True))) for i in range(count)
+        ]
+        return tree_map(lambda *parts: torch.stack(parts), *each)
+
+    return stacked

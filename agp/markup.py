@@ -1,0 +1,75 @@
+"""Small tables as HTML, for notebooks: no style sheets or scripts, and the colours of what is around them."""
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+ROWS, LETTERS = 60, 300
+"""Rows of a table, and letters of a line, that are shown."""
+TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0 0.8em 0"
+CAPTION = "caption-side:top;text-align:left;font-weight:bold;color:inherit;padding:0.2em 0"
+CELL = (
+    "text-align:left;vertical-align:top;color:inherit;background:transparent;padding:0.15em 1.2em 0.15em 0;"
+    "border:0;border-bottom:1px solid rgba(128,128,128,0.3)"
+)
+
+
+def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] = ()) -> str:
+    """A table as HTML; everything in it is escaped.
+
+    Parameters
+    ----------
+    title
+        Stands above it.
+    rows
+        Cells, as many in each row: text, numbers, truth values, or a list of lines. NaN and None are empty, columns
+        without any entry are left out, and of many rows the first are shown.
+    heads
+        Of the columns; without them the first cell of each row is its head.
+    """
+    rows = [*rows]
+    texts, more = [[_lines(cell) for cell in row] for row in rows[:ROWS]], len(rows) - ROWS
+    kept = [i for i, column in enumerate(zip(*texts, strict=True)) if any(map(any, column))]
+    body = [_row([row[i] for i in kept], headed=not heads) for row in texts]
+    top = [_row([[heads[i].replace("_", " ")] for i in kept], tag="th")] if heads and kept else []
+    end = [_row([[f"and {more:,} more"]])] if more > 0 else []
+    caption = f'<caption style="{CAPTION}">{_escaped(title)}</caption>'
+    return f'<table style="{TABLE}">{caption}<tbody>{"".join([*top, *body, *end])}</tbody></table>'
+
+
+def guarded(made: Callable[[], str], x: Any, /) -> str:
+    """The HTML that is made of x or, should that fail, its text: what a notebook displays never raises."""
+    try:
+        return made()
+    except Exception:
+        return f"<pre>{_escaped(_text(x))}</pre>"
+
+
+def _text(x: Any) -> str:
+    try:
+        return repr(x)
+    except Exception:
+        return type(x).__name__
+
+
+def _row(cells: list[list[str]], *, tag: str = "td", headed: bool = False) -> str:
+    tags = ["th" if headed else tag, *[tag] * len(cells)]
+    return f"<tr>{''.join(map(_cell, tags, cells))}</tr>"
+
+
+def _cell(tag: str, lines: list[str]) -> str:
+    return f'<{tag} style="{CELL}">{"<br>".join(map(_escaped, lines))}</{tag}>'
+
+
+def _lines(cell: Any) -> list[str]:
+    if isinstance(cell, list):
+        return [line for one in cell for line in _lines(one)]
+    if cell is None or cell != cell:
+        return [""]
+    if isinstance(cell, bool):
+        return ["yes" if cell else "no"]
+    return [f"{cell:.5g}" if isinstance(cell, float) else str(cell)]
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text if len(text) <= LETTERS else f"{text[:LETTERS]} ...")

@@ -1,0 +1,12 @@
+"""Posteriors that are ready to answer: everything that does not depend on test inputs is computed, once."""
+
+from agp.predictors._conditional import Conditional
+from agp.predictors._functions import FunctionSamples
+from agp.predictors._of_process import ProcessConditional
+from agp.predictors._predictor import Predictor
+
+__all__ = ["Conditional", "FunctionSamples", "Predictor", "ProcessConditional"]
+
+# for other rooms
+from agp.predictors._of_data import ActionConditional, ExactConditional, IterativeConditional, SiteConditional
+from agp.predictors._predictor import FREQUENCIES, check_test_inputs

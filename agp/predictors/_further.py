@@ -1,0 +1,265 @@
+"""Further data for a posterior whose old data are not looked at again: a Gaussian site for each new row and output."""
+
+from typing import Any, NamedTuple, NoReturn
+
+from agp import tree
+from agp.backend import Array, backend_of, check_array_type
+from agp.likelihoods import HeteroscedasticGaussian, Likelihood
+from agp.linalg import (
+    add_diagonal,
+    cholesky,
+    each_cholesky,
+    each_inverse,
+    each_solved,
+    each_times,
+    identity,
+    nonnegative,
+)
+from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites
+from agp.processes import Mixed, Process, Sparse, Stack
+from agp.repairs import report
+
+__all__ = ["NewSites", "process_given", "refuse_data", "sites_of_new", "with_known_noise"]
+
+STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
+"""Dual steps at the most; how far each goes; and the change of the sites, beside their size, at which they end."""
+FALL, SHORTEST = 1.0, RATE / 2**20
+"""Steps that would lower the bound by more, or to no number, are halved, down to the shortest."""
+
+
+def refuse_data(what: str) -> NoReturn:
+    """TypeError for a posterior that no further data can come to."""
+    msg = (
+        f"{what} takes no further data; GPR, SGPR and models of sparse processes, side by side or each output a "
+        "multiple of one, do: condition one of those, or train this one on all data."
+    )
+    raise TypeError(msg)
+
+
+class NewSites(NamedTuple):
+    """Sites exp(shift g - precision g^2 / 2) [k, L]."""
+
+    shift: Array
+    precision: Array
+
+
+class _Outputs(NamedTuple):
+    """f = offset + g A^T [k, P], each output a multiple of one of the independent functions g [k, L]; or f = g."""
+
+    offset: Array | float = 0.0
+    A: Array | None = None
+
+    def marginals(self, mean: Array, var: Array) -> tuple[Array, Array]:
+        """Means and variances of f from those of g."""
+        return (mean, var) if self.A is None else (self.offset + mean @ self.A.mT, var @ (self.A * self.A).mT)
+
+    def sites(self, alpha: Array, beta: Array) -> tuple[Array, Array]:
+        """alpha and beta of g (`Likelihood.site_gradients`) from those of f: sites of one function add up."""
+        return (alpha, beta) if self.A is None else (alpha @ self.A, beta @ (self.A * self.A))
+
+
+def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /) -> tuple[Likelihood, Array]:
+    """The likelihood of targets y whose noise has these variances, and y with them as further columns."""
+    if not likelihood.quadratic:
+        msg = f"noise is given, but the likelihood is {type(likelihood).__name__}; known noise needs a Gaussian one."
+        raise TypeError(msg)
+    check_array_type("y", y)
+    check_array_type("noise", noise)
+    if tuple(noise.shape) != tuple(y.shape):
+        msg = f"noise has shape {tuple(noise.shape)}, y {tuple(y.shape)}; give each target the variance of its noise."
+        raise ValueError(msg)
+    if y.ndim < X.ndim:
+        y, noise = y[..., None], noise[..., None]
+    known = likelihood if isinstance(likelihood, HeteroscedasticGaussian) else HeteroscedasticGaussian()
+    return known, backend_of(y).xp.concat([y, noise], axis=-1)
+
+
+def sites_of_new(
+    mean: Array, C: Array, rest: Array, y: Array, likelihood: Likelihood, outputs: _Outputs | None = None, /
+) -> NewSites:
+    """The sites of k new rows, where dual steps no longer change them.
+
+    Parameters
+    ----------
+    mean
+        Of independent functions g [k, L] before these rows.
+    C
+        The covariances [L, k, k] of what the sites act on.
+    rest
+        What the variances have beside that, and keep [k, 1] or [k, L].
+    y
+        Targets [k, K].
+    likelihood
+        p(y | f): quadratic ones need one step.
+    outputs
+        How f is made of g; by default it is g.
+    """
+    xp = backend_of(mean).xp
+    eps = float(xp.finfo(mean.dtype).eps)
+    outputs = _Outputs() if outputs is None else outputs
+
+    def state(sites: NewSites) -> tuple[Array, Array, float]:
+        """The marginals, and the bound."""
+        mu, var, divergence = _marginals(mean, C, *sites)
+        expected = likelihood.expected_log_density(*outputs.marginals(mu, var + rest), y)[0]
+        return mu, var, float(xp.sum(expected)) - float(divergence)
+
+    def aim(mu: Array, var: Array) -> NewSites:
+        alpha, beta = outputs.sites(*likelihood.site_gradients(*outputs.marginals(mu, var + rest), y))
+        beta = nonnegative(beta)[0]
+        return NewSites(alpha + beta * mu, beta)
+
+    sites = NewSites(xp.zeros_like(mean), xp.zeros_like(mean))
+    if likelihood.quadratic:
+        return aim(*_marginals(mean, C, *sites)[:2])
+    mu, var, bound = state(sites)
+    rate, change = RATE, None
+    for _ in range(STEPS):
+        new = aim(mu, var)
+        change = _change(new, sites)
+        while True:  # far from the data a whole step may overshoot
+            tried = NewSites(*(old + rate * (x - old) for old, x in zip(sites, new, strict=True)))
+            mu, var, reached = state(tried)
+            if reached >= bound - FALL or rate <= SHORTEST:
+                break
+            rate *= 0.5
+        sites, bound, rate = tried, reached, min(RATE, 2.0 * rate)
+        if bool(change < max(TOLERANCE, 8.0 * eps)):
+            return sites
+    report(
+        f"the sites of further data still change by {{0:.2g}} of their size after {STEPS} dual steps.",
+        change,
+        count=change > eps**0.5,  # less is rounding
+    )
+    return sites
+
+
+def _change(new: NewSites, old: NewSites) -> Array:
+    xp = backend_of(new.shift).xp
+    least = float(xp.finfo(new.shift.dtype).smallest_normal)
+    sizes = [xp.max(xp.abs(x - y)) / (least + xp.max(xp.abs(x))) for x, y in zip(new, old, strict=True)]
+    return xp.max(xp.stack(sizes))
+
+
+def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[Array, Array, Array]:
+    """Means and variances [k, L] of N(mean, C) times the sites: with W = I + s C s and s the roots of the precisions,
+    they are mean + (C - C s W^-1 s C) (shift - precision mean), and the diagonal of that matrix. Then, 0-d, how far
+    these marginals are from N(mean, C), their KL divergence.
+    """
+    xp = backend_of(mean).xp
+    s = xp.sqrt(precision).mT  # [L, k]
+    roots = each_inverse(each_cholesky(identity(C) + s[:, :, None] * C * s[:, None, :]))
+    D = roots @ (s[:, :, None] * C)
+    residual = shift - precision * mean
+    change = each_times(C, residual) - each_times(D.mT, each_times(D, residual))
+    var = nonnegative(xp.sum(identity(C) * C, axis=-1) - xp.sum(D * D, axis=-2))[0].mT
+    quadratic = xp.sum(residual * change - precision * (change * change + var))
+    return mean + change, var, 0.5 * quadratic - xp.sum(xp.log(xp.sum(identity(C) * roots, axis=-1)))
+
+
+# -- sparse processes -------------------------------------------------------------------------------------------------
+
+
+def process_given(process: Process, factor: Any, X: Array, y: Array, likelihood: Likelihood, /) -> Process:
+    """The process after further data X [k, D] and y [k, K], at the same hyperparameters.
+
+    Sparse processes stay what they are and independent of each other, so an output may be made of one function only.
+
+    Raises
+    ------
+    TypeError
+        If the process is neither a `Sparse` one, nor a `Stack`, nor a `Mixed` one whose outputs hear one function each.
+    """
+    _refuse_others(process)
+    factors = process.site_factors(factor)
+    places = {
+        path: _Place.of(sparse, factors[tree.joined(path, "posterior")], X)
+        for path, sparse in tree.nodes(process, Sparse).items()
+    }
+    xp = backend_of(X).xp
+    mean, C, rest = (
+        parts[0] if len(parts) == 1 else xp.concat(list(parts), axis=axis)
+        for parts, axis in zip(
+            zip(*(place.marginals() for place in places.values()), strict=True), (1, 0, 1), strict=True
+        )
+    )
+    A = process.mixing
+    outputs = _Outputs() if A is None else _Outputs(process.project_mean(factor, X) - mean @ A.mT, A)
+    new = sites_of_new(mean, C, rest, y, likelihood, outputs)
+    found, start = {}, 0
+    for path, place in places.items():
+        stop = start + place.process.outputs
+        found[path] = place.times(NewSites(new.shift[:, start:stop], new.precision[:, start:stop]))
+        start = stop
+    return tree.replaced(process, found)
+
+
+def _refuse_others(process: Process) -> None:
+    for node in tree.nodes(process, Process).values():
+        if not isinstance(node, (Sparse, Stack, Mixed)):
+            refuse_data(f"a posterior of {type(process).__name__}")
+        if isinstance(node, Mixed) and node.weights.ndim > 1 and node.process.outputs > 1:
+            # it has no covariances between the functions, and data of their sums would bring some
+            refuse_data(
+                "a posterior of Mixed, whose outputs combine several functions that it holds to be independent,"
+            )
+
+
+class _Place(NamedTuple):
+    """A sparse process at new inputs: q(v), v = Lu^-1 u, and f = h + A^T v and what is independent of v."""
+
+    process: Sparse
+    shift: Array
+    """t [M, P] and S [P, M, M] of q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
+    precision: Array
+    A: Array
+    h: Array
+    rest: Array
+
+    @classmethod
+    def of(cls, process: Sparse, factor: Any, X: Array) -> "_Place":
+        B = backend_of(X)
+        Lu = factor.Lu if isinstance(factor, WhiteFactor) else cholesky(process.inducing_covariance()[0])
+        (Kuf, kff, h), _ = process.features(X)
+        A = B.solve_triangular(Lu, Kuf)
+        rest = nonnegative(kff - B.xp.sum(A * A, axis=0))[0][:, None]
+        return cls(process, *_white_sites(process, factor, Lu), A, h, rest)
+
+    def marginals(self) -> tuple[Array, Array, Array]:
+        """The means [k, P], the covariances [P, k, k] of A^T v, and the rest of the variances [k, P]."""
+        xp = backend_of(self.A).xp
+        roots = each_inverse(each_cholesky(add_diagonal(self.precision, 1.0)))  # the covariances of v are root^T root
+        D = roots @ self.A
+        mean = self.h + self.A.mT @ each_times(roots.mT, each_times(roots, self.shift))
+        return mean, D.mT @ D, xp.broadcast_to(self.rest, mean.shape)
+
+    def times(self, new: NewSites) -> Sparse:
+        """The process whose q(v) has these sites of f, too."""
+        more = self.A @ (new.precision.mT[:, :, None] * self.A.mT)
+        shift = self.shift + self.A @ (new.shift - new.precision * self.h)
+        return Sparse.of(self.process, WhiteSites(shift, self.precision + more))
+
+
+def _white_sites(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]:
+    """t [M, P] and S [P, M, M] of q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
+    posterior = process.posterior
+    if isinstance(posterior, WhiteSites):
+        return posterior.shift, posterior.precision
+    if isinstance(posterior, Dual):
+        return posterior.white_sites(Lu)
+    mean, root = _white_moments(process, factor, Lu)
+    inverse = each_inverse(root)
+    precision = inverse.mT @ inverse
+    return each_times(precision, mean), add_diagonal(precision, -1.0)
+
+
+def _white_moments(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]:
+    """The means of v [M, P], and lower roots of its covariances [P, M, M]."""
+    state = factor.state if isinstance(factor, WhiteFactor) else None
+    if isinstance(state, Whitened):
+        return state.mean, state.scale
+    if state is not None:
+        return state.white_mean, each_cholesky(state.white_covariance(identity(Lu)))
+    mean, covariance = process.inducing_moments()
+    half = each_solved(Lu, covariance)
+    return backend_of(Lu).solve_triangular(Lu, mean), each_cholesky(each_solved(Lu, half.mT))

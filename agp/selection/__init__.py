@@ -1,0 +1,10 @@
+"""From data alone to a model: which kernel, which hyperparameters, how many inducing inputs."""
+
+from agp.selection._kernel import select_kernel
+from agp.selection._regression import fit_regression
+from agp.selection._result import Candidate, RegressionResult, Stage
+
+__all__ = ["Candidate", "RegressionResult", "Stage", "fit_regression", "select_kernel"]
+
+# for other rooms
+from agp.selection._regression import EXACT_ROWS

@@ -1,0 +1,148 @@
+"""One pass over the rows at fixed hyperparameters: what the posterior of all, of fewer inducing inputs, or of another
+variance and noise gives on rows that were held out.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.bounds import (
+    Statistics,
+    bound_of,
+    first_inducing,
+    posterior_of,
+    profile_of,
+    scaled_statistics,
+    statistics_of,
+)
+from agp.inducing import Points
+from agp.linalg import cholesky, nonnegative
+from agp.models import SGPR, SVGP, shared_covariance
+from agp.processes import Sparse
+from agp.rows import MEMORY, mebibytes
+from agp.units import column_spreads
+
+__all__ = ["Collapse", "collapse"]
+
+LOG_2PI = math.log(2.0 * math.pi)
+SQUARES = 3
+"""In arrays of M x M numbers: what the working arrays of a pass may take where that is more than the usual budget."""
+
+
+class HeldOut(NamedTuple):
+    """Features of rows that are held out: A [M, H], kff [H] and y - h [H, P]."""
+
+    A: Array
+    kff: Array
+    residual: Array
+
+
+class Collapse(NamedTuple):
+    """A collapsed posterior at every variance and noise, and for the first of its inducing inputs."""
+
+    model: SGPR
+    """Its hyperparameters, and the inducing inputs."""
+    Lu: Array
+    """The Cholesky factor of Kuu [M, M]."""
+    totals: Statistics
+    """Of the rows that are not held out."""
+    held: Statistics
+    """Of those that are."""
+    rows: int
+    """How many there are of the first."""
+    features: HeldOut
+    inside: bool
+    """Whether these were among the data, which are all rows then."""
+
+    def profile(self) -> tuple[float, float, float]:
+        """The factor of the kernel and the noise variance at which the bound is highest, and it in nats per row."""
+        from scipy.optimize import minimize
+
+        found = profile_of(self.totals, self.rows)
+        arrays = {name: getattr(found, name) for name in ("eigenvalues", "squares", "residual", "square")}
+        host = found._replace(**{name: np.asarray(to_numpy(x), dtype=np.float64) for name, x in arrays.items()})
+        noise = float(self.model.likelihood.noise_variance)
+
+        def loss(logs: Any) -> float:
+            factor, s = np.exp(np.clip(logs, -20.0, 20.0))
+            return -float(host.bound(factor, noise * s)) / self.rows
+
+        best = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-9})
+        factor, s = np.exp(np.clip(best.x, -20.0, 20.0)).tolist()
+        return factor, noise * s, -float(best.fun)
+
+    def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
+        """Of a row that is held out, on average, by the first inducing inputs; -inf where rounding leaves no number."""
+        M = self.totals.gram.shape[0] if count is None else count
+        s = placed(np.asarray(noise), self.Lu)
+        posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
+        B = backend_of(self.Lu)
+        xp = B.xp
+        A, kff, residual = self.features
+        A = factor**0.5 * A[:M, :]
+        mean = A.mT @ B.solve_triangular(posterior.LB, posterior.c, transpose=True)
+        left = B.solve_triangular(posterior.LB, A)
+        spread = nonnegative(factor * kff - xp.sum(A * A, axis=0) + xp.sum(left * left, axis=0))[0][:, None] + s
+        error = residual - mean
+        density = -0.5 * xp.sum(LOG_2PI + xp.log(spread) + error * error / spread, axis=1)
+        mean = float(xp.mean(density))
+        return mean if math.isfinite(mean) else -math.inf
+
+    def posterior(self, factor: float, noise: float, count: int | None = None) -> tuple[SVGP, float]:
+        """The model of all rows, those held out included, and its bound in nats."""
+        M = self.totals.gram.shape[0] if count is None else count
+        both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
+        totals = scaled_statistics(first_inducing(both, M), factor)
+        s = placed(np.asarray(noise), self.Lu)
+        found = posterior_of(factor**0.5 * self.Lu[:M, :M], totals, s)
+        mean = backend_of(self.Lu).solve_triangular(found.LB, found.c, transpose=True)
+        rows = self.rows + self.features.kff.shape[0]
+        model = tree.replaced(
+            self.model,
+            {
+                "kernel": self.model.kernel.scaled_by(placed(np.asarray(factor), self.Lu)),
+                "inducing": tree.with_leaves(self.model.inducing, {"Z": tree.leaves(self.model.inducing)["Z"][:M, :]}),
+                "likelihood": tree.with_leaves(self.model.likelihood, {"noise_variance": s}),
+            },
+        )
+        sparse = SVGP(Sparse.of(model, shared_covariance(mean, found.LB)), model.likelihood, ())
+        return sparse, float(bound_of(totals, s, rows)[0])
+
+
+def collapse(
+    hyper: Any, Z: Array, data: tuple[Array, Array], held: tuple[Array, Array], memory: float | None, *, inside: bool
+) -> Collapse:
+    """Pass over the rows once.
+
+    Parameters
+    ----------
+    hyper
+        A model with the kernel, the likelihood and the mean function.
+    Z
+        The inducing inputs [M, D].
+    data, held
+        Rows X [N, D] and y [N, P], and those that are held out.
+    memory
+        Budget for working arrays, in MiB; by default 256, or as much as three matrices of M x M numbers.
+    inside
+        Whether the rows that are held out are among the data.
+    """
+    X, y = data
+    points = Points(Z, Z_unit=column_spreads(Z))
+    model = SGPR(hyper.kernel, hyper.likelihood, points, X, y, hyper.mean_function)
+    M = Z.shape[0]
+    memory = max(MEMORY, mebibytes(SQUARES * M * M, Z)) if memory is None else memory
+    Lu = cholesky(model._inducing_covariance()[0])
+    (Kuf, kff, h), _ = model._features(held[0])
+    A = backend_of(Lu).solve_triangular(Lu, Kuf)
+    features = HeldOut(A, kff, held[1] - h)
+    of_held = statistics_of(*features)
+    totals = model._statistics(memory=memory)
+    rows = X.shape[0]
+    if inside:
+        totals = Statistics(*(a - b for a, b in zip(totals, of_held, strict=True)))
+        rows -= held[0].shape[0]
+    return Collapse(model, Lu, totals, of_held, rows, features, inside)

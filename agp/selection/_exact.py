@@ -1,0 +1,150 @@
+"""Hyperparameters where they are cheap: the exact evidence of a sample of the rows."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.kernels import Kernel
+from agp.models import GPR
+from agp.priors import LogNormal, Relative, log_prior
+from agp.selection._watch import Watch
+from agp.starts import starting_kernels
+from agp.training import Gain, fit_lbfgs
+
+__all__ = ["LONG", "Tuned", "default_priors", "judged_on", "log_density_of", "on_rows", "searched", "trained"]
+
+SHORT, LONG = 20, 40
+"""Iterations of L-BFGS from each start, and further ones from the best of them."""
+KEPT = 2
+"""How many starts go on."""
+LEAST_GAIN = 1e-4
+"""In nats per row: what 20 iterations must gain."""
+LEAST_NOISE = 1e-4
+"""Where the noise of more rows begins at the least, in shares of the variance of the targets."""
+ROWS_PER_COLUMN = 5
+"""Of fewer rows lengthscales have a prior."""
+LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
+"""In spreads of the column times the root of the number of columns; its mode is 0.7, 95 % are within 0.5 and 430.
+
+Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024, for
+inputs that fill an interval of length 1, whose spread is 0.29.
+"""
+
+
+class Tuned(NamedTuple):
+    """The exact GP of a sample at trained hyperparameters; densities in nats per row."""
+
+    model: GPR
+    evidence: float
+    """With the priors of the hyperparameters."""
+    log_density: float
+    """Of a row given the others, on average."""
+
+    @property
+    def score(self) -> float:
+        """What models of the same sample are compared by: how well each row is predicted from the others.
+
+        The evidence of a model that is not quite right rewards what fits no other rows. Where there are as many
+        hyperparameters as rows, though, rows predict each other well by chance, and the prior has to decide.
+        """
+        rows, columns = self.model.X.shape
+        return self.evidence if rows < ROWS_PER_COLUMN * columns else self.log_density
+
+    def pieces(self) -> dict[str, Any]:
+        """The numbers, as a checkpoint holds them."""
+        leaves = tree.leaves(self.model, "parameter")
+        return {name: to_numpy(x) for name, x in leaves.items()} | {"evidence": self.evidence, "log": self.log_density}
+
+    @classmethod
+    def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
+        """The numbers of a checkpoint, in a model of the same structure. ValueError if they are not those of one."""
+        expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
+        if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
+            msg = "it holds numbers of another model"
+            raise ValueError(msg)
+        leaves = {name: placed(x, model.X) for name, x in pieces.items() if name not in ("evidence", "log")}
+        return cls(tree.with_leaves(model, leaves), float(pieces["evidence"]), float(pieces["log"]))
+
+
+def default_priors(rows: int, kernel: Kernel, columns: int) -> dict[str, Any]:
+    """Priors of a kernel that has more lengthscales than so many rows can tell about."""
+    some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
+    return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
+
+
+def searched(
+    kernel: Kernel,
+    X: Array,
+    y: Array,
+    parts: dict[str, Any],
+    watch: Watch,
+    least_gain: float = LEAST_GAIN,
+    among: Callable[[], Array] | None = None,
+) -> Tuned:
+    """The best of several starts: a few iterations of L-BFGS from each, more from the best two.
+
+    The evidence is what is maximised; what comes of it is judged by `Tuned.score`.
+
+    Parameters
+    ----------
+    kernel
+        Of which missing lengthscales start at several values.
+    X, y
+        The sample.
+    parts
+        The other arguments of `GPR.from_data`.
+    watch
+        What ends it before its time.
+    least_gain
+        In nats per row: where 20 iterations gain less, L-BFGS ends.
+    among
+        Returns rows that have the spread of columns that are constant in the sample.
+    """
+    starts = [start for _, start in starting_kernels(kernel, X, y, parts["likelihood"], among=among)] or [kernel]
+    found = [trained(GPR.from_data(X, y, kernel=start, **parts), X, y, SHORT, watch, least_gain) for start in starts]
+    best = sorted(found, key=lambda one: -one.score)[:KEPT]
+    further = [trained(one.model, X, y, LONG, watch, least_gain) for one in best]
+    return max([*further, best[0]], key=lambda one: one.score)
+
+
+def on_rows(model: Any, X: Array, y: Array, priors: Any, kernel: Kernel | None = None) -> GPR:
+    """The exact GP of other rows with the hyperparameters of a model, or with another kernel.
+
+    Noise that a few rows have hardly any of is raised, for more may have some.
+    """
+    parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": priors}
+    found = GPR.from_data(X, y, kernel=model.kernel if kernel is None else kernel, **parts)
+    least = LEAST_NOISE * float(np.var(to_numpy(y).astype(np.float64), axis=0).mean())
+    noise = float(found.likelihood.noise_variance)
+    return tree.with_leaves(found, {"likelihood.noise_variance": placed(np.asarray(max(noise, least)), X)})
+
+
+def trained(model: Any, X: Array, y: Array, iterations: int, watch: Watch, least_gain: float) -> Tuned:
+    """After so many iterations of L-BFGS at the most; a model without finite bound has an evidence of -inf."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RepairWarning)  # of trial points; the model that is chosen is looked at
+            limit = 0 if watch.stage_over else iterations
+            callbacks = [watch, Gain(least_gain * X.shape[0])]
+            found = fit_lbfgs(model, X, y, max_iterations=limit, callbacks=callbacks)
+        return Tuned(found.model, found.bounds[0] / X.shape[0], log_density_of(found.model))
+    except (NonFiniteError, NotPositiveDefiniteError):
+        return Tuned(model, -float("inf"), -float("inf"))
+
+
+def judged_on(model: GPR, X: Array, y: Array) -> Tuned:
+    """The model as it is on its rows X and y."""
+    evidence = float(model.bound(X, y)[0] + log_prior(model)[0]) / X.shape[0]
+    return Tuned(model, evidence if np.isfinite(evidence) else -float("inf"), log_density_of(model))
+
+
+def log_density_of(model: GPR) -> float:
+    """Of a row given the others, on average; -inf where rounding leaves no number."""
+    density = model.leave_one_out()
+    mean = float(backend_of(density).xp.mean(density))
+    return mean if np.isfinite(mean) else -float("inf")

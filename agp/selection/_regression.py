@@ -1,0 +1,662 @@
+"""Regression from data alone: hyperparameters where they are cheap, the posterior where the data are."""
+
+import math
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.checks import check_positive, check_whole
+from agp.entrances import entrance
+from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
+from agp.host import overflow_is_judged, underflow_is_zero
+from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Sum
+from agp.likelihoods import Gaussian, Likelihood
+from agp.means import Mean
+from agp.models import GPR, valid_data
+from agp.priors import Prior
+from agp.repairs import outside
+from agp.rows import check_memory
+from agp.selection._collapse import Collapse, collapse
+from agp.selection._exact import LONG, Tuned, default_priors, judged_on, log_density_of, on_rows, searched, trained
+from agp.selection._pieces import Pieces
+from agp.selection._result import Candidate, RegressionResult
+from agp.selection._rows import Rows, drawn_rows
+from agp.selection._watch import Watch
+from agp.training import Callback, baseline, written
+
+__all__ = ["EXACT_ROWS", "fit_regression"]
+
+SAMPLE, LARGER, EXACT_ROWS = 500, 2000, 4000
+"""Rows on which starts and kernels are compared; on which the best are trained; and up to which a GP is exact."""
+ITERATIONS, LAST_ITERATIONS = 25, 8
+"""Of L-BFGS on the larger sample, and then on as many rows as an exact GP may have."""
+MOST_ITERATIONS, EVIDENCE_COST = 400, 1.2e12
+"""Of L-BFGS where the larger sample is all rows: so many, and no more than so many operations, of which an evidence and
+its gradient take 4 N^3."""
+COMPARED_ROWS, FEW, MOST = 50_000, 1024, 4096
+"""The rows and inducing inputs of a comparison, and the inducing inputs at the most."""
+COST, MOST_ROWS = 1e13, 300_000
+"""Operations that the last pass may take: it needs 2 N M^2; and the rows that it may look at if not at all."""
+PAYS = 0.003
+"""In nats per row that is held out: what further inducing inputs must gain."""
+CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
+"""Kernels go on that are behind by less than so many nats per row; what is less than a difference; and what is more
+than one that another sample would make.
+"""
+CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
+"""A model has learned something if it gains so many nats more than it has trained hyperparameters (if these are more
+than such a share of the rows, that share counts: noise alone gains less), or so many nats on the rows held out.
+"""
+SHARES = {"search": 0.15, "train": 0.45}
+"""Of the time, where it is limited: when these stages end at the latest."""
+AMPLE, PART, SPEED = 8.0, 0.7, 2e10
+"""Where the time is limited: in how many times what search and comparison took nothing is left out; which share of what
+is left the last pass may take; operations per second, for a guess before anything was measured."""
+SOME, OVER, LEAST_SHARE = 2.0, 0.2, 0.25
+"""Then, too: for how many evidences there must be time where any is begun; by which share of it an exact posterior may
+exceed it, whose bound and density of each row given the others take 2 N^3; which share of the few inducing inputs of a
+comparison all rows have at the least, else the posterior stays that of the rows that were compared."""
+NOTHING = 1e-6
+"""The variance of a function that the inputs tell nothing of, in shares of that of the targets."""
+
+KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
+"""What "auto" compares; and the best of these with a linear part."""
+
+
+@entrance
+@underflow_is_zero
+@overflow_is_judged
+def fit_regression(
+    X: Array,
+    y: Array,
+    /,
+    *,
+    kernel: Kernel | Literal["auto"] = "auto",
+    likelihood: Gaussian | None = None,
+    mean_function: Any = None,
+    priors: Mapping[str, Prior] | Literal["auto"] | None = "auto",
+    method: Literal["auto", "gpr", "sgpr"] = "auto",
+    most: int = MOST,
+    tolerance: float = 1e-3,
+    max_seconds: float | None = None,
+    memory: float | None = None,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+) -> RegressionResult:
+    """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
+
+    1. Search: exact GPs of 500 rows are trained from several starts, for each kernel.
+    2. Train: the hyperparameters of the two best kernels are trained by the exact evidence of 2,000 rows, those of the
+       best one by that of 4,000.
+    3. Up to 4,000 rows the posterior is exact. Models are compared by how well each row is predicted from the others
+       (`GPR.leave_one_out`).
+    4. Of more rows a tenth, 2,000 at most, is held out. Models are compared by the density of these rows under
+       collapsed posteriors with 1,024 inducing inputs, before and after the training. A lower bound would favour smooth
+       kernels, for which few inducing inputs suffice.
+    5. The posterior of all rows has up to 4,096 inducing inputs, rows drawn at random, if twice as many still gain; of
+       more than 300,000 rows fewer, or so many on some of the rows.
+       Noise and variance are those of the training, or those of the highest bound, whatever serves the rows held out.
+
+    Parameters
+    ----------
+    X, y
+        Inputs [N, D] and targets [N] or [N, P], which share kernel and noise.
+    kernel
+        "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these with a linear part; or the kernel.
+    likelihood, mean_function
+        As `agp.GPR.from_data`.
+    priors
+        "auto": lengthscales have a prior where there are fewer than five rows for each column (see
+        docs/starts-rates-priors.md); None for none, or priors by pattern of leaf names.
+    method
+        "gpr" is the exact posterior, "sgpr" the collapsed one; "auto" chooses by the number of rows.
+    most
+        Inducing inputs at the most.
+    tolerance
+        In nats per row: L-BFGS ends where 20 iterations gain less than a tenth of it.
+    max_seconds
+        Time at most; unlimited by default. What was reached then is the result.
+    memory
+        Budget for working arrays of the passes over the rows in MiB; by default as the largest matrices need.
+    seed
+        Of the rows that are drawn.
+    callbacks
+        Called with a `Progress` after each iteration of L-BFGS; one that returns True ends the fit.
+    progress
+        Show a progress bar (needs the extra ``cli``).
+    checkpoint
+        A file that keeps what is finished; a fit with the same data and arguments goes on from it to the same numbers.
+
+    Returns
+    -------
+    RegressionResult
+        The model is a `GPR`, or an `SVGP` with the optimal q(u), which does not hold the data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For data, parts or arguments that do not fit each other.
+    agp.errors.CheckpointError
+        If the checkpoint cannot be written, which is tried at the beginning; `.result` holds the best model so far.
+    agp.errors.Interrupted
+        On Ctrl-C; `.result` holds the best model so far.
+
+    Warns
+    -----
+    agp.errors.ConvergenceWarning
+        If the time or a callback ended the fit.
+    agp.errors.NoSignalWarning
+        If no model was better than the mean of the targets.
+    """
+    X, y = valid_data(X, y)
+    _check_choices(kernel, method, priors)
+    if memory is not None:
+        check_memory(memory)
+    tolerance = check_positive("tolerance", tolerance)
+    plan = _Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
+    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).rows_elsewhere)
+    most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
+    with Watch(max_seconds, callbacks, progress=progress) as watch:
+        facts: dict[str, Any] = {}
+        if checkpoint is not None:
+            facts = plan.facts() | {"method": "gpr" if exact else "sgpr", "most": most, "seed": seed}
+            facts |= {"data": backend_of(X).checksum((X, y)), "library": backend_of(X).name}
+        rows = drawn_rows(X, y, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
+        fit = _Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
+        try:
+            fit.run_exact() if exact else fit.run_collapsed()
+            found = fit.result()
+        except CheckpointError as error:
+            error.result = fit.result()
+            raise
+        except KeyboardInterrupt as interrupt:
+            watch.interrupted = True
+            raise Interrupted(fit.result()) from interrupt
+    if not found.converged:
+        text = f"the fit has not converged: {watch.ending()}. Give it more."
+        warnings.warn(text, ConvergenceWarning, stacklevel=outside())
+    if not found.learned:
+        warnings.warn(found.message, NoSignalWarning, stacklevel=outside())
+    return found
+
+
+def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
+    if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
+        msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
+        raise TypeError(msg)
+    if not isinstance(method, str) or method not in ("auto", "gpr", "sgpr"):
+        msg = f"method is {method!r}, but must be 'auto', 'gpr' or 'sgpr'."
+        raise ValueError(msg)
+    if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
+        msg = f"priors is {priors!r}, but must be 'auto', None or a dictionary of priors."
+        raise TypeError(msg)
+
+
+class _Plan(NamedTuple):
+    """What the user has chosen."""
+
+    kernel: Any
+    likelihood: Gaussian
+    mean_function: Any
+    priors: Any
+    memory: float | None
+    tolerance: float
+
+    @property
+    def least_gain(self) -> float:
+        """In nats per row: where 20 iterations gain less, L-BFGS ends."""
+        return 0.1 * self.tolerance
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint is compared by, by the names of the arguments."""
+        return {name: _described(part) for name, part in self._asdict().items()}
+
+    def kernels(self) -> dict[str, Kernel]:
+        """The kernels to be compared, by name."""
+        if isinstance(self.kernel, str):
+            return {name: kind() for name, kind in KERNELS.items()}
+        return {type(self.kernel).__name__.lower(): self.kernel}
+
+    def parts(self, kernel: Kernel, X: Array) -> dict[str, Any]:
+        """The other arguments of `GPR.from_data`."""
+        priors = default_priors(X.shape[0], kernel, X.shape[1]) if isinstance(self.priors, str) else self.priors
+        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # a linear part came to the kernel that they name
+            priors = {
+                re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
+            }
+        return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
+
+
+def _described(part: Any) -> str:
+    """A part as text, the numbers of its leaves to the last bit."""
+    text = written(f"{part!r}")[:2000]
+    if not isinstance(part, Kernel | Likelihood | Mean):
+        return text
+    return f"{text} {_checksum(part)}"
+
+
+def _checksum(part: Any) -> str:
+    """Of the numbers of all leaves."""
+    found = 0
+    for x in tree.leaves(part).values():
+        found = zlib.crc32(np.asarray(x if isinstance(x, int | float) else to_numpy(x)).tobytes(), found)
+    return f"{found:08x}"
+
+
+class _Found(NamedTuple):
+    """A posterior, and what is said of it."""
+
+    model: Any
+    kernel: str
+    kind: str
+    bound: float
+    """In nats, of the rows that it has seen."""
+    y: Array
+    """Their targets."""
+    log_density: float
+    held_out: bool
+    """Whether that is of the rows that are held out."""
+
+
+class _Chosen(NamedTuple):
+    """Hyperparameters, and how well they do on the rows that are held out."""
+
+    name: str
+    tuned: Tuned
+    passed: Collapse | None = None
+    settings: tuple[tuple[float, float], ...] = ()
+    """Factors of the kernel and noise variances that are worth comparing, the best first."""
+    log_density: float = -float("inf")
+    """Of the rows that are held out, at the first of these; of exact GPs their score."""
+    gain: float = float("inf")
+    """Of the last doubling of the inducing inputs, in the same; or what the exact GP of the sample has more, if that is
+    far."""
+    seconds: float = 0.0
+    """What the pass over the rows took, by the row."""
+
+
+class _Fit:
+    """A fit in progress; `result` may be asked for at any time."""
+
+    def __init__(self, plan: _Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch) -> None:
+        self.plan, self.rows, self.pieces, self.watch = plan, rows, pieces, watch
+        self.few = min(FEW, most, len(rows.order))
+        self.most = min(most, len(rows.order))
+        self.candidates: list[Candidate] = []
+        self.best: Callable[[], _Found] = lambda: self._exact_of(self._started(), SAMPLE, "")
+
+    # -- the two ways -----------------------------------------------------------------------------------------------
+
+    def run_exact(self) -> None:
+        """Kernels by the evidence of the sample, then of up to 2,000 rows; then the posterior of all."""
+        found = self._search()
+        rows = min(self.rows.total, LARGER)
+        if rows > SAMPLE and self._in_time(rows):
+            iterations = _iterations(rows) if rows == self.rows.total else ITERATIONS
+            found = self._on_rows(found, rows)
+            found = _sorted([*found, *self._train(_close(found), rows, iterations)])
+            self._keep_exact(found[0])
+        if self.rows.total > rows and self._in_time(self.rows.total):
+            found = self._on_rows(found[:1], self.rows.total)
+            found = _sorted([*found, *self._train(found, self.rows.total, LAST_ITERATIONS)])
+        self._keep_exact(found[0])
+
+    def _in_time(self, rows: int) -> bool:
+        """Whether there is time for some evidences of so many rows and their gradients."""
+        if not self.watch.ended and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
+            self.watch.late = True
+        return not self.watch.ended
+
+    def _on_rows(self, found: list[_Chosen], rows: int) -> list[_Chosen]:
+        """The same hyperparameters, judged by more rows, the best first."""
+        X, y = self.rows.first(rows)
+        judged = []
+        with self.watch.stage("judge", X.shape[0]):
+            for one in found:
+                model = on_rows(one.tuned.model, X, y, self.plan.parts(one.tuned.model.kernel, X)["priors"])
+                tuned = self._seen(f"judge {one.name} {rows}", model, X, y)
+                judged.append(one._replace(tuned=tuned, log_density=tuned.score))
+        return _sorted(judged)
+
+    def run_collapsed(self) -> None:
+        """Kernels by the rows that are held out, with few inducing inputs; then as many of them as pay."""
+        found = self._compare(self._search())
+        ample = self.watch.left() > AMPLE * self.watch.elapsed()
+        if not found:  # what there is of the sample has to do
+            return
+        if not self.watch.ended and not ample:
+            best = found[0]
+            trained = self._train([best], LARGER, ITERATIONS)[0].tuned
+            found = [best._replace(tuned=trained, settings=((1.0, float(trained.model.likelihood.noise_variance)),))]
+        if not self.watch.ended and ample:
+            found = self._compare(self._train(_close(found), LARGER, ITERATIONS), found)
+        if not self.watch.ended and ample and len(self.rows.order) > LARGER:
+            found = self._compare(self._train(found[:1], EXACT_ROWS, LAST_ITERATIONS), found)
+        if not self.watch.ended:
+            self._grow(_best_trained(found))
+
+    # -- hyperparameters --------------------------------------------------------------------------------------------
+
+    def _search(self) -> list[_Chosen]:
+        """The hyperparameters of each kernel on the sample, the most probable first."""
+        X, y = self.rows.first(SAMPLE)
+        found: list[_Chosen] = []
+        with self.watch.stage("search", X.shape[0], SHARES["search"]):
+            for name, kernel in self.plan.kernels().items():
+                if found and self.watch.stage_over:
+                    break
+                tuned = self._searched(name, kernel, X, y)
+                found = _sorted([*found, _Chosen(name, tuned, log_density=tuned.score)])
+                self._keep_sample(found[0])
+            if isinstance(self.plan.kernel, str) and not self.watch.stage_over:
+                found = _sorted([*found, *self._with_linear(found[0], X, y)])
+                self._keep_sample(found[0])
+        self._note(found, X.shape[0])
+        return found
+
+    def _started(self) -> GPR:
+        X, y = self.rows.first(SAMPLE)
+        kernel = next(iter(self.plan.kernels().values()))
+        return GPR.from_data(X, y, kernel=kernel, **self.plan.parts(kernel, X))
+
+    def _searched(self, name: str, kernel: Kernel, X: Array, y: Array) -> Tuned:
+        parts = self.plan.parts(kernel, X)
+
+        def search() -> dict[str, Any]:
+            return searched(kernel, X, y, parts, self.watch, self.plan.least_gain, self._compared_inputs).pieces()
+
+        model = GPR.from_data(X, y, kernel=kernel, **parts)
+        return self.pieces(f"search {name}", search, lambda done: Tuned.of(model, done))
+
+    def _compared_inputs(self) -> Array:
+        return self.rows.first(COMPARED_ROWS)[0]
+
+    def _with_linear(self, best: _Chosen, X: Array, y: Array) -> list[_Chosen]:
+        """A kernel with a linear part, if that gains more than its hyperparameters would by chance."""
+        kernel = best.tuned.model.kernel + Linear.centred(X)
+        model = on_rows(best.tuned.model, X, y, self.plan.parts(kernel, X)["priors"], kernel)
+        name = f"{best.name} + linear"
+        tuned = self._trained(f"search {name}", model, X, y, LONG)
+        gain = X.shape[0] * (tuned.evidence - best.tuned.evidence)
+        return [_Chosen(name, tuned, log_density=tuned.score)] if gain > X.shape[1] + CHANCE else []
+
+    def _trained(self, piece: str, model: Any, X: Array, y: Array, iterations: int) -> Tuned:
+        """After so many iterations; from the checkpoint, if it has the piece, begun from the same model."""
+
+        def train() -> dict[str, Any]:
+            return trained(model, X, y, iterations, self.watch, self.plan.least_gain).pieces()
+
+        return self.pieces(f"{piece} from {_checksum(model)}", train, lambda done: Tuned.of(model, done))
+
+    def _seen(self, piece: str, model: Any, X: Array, y: Array) -> Tuned:
+        """As it is, likewise."""
+
+        def judge() -> dict[str, Any]:
+            return judged_on(model, X, y).pieces()
+
+        return self.pieces(f"{piece} from {_checksum(model)}", judge, lambda done: Tuned.of(model, done))
+
+    def _train(self, found: list[_Chosen], rows: int, iterations: int) -> list[_Chosen]:
+        """The hyperparameters of each by the exact evidence of more rows."""
+        X, y = self.rows.first(rows)
+        done = X.shape[0]
+        more: list[_Chosen] = []
+        with self.watch.stage("train", X.shape[0], SHARES["train"]):
+            for one in found:
+                if more and self.watch.stage_over:
+                    break
+                start = one.tuned.model
+                model = on_rows(start, X, y, self.plan.parts(start.kernel, X)["priors"])
+                tuned = self._trained(f"train {one.name} {done}", model, X, y, iterations)
+                more.append(_Chosen(one.name, tuned, log_density=tuned.score))
+        self._note(more, X.shape[0])
+        return more
+
+    # -- posteriors -------------------------------------------------------------------------------------------------
+
+    def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
+        """What each gives on the rows that are held out, the best first; with those that were compared before."""
+        compared: list[_Chosen] = []
+        rows = self._compared_rows(len(found))
+        data, held = self.rows.first(rows), self.rows.held_out()
+        with self.watch.stage("compare", data[0].shape[0]):
+            for one in found:
+                if (compared or before) and self.watch.ended:
+                    break
+                begun = self.watch.elapsed()
+                try:
+                    model = one.tuned.model
+                    passed = collapse(model, data[0][: self.few, :], data, held, self.plan.memory, inside=False)
+                    seconds = (self.watch.elapsed() - begun) / passed.rows
+                    compared.append(self._judged(one, passed)._replace(seconds=seconds))
+                except ArithmeticError:  # the dtype is too short for this one
+                    continue
+                if not before:
+                    self._keep_collapsed(_sorted(compared)[0])
+        both = _sorted([*before, *compared])
+        if not both:
+            return []
+        self._keep_collapsed(both[0])
+        return [both[0], *(one._replace(passed=None) for one in both[1:])]  # a pass holds large arrays
+
+    def _compared_rows(self, passes: int) -> int:
+        rows = min(COMPARED_ROWS, len(self.rows.order))
+        if self.watch.limit is None:
+            return rows
+        operations = SHARES["search"] * self.watch.limit * SPEED
+        return max(min(rows, 2 * self.few), min(rows, int(operations / (2.0 * passes * self.few**2))))
+
+    def _judged(self, one: _Chosen, passed: Collapse) -> _Chosen:
+        factor, noise, bound = passed.profile()
+        settings = ((1.0, float(passed.model.likelihood.noise_variance)), (factor, noise))
+        scored = sorted(((passed.log_density(*setting), setting) for setting in settings), reverse=True)
+        best, (density, setting) = scored[0][0], scored[0]
+        gain = best - passed.log_density(*setting, count=max(1, self.few // 2))
+        behind = one.tuned.log_density - best
+        gain = behind if behind > FAR else gain  # all inducing inputs together may see nothing yet
+        tuned, rows = one.tuned, one.tuned.model.X.shape[0]
+        self.candidates.append(Candidate(one.name, rows, tuned.evidence, tuned.log_density, bound, density))
+        return one._replace(passed=passed, settings=tuple(at for _, at in scored), log_density=density, gain=gain)
+
+    def _grow(self, best: _Chosen) -> None:
+        """As many inducing inputs as pay, on all rows; or more of them on as many rows as cost the same."""
+        M, rows = self._affordable(best), self.rows.total
+        if not M:
+            self.watch.late = True
+            return
+        if self.few < M < self.most and self.watch.limit is None and self._pays(best, self._part()):
+            M, rows = self.most, self._part()
+        with self.watch.stage("posterior", rows):
+            Z, held = self.rows.first(M)[0], self.rows.held_out()
+            inside = rows == self.rows.total
+            data = (self.rows.X, self.rows.y) if inside else self.rows.first(rows)
+            try:
+                passed = collapse(best.tuned.model, Z, data, held, self.plan.memory, inside=inside)
+            except ArithmeticError:  # more inducing inputs than the dtype can tell apart
+                return
+            setting, density = _best_setting(passed, best.settings)
+            count = M
+            while count >= 2 * self.few and density - passed.log_density(*setting, count=count // 2) < PAYS:
+                count //= 2
+            self.best = lambda: self._collapsed_of(best, passed, setting, count, density)
+
+    def _part(self) -> int:
+        """On how many rows as many inducing inputs as there may be cost what all rows may."""
+        return min(len(self.rows.order), int(COST / (2.0 * self.most**2)))
+
+    def _pays(self, best: _Chosen, rows: int) -> bool:
+        """Whether as many inducing inputs as there may be on so many rows gain more than all rows with fewer.
+
+        Each doubling gains about half of the one before. The weights of M inducing inputs, learned of N rows, cost the
+        log density of another row about M / 2N nats.
+        """
+        doublings = math.log2(self.most / self.few)
+        return best.gain * 0.5**doublings > self.most / (2.0 * rows)
+
+    def _affordable(self, best: _Chosen) -> int:
+        """How many inducing inputs cost no more than they may, and pay; 0 if there is no time for a pass at all."""
+        few = self.few
+        M = min(self.most, few * 2 ** _doublings(best.gain), int((COST / (2.0 * self.rows.total)) ** 0.5))
+        M = M if 1.25 * few <= M else few
+        if self.watch.limit is None:
+            return M
+        ratio = PART * max(self.watch.left(), 0.0) / (best.seconds * self.rows.total)
+        in_time = int(few * ratio**0.5)
+        if in_time >= few:
+            return min(M, in_time) if 1.25 * few <= in_time else few
+        return in_time if in_time >= LEAST_SHARE * few else 0
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def _note(self, found: list[_Chosen], rows: int) -> None:
+        """Of exact GPs, which are not compared by rows that are held out."""
+        if not len(self.rows.held):
+            self.candidates += [Candidate(one.name, rows, *one.tuned[1:]) for one in found]
+
+    def _keep_sample(self, one: _Chosen) -> None:
+        self.best = lambda: self._exact_of(one.tuned.model, SAMPLE, one.name)
+
+    def _keep_exact(self, one: _Chosen) -> None:
+        """The posterior of all rows, or of as many as there is time for."""
+        rows = self.rows.total
+        if self.watch.limit is not None:
+            seconds = max(self.watch.left(), OVER * self.watch.limit)
+            rows = max(SAMPLE, min(rows, int((seconds * SPEED / 2.0) ** (1.0 / 3.0))))
+        self.best = lambda: self._exact_of(one.tuned.model, rows, one.name)
+
+    def _keep_collapsed(self, one: _Chosen) -> None:
+        self.best = lambda: self._collapsed_of(one, one.passed, one.settings[0], self.few, one.log_density)
+
+    def _exact_of(self, model: Any, rows: int, name: str) -> _Found:
+        """The exact posterior of some rows, or of all."""
+        X, y = (self.rows.X, self.rows.y) if rows >= self.rows.total else self.rows.first(rows)
+        parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
+        found = GPR.from_data(X, y, kernel=model.kernel, **parts)
+        kind = f"the exact posterior of {X.shape[0]:,} rows"
+        return _Found(found, name, kind, float(found.bound(X, y)[0]), y, log_density_of(found), held_out=False)
+
+    def _collapsed_of(
+        self, one: _Chosen, passed: Any, setting: tuple[float, float], count: int, density: float
+    ) -> _Found:
+        model, bound = passed.posterior(*setting, count=count)
+        y = self.rows.y if passed.inside else self.rows.seen(passed.rows)
+        kind = f"a collapsed posterior with {count:,} inducing inputs on {y.shape[0]:,} rows"
+        return _Found(model, one.name, kind, bound, y, density, held_out=True)
+
+    def result(self) -> RegressionResult:
+        """The best so far."""
+        best = self.best()
+        watch, model = self.watch, best.model
+        parameters = sum(
+            np.prod(x.shape, dtype=int)
+            for name, x in tree.leaves(model, "parameter").items()
+            if not {"posterior", "inducing"} & {*name.split(".")}
+        )
+        rows = best.y.shape[0]
+        gain = best.bound - rows * baseline(model.likelihood, best.y)
+        learned = gain > min(parameters, SHARE * rows) + CHANCE or (best.held_out and self._predicts(best.log_density))
+        ending = watch.ending()
+        learned = learned or bool(ending)  # what was cut short is not judged
+        message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
+        if not learned:
+            model, prediction = self._constant(model)
+            message = (
+                f"the inputs tell nothing of the targets: the best of {len(self.candidates)} models gains {gain:.1f} "
+                f"nats on their mean, with {parameters} hyperparameters; the model predicts {prediction}"
+            )
+        return RegressionResult(
+            model,
+            watch.steps,
+            watch.elapsed(),
+            {"bound": watch.bounds},
+            converged=not ending,
+            message=message,
+            candidates=self.candidates,
+            kernel=best.kernel,
+            stages=watch.stages,
+            bound=best.bound * self.rows.total / rows,
+            baseline=baseline(model.likelihood, self.rows.y),
+            log_density=best.log_density,
+            learned=bool(learned),
+        )
+
+    def _predicts(self, log_density: float) -> bool:
+        """Whether the rows that are held out are more probable than under the mean and variance of the others."""
+        y, held = (
+            to_numpy(part).astype(np.float64) for part in (self.rows.first(COMPARED_ROWS)[1], self.rows.held_out()[1])
+        )
+        variance = np.maximum(y.var(axis=0), np.finfo(np.float64).tiny)
+        squares = (held - y.mean(axis=0)) ** 2 / variance
+        alone = -0.5 * float(np.mean(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1)))
+        return len(held) * (log_density - alone) > HELD_OUT_CHANCE
+
+    def _constant(self, best: Any) -> tuple[Any, str]:
+        """A model that predicts the mean and the variance of the targets, and what it predicts in words.
+
+        Where the user's mean function is no constant, it is the best one that was found.
+        """
+        started = self._started()
+        if "mean_function.value" not in tree.leaves(started):
+            return best, "what it found"
+        X, y = self.rows.first(SAMPLE)[0], self.rows.first(1)
+        parts = {"likelihood": started.likelihood, "mean_function": started.mean_function}
+        level, spread = _moments(self.rows.y)
+        kernel = started.kernel
+        xp = backend_of(X).xp
+        average, least = float(xp.mean(kernel.diag(X)[0])), 2.0 * float(xp.finfo(X.dtype).smallest_normal)
+        if average > 0.0:  # else its functions are zero where the data are
+            kernel = kernel.scaled_by(placed(np.asarray(max(NOTHING * spread, least) / average), X))
+        leaves = {"likelihood.noise_variance": placed(np.asarray(spread), X), "mean_function.value": placed(level, X)}
+        return tree.with_leaves(GPR.from_data(*y, kernel=kernel, **parts), leaves), "the mean"
+
+
+def _doublings(gain: float) -> int:
+    """Of the inducing inputs that may pay, where the last one has gained so much: each gains about half of the last."""
+    return 0 if gain < PAYS else int(math.log2(min(gain, 1.0) / PAYS))
+
+
+def _sorted(found: Iterable[_Chosen]) -> list[_Chosen]:
+    """The best first."""
+    return sorted(found, key=lambda one: -one.log_density)
+
+
+def _best_trained(found: list[_Chosen]) -> _Chosen:
+    """Of those that are as good as the best, the one that the exact GP of its sample says most for."""
+    as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
+    return max(as_good, key=lambda one: one.tuned.log_density)
+
+
+def _close(found: list[_Chosen]) -> list[_Chosen]:
+    """The best, and the next one if it is close."""
+    return [one for one in found if one.log_density >= found[0].log_density - CLOSE][:2]
+
+
+def _iterations(rows: int) -> int:
+    """Of L-BFGS on all rows."""
+    return max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
+
+
+def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:
+    """The factor of the kernel and the noise variance that serve the rows that are held out best, and their density.
+
+    Compared are those given, which were found with fewer inducing inputs, and what lies in the middle between them.
+    """
+    middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
+    density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
+    return setting, density
+
+
+def _moments(y: Array) -> tuple[Any, float]:
+    """The means [P] of targets [N, P], and the average of their variances; 1 where it is zero."""
+    host = to_numpy(backend_of(y).gathered(y)).astype(np.float64)
+    variance = float(np.mean(np.var(host, axis=0)))
+    return host.mean(axis=0), variance if variance > 0.0 else 1.0

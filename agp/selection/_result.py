@@ -1,0 +1,66 @@
+"""What `fit_regression` leaves behind."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agp.training import FitResult
+
+__all__ = ["Candidate", "RegressionResult", "Stage"]
+
+
+class Candidate(NamedTuple):
+    """A kernel that was compared, and what it was compared by; NaN where it was not looked at."""
+
+    kernel: str
+    rows: int
+    """Of the sample on which its hyperparameters were trained."""
+    evidence: float
+    """Of the exact GP of these rows, priors included, in nats per row."""
+    log_density: float
+    """Of a row given the others of the sample, on average."""
+    bound: float = math.nan
+    """The collapsed bound of the rows that are not held out, at the best variance and noise, in nats per row."""
+    held_out: float = math.nan
+    """The log density of a row that is held out, on average, given the others."""
+
+
+class Stage(NamedTuple):
+    """A part of the fit."""
+
+    name: str
+    rows: int
+    """On how many rows it looked."""
+    seconds: float
+    """How long it took."""
+
+
+@dataclass
+class RegressionResult(FitResult):
+    """What `fit_regression` leaves behind; `message` says in a sentence what was chosen, and `converged` whether no
+    budget ended the fit.
+    """
+
+    candidates: list[Candidate] = field(default_factory=list)
+    """The kernels that were compared; one that was trained on more rows has an entry for each."""
+    kernel: str = ""
+    """The kernel that was chosen."""
+    stages: list[Stage] = field(default_factory=list)
+    bound: float = math.nan
+    """On the log evidence of all rows, in nats."""
+    baseline: float = math.nan
+    """The log density of the targets by their mean and variance alone, in nats per row."""
+    log_density: float = math.nan
+    """Of a row given others, on average: of exact GPs given all others, else of rows held out until all was chosen."""
+    learned: bool = True
+    """Whether the inputs tell anything of the targets. Otherwise the model predicts their mean."""
+
+    def describe(self) -> str:
+        """The kernels and the stages as tables, and what was chosen."""
+        heads = ("evidence", "others", "bound", "held out")
+        lines = [f"{'kernel':<20} {'rows':>7} {' '.join(f'{head:>10}' for head in heads)}   (nats per row)"]
+        for name, rows, *numbers in self.candidates:
+            lines += [f"{name:<20} {rows:>7} {' '.join(f'{number:>10.4f}' for number in numbers)}"]
+        lines += [f"{'stage':<36} {'rows':>9} {'seconds':>9}"]
+        lines += [f"{stage.name:<36} {stage.rows:>9} {stage.seconds:>9.1f}" for stage in self.stages]
+        return "\n".join([*lines, self.message])

@@ -1,0 +1,147 @@
+"""Where the nodes and leaves of a model stand: looked up once, and the same in its copies with other leaves."""
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+from agp.constraints import Constraint
+from agp.tree._fields import FIELDS, Field, fields_of, is_branch
+
+__all__ = ["Plan", "joined", "plan_of"]
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where a node stands, which is a model or a tuple of models."""
+
+    path: str
+    cls: type
+    parent: int
+    """The number of the place of what it is a part of."""
+    key: Any
+    """The name of the field there, or the position in a tuple."""
+
+
+class Standing(NamedTuple):
+    """Where a leaf stands."""
+
+    name: str
+    place: int
+    """The number of its node's place."""
+    field: Field
+
+
+class Plan:
+    """The places of all nodes, wholes before their parts, and of all leaves, in the order of declaration.
+
+    A step of training walks through its model many times, and nothing but the numbers has changed. A plan holds neither
+    nodes nor arrays, and so fits every model of the same outline.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.places: list[Place] = []
+        self.leaves: dict[str, Standing] = {}
+        self.empty: dict[str, Standing] = {}
+        """What would be leaves, but is None."""
+        self._of_kind: dict[type, list[tuple[str, int]]] = {}
+        self._add(model, "", 0, None)
+
+    def _add(self, x: Any, path: str, parent: int, key: Any) -> None:
+        number = len(self.places)
+        self.places.append(Place(path, type(x), parent, key))
+        if isinstance(x, tuple):
+            for i, part in enumerate(x):
+                if part is not None:
+                    self._add(part, joined(path, str(i)), number, i)
+            return
+        values = vars(x)
+        for field in fields_of(x):
+            name, value = joined(path, field.name), values[field.name]
+            if field.role is not None:
+                (self.empty if value is None else self.leaves)[name] = Standing(name, number, field)
+            elif is_branch(value):
+                self._add(value, name, number, field.name)
+
+    @cached_property
+    def parameters(self) -> list[Standing]:
+        """The leaves that are trained."""
+        return [standing for standing in self.leaves.values() if standing.field.role == "parameter"]
+
+    @cached_property
+    def constraints(self) -> dict[str, Constraint]:
+        """Those of the leaves, by name."""
+        return {name: standing.field.constraint for name, standing in self.leaves.items()}
+
+    def nodes(self, model: Any, /) -> list[Any]:
+        """The nodes of a model, place by place, or those of a gradient of it: None where it has none."""
+        found = [model]
+        for _, _, parent, key in self.places[1:]:
+            whole = found[parent]
+            found.append(None if whole is None else whole[key] if type(key) is int else vars(whole).get(key))
+        return found
+
+    def of_kind(self, kind: type, /) -> list[tuple[str, int]]:
+        """The paths and the places of all models of a kind."""
+        found = self._of_kind.get(kind)
+        if found is None:
+            found = [(x.path, i) for i, x in enumerate(self.places) if x.cls in FIELDS and issubclass(x.cls, kind)]
+            self._of_kind[kind] = found
+        return found
+
+    def with_leaves(self, model: T, new: Mapping[str, Any], /) -> T:
+        """`agp.tree.with_leaves`, for a model of this plan; nodes without any such leaf are shared."""
+        nodes, places = self.nodes(model), self.places
+        changed: dict[int, Any] = {}  # the fields of nodes, and the parts of tuples, which are others in the copy
+        alike = True
+        for name, value in new.items():
+            standing = self.leaves.get(name)
+            if standing is None or value is None:
+                standing, alike = standing or self.empty.get(name), False
+            if standing is None:
+                unknown = ", ".join(sorted(new.keys() - self.leaves.keys() - self.empty.keys()))
+                msg = f"no leaf named {unknown}; the leaves are {', '.join(self.leaves)}."
+                raise KeyError(msg)
+            _, place, field = standing
+            if place not in changed:
+                changed[place] = dict(vars(nodes[place]))
+            changed[place][field.name] = value
+        out: Any = model
+        for place in range(len(places) - 1, -1, -1):  # parts before their wholes
+            if place not in changed:
+                continue
+            _, cls, parent, key = places[place]
+            if cls in FIELDS:
+                out = object.__new__(cls)  # as `made`
+                vars(out).update(changed[place])
+            else:
+                out = tuple(changed[place])
+            if place:
+                if parent not in changed:
+                    whole = nodes[parent]
+                    changed[parent] = list(whole) if isinstance(whole, tuple) else dict(vars(whole))
+                changed[parent][key] = out
+        if alike and type(out) in FIELDS:
+            _PLANS[out] = self
+        return out
+
+
+_PLANS: WeakKeyDictionary[Any, Plan] = WeakKeyDictionary()
+"""Those of models that are still there, which never change."""
+
+
+def plan_of(model: Any, /) -> Plan:
+    """The plan of a model, or of a tuple of models."""
+    if type(model) not in FIELDS:  # a tuple of models, or an error
+        return Plan(model)
+    found = _PLANS.get(model)
+    if found is None:
+        found = _PLANS[model] = Plan(model)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def joined(*parts: str) -> str:
+    """The path made up of these, of which some may be empty."""
+    return ".".join(filter(None, parts))

@@ -1,0 +1,155 @@
+"""Models as vectors: raw leaves one after another, for optimisers and samplers that know no trees."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_like
+from agp.constraints import LOWER
+from agp.host import underflow_is_zero
+
+__all__ = ["Unflatten", "flatten"]
+
+T = TypeVar("T")
+
+
+class Unflatten(Generic[T]):
+    """The function from a vector [n] of raw leaves to the model: ``unflatten(vector)``. `flatten` makes one.
+
+    torch and JAX differentiate through it, and it may stand inside ``jax.jit``, ``jax.grad`` and ``jax.vmap``.
+
+    Parameters
+    ----------
+    model
+        What gives the class, the settings, and the leaves that are not in the vector.
+    names
+        The parameters in the vector, in this order.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the parameters have several libraries, dtypes or devices; when called, if the vector has another size, or
+        another library, dtype or device than they.
+    """
+
+    def __init__(self, model: T, names: Iterable[str]) -> None:
+        found = {leaf.name: leaf for leaf in tree.describe(model)}
+        self.model = model
+        self.leaves: tuple[tree.Leaf, ...] = tuple(found[name] for name in names)
+        """The parameters in the vector."""
+        for leaf in self.leaves:
+            check_like(leaf.name, leaf.value, self.leaves[0].name, self.leaves[0].value)
+        ends = list(itertools.accumulate(math.prod(leaf.value.shape) for leaf in self.leaves))
+        self.size: int = ends[-1]
+        """The length n of the vector."""
+        self._ranges = list(zip([0, *ends], ends, strict=False))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each entry [n] of the vector belongs to, such as "kernel.variance" or "kernel.lengthscale[1]"."""
+        places = ((leaf.name, itertools.product(*map(range, leaf.value.shape))) for leaf in self.leaves)
+        return tuple(f"{name}{list(place) or ''}" for name, inside in places for place in inside)
+
+    @underflow_is_zero
+    def __call__(self, vector: Array, /) -> T:
+        return tree.constrain(self.model, self.raw(vector))
+
+    def raw(self, vector: Array, /) -> dict[str, Array]:
+        """The parts of the vector by leaf names, as `agp.tree.constrain` takes them; errors as a call's."""
+        check_like("vector", vector, self.leaves[0].name, self.leaves[0].value)
+        if tuple(vector.shape) != (self.size,):
+            msg = f"vector has shape {tuple(vector.shape)}, but the raw leaves of the model are {self.size} numbers."
+            raise ValueError(msg)
+        xp = backend_of(vector).xp
+        return {
+            leaf.name: xp.reshape(vector[start:end], tuple(leaf.value.shape))
+            for leaf, (start, end) in zip(self.leaves, self._ranges, strict=True)
+        }
+
+    def vector(self, raw: Mapping[str, Array], /) -> Array:
+        """The vector [n] of raw leaves by name, or of their gradient as `agp.value_and_gradient` gives it.
+
+        Names that are not in the vector are left out.
+
+        Raises
+        ------
+        KeyError
+            If a leaf is missing.
+        """
+        parts = [raw[leaf.name] for leaf in self.leaves]
+        xp = backend_of(parts[0]).xp
+        return xp.concat([xp.reshape(x, (-1,)) for x in parts])
+
+    @underflow_is_zero
+    def log_jacobian(self, vector: Array, /) -> tuple[Array, Pullback]:
+        """log |d values / d vector|, 0-d, of the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
+
+        Added to the log density of the values, it makes the log density of the vector, which samplers ask for.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As a call, and if a part of the vector is a triangular matrix: entries above its diagonal do not change the
+            model, so no density of the vector could be normalised.
+        """
+        if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
+            msg = f"{', '.join(triangular)} has entries above its diagonal that change nothing; flatten it as frozen."
+            raise ValueError(msg)
+        raw = self.raw(vector)
+        found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
+        slopes = self.vector({name: slope for name, (_, slope) in found.items()})
+        return sum(value for value, _ in found.values()), lambda bar=1.0: bar * slopes
+
+
+@underflow_is_zero
+def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unflatten[T]]:
+    """The raw leaves of a model's parameters as one vector [n], and the function that makes such a vector a model.
+
+    Raw leaves are unconstrained and without dimension, so every vector of finite numbers is a model. Auxiliary arrays,
+    such as inverse factors, are not in the vector and stay as they are.
+
+    Parameters
+    ----------
+    model
+        A model, or a part of one.
+    frozen
+        A pattern, or several, of leaves that stay as they are and are not in the vector, such as ``"Z"`` or
+        ``("Z", "likelihood.*")``.
+
+    Returns
+    -------
+    vector
+        [n], of the library, dtype and device of the leaves, in the order of `agp.tree.leaves`.
+    unflatten
+        ``unflatten(vector)`` is the model; see `Unflatten` for names, gradients and densities of vectors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a pattern matches nothing, nothing is left, a parameter has no value, or parameters have several libraries,
+        dtypes or devices.
+    """
+    if missing := tree.missing(model):
+        msg = f"{', '.join(missing)} has no value; build the model with from_data, which finds starting values."
+        raise ValueError(msg)
+    unflatten = Unflatten(model, _moving(model, tree.patterns(frozen)))
+    raw = tree.unconstrain(model)
+    return unflatten.vector({leaf.name: raw[leaf.name] for leaf in unflatten.leaves}), unflatten
+
+
+def _moving(model: Any, frozen: tuple[str, ...]) -> list[str]:
+    """The names of the parameters that no pattern matches."""
+    parameters = tree.leaves(model, "parameter")
+    for pattern in frozen:
+        if not any(tree.matches(name, pattern) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
+            msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
+            raise ValueError(msg)
+    moving = [name for name in parameters if not any(tree.matches(name, pattern) for pattern in frozen)]
+    if not moving:
+        why = f"every parameter is frozen by {', '.join(frozen)}" if frozen else "the model has no parameters"
+        msg = f"{why}; nothing is left for a vector."
+        raise ValueError(msg)
+    return moving

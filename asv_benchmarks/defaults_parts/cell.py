@@ -1,0 +1,99 @@
+"""One cell, in a process of its own: ``python -m defaults_parts.cell JOB.npz --side SIDE --seed S --out CELL.json``."""
+
+import argparse
+import json
+import math
+import os
+import resource
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from defaults_parts.job import Job
+from defaults_parts.sides import side_of
+
+BLOCK = 4000
+"""Test rows predicted at once."""
+LIBRARIES = ("agp", "numpy", "scipy", "sklearn", "torch", "gpytorch")
+LONGEST, MOST = 200, 5
+"""Characters of a warning, and warnings, that are kept."""
+
+
+def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
+    """Scores, seconds of the fit and memory of a side."""
+    fit = side_of(side).fit()  # with what it imports, before the clock runs
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        began = time.process_time()
+        predict, facts = fit(job, seed)
+        seconds = time.process_time() - began
+        found = predicted(predict, job.X_test)
+    scores = job.scores(found)
+    if not all(map(math.isfinite, scores.values())):
+        msg = f"predictions that are not finite: {scores}"
+        raise ValueError(msg)
+    texts = list(dict.fromkeys(f"{one.category.__name__}: {one.message}"[:LONGEST] for one in said))
+    own = {"facts": facts, "warnings": texts[:MOST], "versions": versions()}
+    return {**scores, "seconds": round(seconds, 3), "mebibytes": round(peak_memory(), 1), **own}
+
+
+def predicted(predict: Any, X: Any) -> Any:
+    """Means and variances [N], or probabilities [N, C], from blocks of rows."""
+    blocks = [predict(X[i : i + BLOCK]) for i in range(0, len(X), BLOCK)]
+    if isinstance(blocks[0], tuple):
+        return tuple(np.concatenate(part) for part in zip(*blocks, strict=True))
+    return np.concatenate(blocks)
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that were imported."""
+    found = {name: str(sys.modules[name].__version__) for name in LIBRARIES if name in sys.modules}
+    return {"python": ".".join(map(str, sys.version_info[:3])), **found}
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux; the other counter starts at the memory of the process that started this one
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return float(line.split()[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def check_agp(checkout: Path) -> None:
+    """ImportError unless agp is that of the checkout."""
+    import agp
+
+    if not Path(str(agp.__file__)).is_relative_to(checkout):
+        msg = f"agp is that of {Path(str(agp.__file__)).parents[1]}, not of {checkout}"
+        raise ImportError(msg)
+
+
+def end_with_parent() -> None:
+    """End this process once the one that started it is no more: then standard input ends."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("job", type=Path)
+    parser.add_argument("--side", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--checkout", type=Path, help="where agp must come from")
+    a = parser.parse_args()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    if a.checkout:
+        check_agp(a.checkout)
+    a.out.write_text(json.dumps(measured(Job.read(a.job), a.side, a.seed)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The cells of a run, one process after the other, and their files."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exchange import ONE_THREAD  # of the peers
+
+from defaults_parts.sides import AGAINST, side_of
+from defaults_parts.tables import Table
+
+HERE = Path(__file__).parents[1]
+ROOT = HERE.parent
+SHOWN = ("nlpd", "rmse", "log_loss", "error_rate")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table, a split, a seed and a side."""
+
+    table: str
+    split: int
+    seed: int
+    side: str
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.table}.{self.split}.{self.seed}.{self.side}.json"
+
+    def __str__(self) -> str:
+        return f"{self.table}, split {self.split}, seed {self.seed}, {self.side}"
+
+
+class CellError(Exception):
+    """What went wrong in a cell, in a line."""
+
+
+@dataclass
+class Work:
+    """What is measured, and where.
+
+    Parameters
+    ----------
+    out
+        The folder of the results.
+    tables, splits, seeds, sides
+        The cells are their product, but for sides that are not for a table.
+    peer_python
+        The interpreter of the peers.
+    checkouts
+        Those of agp, by the name of the side.
+    exact_rows
+        Training rows that sides with a limit are given at most.
+    small, again
+        Whether it is a rehearsal; whether cells that failed are tried again.
+    """
+
+    out: Path
+    tables: list[Table]
+    splits: list[int]
+    seeds: list[int]
+    sides: list[str]
+    peer_python: str | None
+    checkouts: dict[str, Path]
+    exact_rows: int
+    small: bool
+    again: bool
+
+    def __post_init__(self) -> None:
+        self.commits = {side: commit(path) for side, path in self.checkouts.items()}
+        self.machine = machine()
+        self.cells = [
+            Cell(table.name, split, seed, side)
+            for table in self.tables
+            for split in self.splits
+            for seed in self.seeds
+            for side in self.sides
+            if side_of(side).takes(table.classes)
+        ]
+        self.done = 0
+
+    def run(self) -> int:
+        """Measure what is lacking; the number of cells that failed, now or before."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        lacking = [cell for cell in self.cells if self.lacks(cell)]
+        self.done = len(self.cells) - len(lacking)
+        print(f"{self.done} of {len(self.cells)} cells are there", flush=True)
+        for table in self.tables:
+            for split in self.splits:
+                self._run_split(table, split, [c for c in lacking if (c.table, c.split) == (table.name, split)])
+        return sum("error" in (held(self.out / cell.file) or {}) for cell in self.cells)
+
+    def lacks(self, cell: Cell) -> bool:
+        """Whether a cell is to be measured."""
+        found = held(self.out / cell.file)
+        return found is None or found["small"] != self.small or (self.again and "error" in found)
+
+    def _run_split(self, table: Table, split: int, cells: list[Cell]) -> None:
+        if not cells:
+            return
+        job = table.job(split, small=self.small)
+        facts = {"rows": len(job.y), "test_rows": len(job.y_test), "columns": job.X.shape[1], "classes": job.classes}
+        with tempfile.TemporaryDirectory() as folder:
+            job.write(Path(folder) / "job.npz")
+            for cell in cells:
+                self.done += 1
+                where = f"[{self.done}/{len(self.cells)}] {cell}:"
+                if side_of(cell.side).has_limit and len(job.y) > self.exact_rows:
+                    print(where, f"left out, since it has {len(job.y):,} rows", flush=True)
+                    continue
+                result = self.outcome(cell, Path(folder))
+                keep(self.out / cell.file, {**vars(cell), **facts, "small": self.small, **result})
+                print(where, sentence(result), flush=True)
+
+    def outcome(self, cell: Cell, folder: Path) -> dict[str, Any]:
+        """The figures of a cell, or its error; what it was measured on."""
+        try:
+            figures = self._measured(cell, folder)
+        except CellError as failure:
+            return {"error": str(failure), "machine": self.machine}
+        if cell.side in self.commits:
+            figures["versions"]["agp"] += f" ({self.commits[cell.side]})"
+        return {**figures, "machine": self.machine}
+
+    def _measured(self, cell: Cell, folder: Path) -> dict[str, Any]:
+        out, said, checkout = folder / "cell.json", folder / "said.txt", self.checkouts.get(cell.side)
+        out.unlink(missing_ok=True)
+        python = self.peer_python if side_of(cell.side).is_peer else sys.executable
+        command = [str(python), "-m", "defaults_parts.cell", str(folder / "job.npz"), "--out", str(out)]
+        command += ["--side", cell.side, "--seed", str(cell.seed), *(["--checkout", str(checkout)] if checkout else [])]
+        paths = [str(HERE), *([str(checkout), str(checkout / "backends")] if checkout else [])]
+        environment = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)}
+        with said.open("w") as words:
+            streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": words}
+            # what lies in the working directory would be imported first
+            process = subprocess.Popen(command, env=environment, cwd=folder, **streams)
+            try:
+                status = process.wait()  # its standard input stays open as long as this process lives
+            finally:
+                process.kill()
+                process.wait()
+                process.stdin.close()
+        if status or not out.exists():
+            raise CellError(reason(status, said.read_text(errors="replace")))
+        return json.loads(out.read_text(encoding="utf-8"))
+
+
+def reason(status: int, said: str) -> str:
+    """Why a process ended, in a line."""
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    return next(reversed(said.strip().splitlines()), f"ended with code {status}")
+
+
+def held(path: Path) -> dict[str, Any] | None:
+    """What a file of a cell holds, if there is one."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def keep(path: Path, result: dict[str, Any]) -> None:
+    """Write a file that is whole whenever it is there."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def sentence(result: dict[str, Any]) -> str:
+    """The figures of a cell for the progress line."""
+    if "error" in result:
+        return f"FAILED, {result['error']}"
+    scores = ", ".join(f"{name} {result[name]:.4f}" for name in SHOWN if name in result)
+    facts = " ".join(str(fact) for fact in result["facts"].values() if fact is not None)
+    return f"{scores}, {result['seconds']:.1f} s, {result['mebibytes']:.0f} MiB {facts}".rstrip()
+
+
+def machine() -> dict[str, Any]:
+    """The processor and its threads."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"processor": names[0] if names else platform.processor() or platform.machine(), "threads": os.cpu_count()}
+
+
+def commit(checkout: Path) -> str:
+    """The commit of a checkout, and whether files differ from it."""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
+
+
+def checkouts_of(others: list[Path]) -> dict[str, Path]:
+    """The checkouts by their sides: this one and the others, by the names of their folders."""
+    named = {"agp": ROOT} | {f"{AGAINST}{path.resolve().name}": path.resolve() for path in others}
+    if len(named) <= len(others):
+        msg = "--against names two folders of one name; give one of them another name."
+        raise SystemExit(msg)
+    return named

@@ -1,0 +1,166 @@
+"""The public names of models: few, the same on every model, and told apart from the protocol of models."""
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from helpers import toy_data
+
+import agp
+from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, models, tree
+from agp.batch import Batch
+from agp.models import Model, SiteModel, Variational
+from agp.predictors import Predictor
+from agp.updates import SiteStep
+
+X, Y = toy_data(24)
+TWO = np.concatenate([Y, Y * Y], axis=1)
+
+PREDICTIONS = {"predict", "predict_mean", "predict_covariance", "gradient", "quantile", "interval"}
+PREDICTIONS |= {"sample", "sample_functions", "log_density", "mean_log_density"}
+SHARED = PREDICTIONS | {"predictor", "bound", "priors", "outputs"}
+"""What `Model` lists; `stochastic` is declared there and set by its subclasses, as `from_data` is."""
+PARTS = {"kernel", "inducing", "posterior", "mean_function"}
+SETTINGS = {"rank", "probes", "tolerance", "prediction_tolerance", "max_iterations", "lanczos_steps"}
+OWN = {
+    Model: set(),
+    Variational: set(),
+    SiteModel: {"with_gaussian_sites"},
+    SVGP: set(),
+    SOLVEGP: {"groups", "structured_posterior"},
+    DeepGP: {"convolutional", "prediction_samples"},
+    GPR: {"leave_one_out"},
+    CGGP: SETTINGS,
+    SGPR: {"jitter", "to_svgp", "upper_bound"},
+    SOLVEGPR: {"jitter", "sizes", "second", "tight", "to_solve", "upper_bound"},
+    TSVGP: {"jitter", "to_svgp", "to_tied", "with_gaussian_sites"},
+    TVGP: {"with_gaussian_sites"},
+    CaGP: {"capped", "loss", "uncertainty"},
+}
+"""What each class lists besides the common names: settings, and what its method alone has."""
+CLASSES = [x for x in vars(models).values() if inspect.isclass(x) and issubclass(x, Model)]
+
+
+def listed(x):
+    return {name for name in dir(x) if not name.startswith("_")}
+
+
+def built(model_class, **options):
+    if not issubclass(model_class, (GPR, CGGP, TVGP, CaGP)):
+        options = {"num_inducing": 5} | options
+    return model_class.from_data(X, options.pop("y", Y), **options)
+
+
+def test_a_model_lists_twenty_names_at_the_most():
+    assert len(listed(SVGP)) <= 20
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_what_a_class_lists_beyond_the_common_names(cls):
+    assert listed(cls) - SHARED - PARTS - {"stochastic", "from_data"} == OWN[cls]
+    assert listed(cls) >= SHARED
+    fields = {field.name for field in tree._fields.FIELDS.get(cls, ())}
+    if cls not in (Model, Variational, SiteModel):
+        assert PARTS | {"stochastic", "from_data"} <= listed(cls) | fields
+
+
+def test_the_predictions_are_those_of_predictors():
+    assert listed(Predictor) >= PREDICTIONS
+
+
+# -- kernel, inducing, posterior and mean_function --------------------------------------------------------------------
+
+ONE_PROCESS = [cls for cls in OWN if cls not in (Model, Variational, SiteModel, DeepGP)]
+
+
+@pytest.mark.parametrize("cls", ONE_PROCESS, ids=lambda cls: cls.__name__)
+def test_every_model_of_one_process_answers_to_the_same_names(cls):
+    model = built(cls)
+    assert isinstance(model.kernel, agp.kernels.Kernel)
+    assert isinstance(model.mean_function, agp.means.Mean)
+    assert (model.inducing is None) == (cls in (GPR, CGGP, TVGP, CaGP))
+    assert (model.posterior is None) == (cls not in (SVGP, SOLVEGP, CaGP))
+    if "process" in vars(model):
+        assert all(getattr(model, name) is getattr(model.process, name) for name in PARTS)
+
+
+def test_of_a_mixture_they_are_those_of_what_is_mixed_and_its_own_mean():
+    model = built(SVGP, y=TWO)
+    assert isinstance(model.process, agp.processes.Mixed)
+    assert all(getattr(model, name) is getattr(model.process.process, name) for name in PARTS - {"mean_function"})
+    assert model.mean_function is model.process.mean_function
+
+
+SEVERAL = {
+    "deep": (lambda: built(DeepGP), r"model\.process\.layers\[0\]"),
+    "separate": (lambda: built(SVGP, y=TWO, outputs="separate"), r"model\.process\.parts\[0\]"),
+    "mixed": (lambda: built(SVGP, y=TWO, outputs="coregionalised"), r"model\.process\.process\.parts\[0\]"),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_say_where_they_are(case):
+    build, place = SEVERAL[case]
+    model = build()
+    for name in PARTS - ({"mean_function"} if case == "mixed" else set()):
+        with pytest.raises(
+            AttributeError, match=rf"2 processes, each with its own {name}; see {place}\.{name}"
+        ) as said:
+            getattr(model, name)
+        assert said.value.name == name
+        assert not hasattr(model, name)
+
+
+def test_a_process_of_ones_own_is_named():
+    known = agp.SVGP(agp.processes.Known(agp.means.LinearMean(np.eye(3), np.zeros(3))), agp.Gaussian(np.asarray(0.1)))
+    with pytest.raises(AttributeError, match=r"SVGP has no kernel: see model\.process, which is a Known"):
+        _ = known.kernel
+
+
+@pytest.mark.parametrize("cls", [*ONE_PROCESS, DeepGP], ids=lambda cls: cls.__name__)
+def test_the_names_are_neither_leaves_nor_parts_of_files(cls, tmp_path):
+    model = built(cls)
+    paths = list(tree.leaves(model))
+    assert len(set(map(id, tree.leaves(model).values()))) == len(paths)
+    agp.save(model, tmp_path / "m.safetensors")
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), agp.load(tmp_path / "m.safetensors")):
+        assert type(again) is cls
+        assert list(tree.leaves(again)) == paths
+        np.testing.assert_array_equal(again.predict(X).mean, model.predict(X).mean)
+
+
+# -- names of before --------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    model = built(SVGP)
+    with pytest.raises(AttributeError, match="'SVGP' object has no attribute 'lengthscale'"):
+        _ = model.lengthscale
+    assert not hasattr(model, "__array__")
+
+
+def test_names_that_documentation_told_warn_and_work():
+    model, Z = built(SVGP), X[5:8]
+    for name, use in {
+        "batch": lambda m: m.batch(X, Y).X,
+        "objective": lambda m: m.objective(Batch(X, Y))[0],
+        "grown": lambda m: m.grown(Z).process.inducing.Z,
+        "without_rows": lambda m: m.without_rows().process.inducing.Z,
+        "draws": lambda m: np.asarray(list(m.draws(np.random.default_rng(0), 3).by_row)),
+    }.items():
+        with pytest.warns(DeprecationWarning, match=rf"model\.{name} is no longer public; write ") as seen:
+            found = use(model)
+        assert seen[0].filename == __file__
+        new = {"batch": X, "objective": model.bound(X, Y)[0], "grown": models.grown(model, Z).inducing.Z}
+        np.testing.assert_array_equal(found, new.get(name, found))
+
+
+def test_a_batch_is_what_an_update_takes():
+    model = built(TSVGP)
+    update = SiteStep(1.0)
+    moved, again = (
+        update(model, batch, update.init(model))[0].site_shift for batch in (Batch(X, Y), model._batch(X, Y))
+    )
+    np.testing.assert_array_equal(moved, again)

@@ -1,0 +1,187 @@
+"""What somebody else's program does with the package, annotated as their checker wants it: see test_downstream.py."""
+
+import importlib.util
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import agp
+from agp.backend import Array, Pullback
+from agp.constraints import POSITIVE
+from agp.estimators import GPClassifier, GPRegressor
+from agp.kernels import Stationary
+from agp.likelihoods import Likelihood, Prediction, expectation, log_expectation
+from agp.priors import Gamma, LogNormal
+from agp.training import Progress
+from agp.updates import Adam, Group
+
+Numbers = npt.NDArray[np.float64]
+
+
+# -- parts of one's own -----------------------------------------------------------------------------------------------
+
+
+@agp.tree.model
+class Cauchy(Stationary):
+    """k(x, z) = variance / (1 + r2)."""
+
+    def profile(self, r2: Array, /) -> tuple[Array, Pullback]:
+        g = 1.0 / (1.0 + r2)
+        return g, lambda: -g * g
+
+
+@agp.tree.model
+class Laplace(Likelihood):
+    """p(y | f) = exp(-|y - f| / b) / (2 b)."""
+
+    scale: Array = agp.tree.param(POSITIVE, default=0.2)
+
+    def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        xp, b = agp.backend_of(f).xp, self.scale
+        distance = xp.abs(y - f)
+
+        def pullback(bar: Array) -> tuple["Laplace", Array]:
+            scale_bar = xp.sum(bar * (distance / b - 1.0)) / b
+            return agp.tree.cotangent(self, scale=scale_bar), bar * xp.sign(y - f) / b
+
+        return -distance / b - xp.log(2.0 * b), pullback
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        return expectation(self._log_density, mu, var, y, 20)
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        return Prediction(mu, var + 2.0 * self.scale**2)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        return agp.backend_of(mu).xp.sum(log_expectation(self._log_density, mu, var, y, 20), axis=-1)
+
+    def from_data(self, variance: Array, /) -> "Laplace":
+        return self
+
+    def check_targets(self, y: Array, /) -> None:
+        if not bool(agp.backend_of(y).xp.all(agp.backend_of(y).xp.isfinite(y))):
+            msg = "targets must be finite."
+            raise ValueError(msg)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def made_up(rows: int, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """Inputs [N, 2] and targets [N, 1]."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, (rows, 2))
+    return X, np.sin(2.0 * X[:, :1]) + 0.1 * rng.standard_normal((rows, 1))
+
+
+def regression(folder: Path) -> float:
+    """A model from data to predictions, and back from its file."""
+    X, y = made_up(60)
+    kernel = agp.Matern52() + agp.RBF(lengthscale=(0.5,)).on((1,)) * agp.Linear().on([0])
+    priors = {"kernel.parts.0.lengthscale": LogNormal(0.0, 1.0), "likelihood.noise_variance": Gamma(2.0, 10.0)}
+    model = agp.SGPR.from_data(X, y, kernel=kernel, num_inducing=10, priors=priors)
+    result = agp.fit(model, X, y)
+    assert result.message
+    assert result.converged
+    assert result.frozen == ()
+    assert agp.summary(result.model, columns=["left", "right"]).startswith("SGPR")
+
+    trained: agp.SGPR = result.model
+    predictor = trained.predictor()
+    prediction = predictor.predict(X, observed=True)
+    mean: Numbers = prediction.mean
+    slopes = predictor.gradient(X)
+    lower, upper = predictor.interval(X, 0.9)
+    medians = predictor.quantile(X, 0.5)
+    several = predictor.quantile(X, (0.1, 0.9))
+    seen = predictor.condition_on(X[:2], y[:2])
+    samples = predictor.sample(X[:5], 3, seed=1)
+    functions = seen.sample_functions(2)
+    assert functions(X).shape == (2, 60, 1)
+    assert functions.gradient(X).shape == (2, 60, 1, 2)
+    assert predictor.predict_covariance(X[:3]).shape == (1, 3, 3)
+    assert samples.shape == (3, 5, 1)
+    assert several.shape == (2, 60, 1)
+    assert slopes.mean.shape == (60, 1, 2)
+    assert bool(np.all((lower <= medians) & (medians <= upper)))
+
+    agp.save(trained, folder / "model.safetensors")
+    again = agp.load(folder / "model.safetensors")
+    assert isinstance(again, agp.SGPR)
+    assert np.array_equal(again.predict(X, observed=True).mean, mean)
+    return float(predictor.log_density(X, y).sum()) + float(mean.sum())
+
+
+def stochastic() -> float:
+    """Updates, groups, callbacks; bounds and gradients for optimisers of one's own."""
+    X, y = made_up(80)
+    model = agp.SVGP.from_data(X, y, kernel=Cauchy(), likelihood=Laplace(), posterior="whitened", num_inducing=8)
+    steps: list[int] = []
+
+    def noted(progress: Progress) -> bool:
+        steps.append(progress.step)
+        return progress.step >= 4
+
+    updates = [Adam(0.01, groups={"Z": Group(1e-3)}, frozen="likelihood.*")]
+    result = agp.train(model, X, y, steps=10, batch_size=20, updates=updates, callbacks=[noted])
+    result = agp.train(result.model, X, y, steps=3, updates=agp.recipe(result.model, 3))
+    value, gradient = agp.value_and_gradient(result.model, X, y)
+    vector, unflatten = agp.flatten(result.model)
+    again = unflatten(vector)
+    assert sorted(gradient) == sorted(agp.tree.unconstrain(again))
+    assert {leaf.role for leaf in agp.tree.describe(again)} == {"parameter", "constant"}
+    return float(value) + float(again.bound(X, y)[0]) + len(steps)
+
+
+def several_outputs() -> tuple[int, ...]:
+    """Processes as parts, missing targets, and covariances between outputs."""
+    X, y = made_up(50)
+    both = np.concatenate([y, np.where(X[:, :1] > 0.0, np.nan, 1.0 - y)], axis=1)
+    noise = agp.Gaussian(missing=True)
+    model = agp.SVGP.from_data(X, both, outputs="separate", likelihood=noise, num_inducing=8)
+    seen = model.predictor().condition_on(X[:3], both[:3])
+    return tuple(seen.predict_covariance(X[:4], cross_outputs=True).shape)
+
+
+def elsewhere() -> None:
+    """The same model on another array library."""
+    if importlib.util.find_spec("torch") is None:
+        return
+    X, y = made_up(20)
+    model = agp.to_backend(agp.GPR.from_data(X, y), "torch")
+    inputs = agp.to_backend(X, "torch")
+    mean = agp.to_numpy(model.predict(inputs).mean)
+    assert mean.shape == (20, 1)
+
+
+def estimators() -> float:
+    """scikit-learn's conventions."""
+    X, y = made_up(60)
+    regressor = GPRegressor(method="sgpr", num_inducing=8).fit(X, y[:, 0])
+    mean, deviation = regressor.predict(X, return_std=True)
+    lower, upper = regressor.predictor_.interval(regressor.model_inputs(X), 0.95)
+    classifier = GPClassifier(method="wsvgp", num_inducing=8).fit(X, y[:, 0] > 0.0)
+    probabilities: Numbers = classifier.predict_proba(X)
+    labels = classifier.predict(X)
+    assert probabilities.shape == (60, 2)
+    assert len(labels) == len(mean) == len(deviation) == len(lower) == len(upper)
+    return regressor.score(X, y[:, 0]) + classifier.score(X, y[:, 0] > 0.0)
+
+
+def main() -> None:
+    """All of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        assert np.isfinite(regression(Path(folder)))
+    assert np.isfinite(stochastic())
+    assert several_outputs() == (4, 2, 4, 2)
+    assert estimators() > 1.0
+    elsewhere()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""The model that `fit_regression` gives is the one it says: its posterior, its bound, and the account of the choice."""
+
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+from helpers import assert_close, inducing_inputs, process
+from tables import WAYS, assert_predicts, bits, table
+
+import agp
+from agp.inducing import Points
+from agp.selection import Candidate, RegressionResult, Stage, _regression, fit_regression
+from agp.training import baseline
+
+KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP"}
+STAGES = {
+    "sample": ["search"],
+    "larger": ["search", "judge", "train"],
+    "exact": ["search", "judge", "train", "judge", "train"],
+    "collapsed": ["search", "compare", "train", "compare", "train", "compare", "posterior"],
+}
+
+
+def fit(way, **options):
+    rows, method = WAYS[way]
+    X, y = table(rows, outputs=options.pop("outputs", None))
+    return fit_regression(X, y, method=method, **options), X, y
+
+
+# -- the posterior ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+@pytest.mark.parametrize("way", ["sample", "larger", "exact"])
+def test_the_exact_posterior_is_that_of_gpr(way, outputs):
+    found, X, y = fit(way, outputs=outputs)
+    model = found.model
+    targets = y.reshape(len(X), -1)
+    by_hand = agp.GPR(model.kernel, model.likelihood, X=X, y=targets, mean_function=model.mean_function)
+    new = table(7, seed=1)[0]
+    for one, two in zip(model.predict(new), by_hand.predict(new), strict=True):
+        assert_close(one, two, 1e-8)
+    assert_close(found.bound, float(by_hand.bound(X, targets)[0]), 1e-8)
+    assert_close(found.log_density, float(np.mean(by_hand.leave_one_out())), 1e-8)
+
+
+@pytest.mark.parametrize("most", [5, 16, 99])
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_the_collapsed_posterior_is_that_of_sgpr(outputs, most):
+    found, X, y = fit("collapsed", outputs=outputs, most=most)
+    model, Z = process(found.model), inducing_inputs(found.model)
+    assert Z.shape[0] <= most
+    assert {z.tobytes() for z in Z} <= {x.tobytes() for x in X}
+    targets = y.reshape(len(X), -1)
+    noise, mean = found.model.likelihood, model.mean_function
+    by_hand = agp.SGPR(model.kernel, noise, Points(Z), X, targets, mean_function=mean)
+    new = table(7, seed=1)[0]
+    for one, two in zip(found.model.predict(new), by_hand.to_svgp().predict(new), strict=True):
+        assert_close(one, two, 1e-8)
+    assert_close(found.bound, float(by_hand.bound(X, targets)[0]), 1e-8)
+    assert_close(found.bound, float(found.model.bound(X, targets)[0]), 1e-6)
+
+
+def test_a_collapsed_posterior_holds_no_rows():
+    found, X, _ = fit("collapsed", most=10)
+    assert all(len(X) not in x.shape for x in agp.tree.leaves(found.model).values())
+
+
+def test_more_inducing_inputs_come_where_they_pay():
+    X = np.linspace(0.0, 25.0, 200)[:, None]
+    y = np.sin(2.0 * X[:, 0]) + 0.05 * np.random.default_rng(0).normal(size=200)
+    kernel = agp.RBF(lengthscale=0.7)
+    found = fit_regression(X, y, kernel=kernel, most=64)
+    assert inducing_inputs(found.model).shape[0] == 64
+    smooth = fit_regression(X, X[:, 0] + y, kernel=agp.Linear(), most=64)
+    assert inducing_inputs(smooth.model).shape[0] == 8
+
+
+# -- what is said of it ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_account(way):
+    found, X, y = fit(way)
+    assert isinstance(found, RegressionResult)
+    assert type(found.model).__name__ == KINDS[way]
+    assert found.converged
+    assert found.learned
+    assert found.kernel in {one.kernel for one in found.candidates}
+    assert {one.kernel for one in found.candidates} >= {"rbf", "matern52", "matern32"}
+    assert all(isinstance(one, Candidate) for one in found.candidates)
+    assert all(isinstance(one, Stage) and one.seconds >= 0.0 for one in found.stages)
+    assert [stage.name for stage in found.stages] == STAGES[way]
+    assert sum(stage.seconds for stage in found.stages) <= found.seconds
+    assert found.baseline == baseline(agp.Gaussian(), y[:, None])
+    assert found.steps == len(found.trace["bound"]) > 0
+    kind = "exact posterior of" if KINDS[way] == "GPR" else r"collapsed posterior with \d+ inducing inputs on"
+    assert re.fullmatch(rf"{re.escape(found.kernel)}, (the|a) {kind} {len(X)} rows", found.message)
+    compared = [one for one in found.candidates if math.isfinite(one.held_out)]
+    assert len(compared) == (len(found.candidates) if way == "collapsed" else 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_account_as_a_table(way):
+    found, _, _ = fit(way)
+    lines = found.describe().splitlines()
+    assert lines[-1] == found.message
+    assert len(lines) == 3 + len(found.candidates) + len(found.stages)
+    for line, one in zip(lines[1:], found.candidates, strict=False):
+        assert line.startswith(one.kernel)
+        assert f"{one.evidence:.4f}" in line
+
+
+def test_what_was_compared_is_what_the_models_give():
+    found, X, y = fit("sample", kernel=agp.RBF())
+    (one,) = found.candidates
+    assert one.kernel == "rbf"
+    assert one.rows == len(X)
+    assert_close(one.evidence * len(X), found.bound, 1e-9)  # no priors: there are rows enough
+    assert_close(one.log_density, found.log_density, 1e-9)
+
+
+def test_kernels_are_compared_by_the_rows_that_are_held_out():
+    X, y = table(110)
+    found = fit_regression(X, y)
+    best = max(found.candidates, key=lambda one: one.held_out)
+    assert found.kernel == best.kernel
+
+
+# -- a linear part -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [24, 50, 110])
+def test_a_trend_far_from_the_origin(rows, monkeypatch):
+    # far away X is rounded at 1e-10, and where a training is cut short depends on that: these come to their ends
+    for name in ("ITERATIONS", "LAST_ITERATIONS"):
+        monkeypatch.setattr(_regression, name, 100)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(rows, 2))
+    y = 8.0 * X[:, 0] - 3.0 * X[:, 1] + np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=rows)
+    near, far = (fit_regression(X + offset, y, seed=1) for offset in (0.0, 1e6))
+    assert near.kernel == far.kernel
+    assert near.kernel.endswith(" + linear") or rows == 110  # of which so few inducing inputs tell little
+    assert abs(far.bound - near.bound) <= 1e-3 * rows
+    new = rng.uniform(-2.5, 2.5, size=(9, 2))
+    (mean, variance), (other, spread) = near.model.predict(new), far.model.predict(new + 1e6)
+    np.testing.assert_allclose(other, mean, rtol=0.0, atol=1e-3 * y.std())
+    np.testing.assert_allclose(spread, variance, rtol=0.0, atol=1e-3 * y.var())
+
+
+def test_no_linear_part_where_there_is_no_trend():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, size=(24, 1))
+    assert " + linear" not in fit_regression(X, np.cos(2.0 * X[:, 0]) + 0.1 * rng.normal(size=24)).kernel
+
+
+# -- manners -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_outside_is_touched(way):
+    rows, method = WAYS[way]
+    X, y = table(rows)
+    before, state = (X.copy(), y.copy()), np.geterr()
+    for array in (X, y):
+        array.flags.writeable = False
+    fit_regression(X, y, method=method)
+    np.testing.assert_array_equal(X, before[0])
+    np.testing.assert_array_equal(y, before[1])
+    assert np.geterr() == state
+
+
+def test_a_model_does_not_follow_the_caller_s_arrays():
+    found, X, y = fit("sample", kernel=agp.RBF())
+    new = X[:5].copy()
+    before = found.model.predict(new)[0]
+    X[:], y[:] = 0.0, 0.0
+    np.testing.assert_array_equal(found.model.predict(new)[0], before)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_bits_for_the_same_seed(way):
+    assert bits(fit(way, seed=3)[0]) == bits(fit(way, seed=3)[0])
+
+
+def test_another_seed_draws_other_rows():
+    one, two = (fit("collapsed", seed=seed, most=8)[0] for seed in (0, 1))
+    assert inducing_inputs(one.model).tobytes() != inducing_inputs(two.model).tobytes()
+
+
+@pytest.mark.parametrize("rows", [20, 110])
+def test_trial_points_are_not_warned_of(rows):
+    X, y = table(rows, noise=0.0)  # without noise, matrices of trial points are repaired
+    X[1::2] = X[::2]
+    y[1::2] = y[::2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fit_regression(X, y)
+    assert_predicts(found.model, X)
+
+
+def test_a_progress_bar_if_it_is_wanted(capfd):
+    pytest.importorskip("tqdm")
+    fit("collapsed", progress=True, kernel=agp.RBF())
+    shown = capfd.readouterr()
+    assert "search, 24 rows" in shown.err
+    assert "posterior, 110 rows" in shown.err
+    assert shown.out == ""
+    fit("collapsed", kernel=agp.RBF())
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+
+
+def test_callbacks_see_every_step_in_order():
+    seen = []
+    found, _, _ = fit("exact", callbacks=[seen.append])
+    assert [one.step for one in seen] == [*range(1, found.steps + 1)]
+    assert [float(one.info["bound"]) for one in seen] == found.trace["bound"]
+    seconds = [one.seconds for one in seen]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize(("gain", "inducing", "rows"), [(4.0, 32, 64), (0.01, 24, 110)])
+def test_of_very_many_rows_some_serve_more_inducing_inputs(gain, inducing, rows, monkeypatch):
+    # 2 N M^2 operations: 24 inducing inputs for all 110 rows, or 32 for 64 of them
+    monkeypatch.setattr("agp.selection._regression.COST", 2.0 * 110 * 24.5**2)
+    monkeypatch.setattr("agp.selection._regression.PAYS", 1e-9)
+    usual = _regression._Fit._judged
+    monkeypatch.setattr(_regression._Fit, "_judged", lambda *one: usual(*one)._replace(gain=gain))
+    X, y = table(110)
+    found = fit_regression(X, y, most=32)
+    assert found.stages[-1].rows == rows
+    assert f"with {inducing} inducing inputs" in found.message
+    assert found.learned

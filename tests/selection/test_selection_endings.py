@@ -1,0 +1,188 @@
+"""However a fit ends, by the clock, a callback or the keyboard, it leaves a model that predicts."""
+
+import time
+import warnings
+from pydoc import locate
+
+import numpy as np
+import pytest
+from tables import WAYS, At, assert_predicts, table
+
+import agp
+from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
+from agp.selection import _pieces, _regression, fit_regression
+
+pytestmark = pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
+
+STAGES = {
+    "searched": "agp.selection._regression.searched",
+    "trained": "agp.selection._regression.trained",
+    "judged": "agp.selection._regression.judged_on",
+    "collapsed": "agp.selection._regression.collapse",
+    "profile": "agp.selection._collapse.Collapse.profile",
+}
+
+
+def result_of(way):
+    try:
+        return fit(way), False
+    except Interrupted as interrupted:
+        return interrupted.result, True
+
+
+def fit(way, **options):
+    rows, method = WAYS[way]
+    X, y = table(rows)
+    return fit_regression(X, y, method=method, **options)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+# -- the clock ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("full_size")
+@pytest.mark.parametrize(("rows", "method"), [(1500, "auto"), (4000, "auto"), (20_000, "auto"), (3000, "sgpr")])
+def test_a_tiny_limit_in_time(rows, method):
+    X, y = table(rows, 5)
+    began = time.perf_counter()
+    with pytest.warns(ConvergenceWarning, match=r"limit of 0\.2 s was reached"):
+        found = fit_regression(X, y, method=method, max_seconds=0.2)
+    assert time.perf_counter() - began < 4.0
+    assert not found.converged
+    assert "limit of 0.2 s" in found.message
+    assert_predicts(found.model, X[:100])
+
+
+class Clock:
+    """The seconds of a clock that goes on by so many at each look."""
+
+    def __init__(self, pace):
+        self.pace, self.now = pace, 0.0
+
+    def __call__(self):
+        self.now += self.pace
+        return self.now
+
+
+@pytest.mark.parametrize("limit", [0.5, 5.0, 50.0, 200.0, 400.0, 700.0])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_limit_at_any_moment(way, limit, monkeypatch):
+    monkeypatch.setattr("agp.selection._watch.time.perf_counter", Clock(1.0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = fit(way, max_seconds=limit, kernel=agp.RBF())
+    assert found.converged == (not any(issubclass(one.category, ConvergenceWarning) for one in told))
+    assert_predicts(found.model, table(9)[0])
+
+
+def test_an_ample_limit_changes_nothing():
+    free, limited = (fit("collapsed", max_seconds=limit) for limit in (None, 1000.0))
+    assert limited.converged
+    assert limited.message == free.message
+
+
+# -- callbacks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 2, 9, 30, 60, 90, 110])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_callback_ends_it_at_any_step(way, step):
+    callback = At(step, lambda: True)
+    with pytest.warns(ConvergenceWarning, match="a callback ended it"):
+        found = fit(way, callbacks=[callback])
+    assert found.steps == callback.seen == step
+    assert not found.converged
+    assert found.message.endswith("; a callback ended it") or not found.learned
+    assert_predicts(found.model, table(9)[0])
+
+
+# -- the keyboard ------------------------------------------------------------------------------------------------------
+
+
+def assert_interrupted(caught):
+    assert not caught.value.result.converged
+    assert_predicts(caught.value.result.model, table(9)[0])
+
+
+@pytest.mark.parametrize("step", [1, 9, 60, 110])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_keyboard_interrupts_a_callback(way, step):
+    with pytest.raises(Interrupted) as caught:
+        fit(way, callbacks=[At(step, interrupt)])
+    assert_interrupted(caught)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_keyboard_interrupts_a_stage(way, stage, call, monkeypatch):
+    usual, calls = locate(STAGES[stage]), []
+
+    def hit(*args, **options):
+        calls.append(0)
+        return interrupt() if len(calls) == call else usual(*args, **options)
+
+    monkeypatch.setattr(STAGES[stage], hit)
+    found, interrupted = result_of(way)
+    assert len(calls) <= call  # nothing goes on once it is interrupted
+    assert interrupted == (len(calls) == call)
+    assert found.converged == (not interrupted)
+    assert_predicts(found.model, table(9)[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_keyboard_interrupts_the_result(way, monkeypatch):
+    usual, calls = _regression._Fit.result, []
+
+    def hit(self):
+        calls.append(0)
+        return interrupt() if len(calls) == 1 else usual(self)
+
+    monkeypatch.setattr(_regression._Fit, "result", hit)
+    with pytest.raises(Interrupted) as caught:
+        fit(way, kernel=agp.RBF())
+    assert_interrupted(caught)
+
+
+def test_an_interrupted_fit_says_so():
+    with pytest.raises(Interrupted) as caught:
+        fit("exact", callbacks=[At(60, interrupt)])
+    assert caught.value.result.message.endswith("; it was interrupted")
+
+
+# -- trouble -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
+    usual, calls = _pieces.save_checkpoint, []
+
+    def full(*args):
+        calls.append(0)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        return usual(*args)
+
+    monkeypatch.setattr(_pieces, "save_checkpoint", full)
+    with pytest.raises(CheckpointError, match=r"run\.agp could not be written .*No space left.*make room") as caught:
+        fit("exact", checkpoint=tmp_path / "run.agp")
+    assert_predicts(caught.value.result.model, table(9)[0])
+
+
+def test_a_kernel_that_cannot_be_factorised_is_left_out(monkeypatch):
+    usual = _regression.collapse
+
+    def collapse(hyper, *args, **options):
+        if type(hyper.kernel).__name__ == "RBF":
+            raise NotPositiveDefiniteError
+        return usual(hyper, *args, **options)
+
+    monkeypatch.setattr(_regression, "collapse", collapse)
+    found = fit("collapsed")
+    assert found.kernel != "rbf"
+    alone = fit("collapsed", kernel=agp.RBF())
+    assert isinstance(alone.model, agp.GPR)  # of the sample
+    assert np.isfinite(alone.bound)

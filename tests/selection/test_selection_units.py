@@ -1,0 +1,65 @@
+"""What is chosen, and what is predicted, does not depend on the units of the data."""
+
+import numpy as np
+import pytest
+from tables import WAYS, table
+
+from agp.selection import fit_regression
+
+COLUMNS = {"metres": (1.0, 1.0), "large": (1e6, 1e6), "small": (1e-6, 1e-6), "mixed": (1e6, 1e-6)}
+TARGETS = {"large": (1e6, 0.0), "small": (1e-6, 0.0), "far": (1.0, 1e6), "all": (1e-6, -1e6)}
+
+
+def standardised(model, X, scale, level):
+    mean, variance = model.predict(X, observed=True)
+    return (mean - level) / scale, variance / scale**2
+
+
+def compare(way, factors, scale, deviations, tolerance, **options):
+    rows, method = WAYS[way]
+    X, y = table(rows)
+    new = table(9, seed=1)[0]
+    a, level = np.array(factors), scale * deviations * y.std()
+    here = fit_regression(X, y, method=method, **options)
+    there = fit_regression(X * a, scale * y + level, method=method, **options)
+    assert there.kernel == here.kernel
+    assert there.message == here.message
+    assert [one[:2] for one in there.candidates] == [one[:2] for one in here.candidates]
+    rounding = np.finfo(float).eps * abs(deviations) * rows
+    found, expected = standardised(there.model, new * a, scale, level), standardised(here.model, new, 1.0, 0.0)
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0.0, atol=(tolerance + rounding) * y.std())
+    per_row = (there.bound - here.bound) / rows + np.log(scale)
+    assert abs(per_row) <= tolerance + rounding
+
+
+@pytest.mark.parametrize("factors", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("way", WAYS)
+def test_units_of_inputs(way, factors):
+    compare(way, factors, 1.0, 0.0, 1e-3)
+
+
+@pytest.mark.parametrize(("scale", "deviations"), TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("way", WAYS)
+def test_units_of_targets(way, scale, deviations):
+    compare(way, (1.0, 1.0), scale, deviations, 1e-3)
+
+
+def test_units_of_a_column_that_is_constant_in_the_samples():
+    X, y = table(5_000)
+    X = np.column_stack([X, np.full(len(X), -1.8e-8)])
+    X[[17, 4_321], 2] = 1e-4
+    here, there = (fit_regression(a * X, y, most=64) for a in (1.0, 1e-6))
+    assert there.kernel == here.kernel
+    assert abs(there.bound - here.bound) / len(X) < 1e-3
+
+
+@pytest.mark.parametrize("factors", [(1e3, 1e3), (1e6, 1e-6)])
+@pytest.mark.parametrize(("scale", "deviations"), [(1e6, 0.0), (1e-6, 1e3)])
+@pytest.mark.parametrize("way", ["sample", "collapsed"])
+def test_nothing_but_rounding_where_nothing_is_trained(way, factors, scale, deviations, monkeypatch):
+    for name in ("ITERATIONS", "LAST_ITERATIONS", "LONG"):
+        monkeypatch.setattr(f"agp.selection._regression.{name}", 0)
+    for name in ("SHORT", "LONG"):
+        monkeypatch.setattr(f"agp.selection._exact.{name}", 0)
+    compare(way, factors, scale, deviations, 1e-6)
