@@ -2,7 +2,7 @@
 # make test   set up and run the whole test suite
 # make test-quick   without what takes seconds or draws, trains or starts processes for its own sake: some minutes
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
-# make test-botorch   models in BoTorch, in an environment of its own (some minutes)
+# make test-botorch   models in BoTorch, in the same environment
 # make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own
 # make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
 # make docs   build the documentation;  make lint   style and types
@@ -33,14 +33,17 @@ test: $(BIN)/.test
 test-quick: $(BIN)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
 
-test-jax:
-	$(MAKE) VENV=$(VENV)-jax TEST_EXTRAS=jax,test $(VENV)-jax/bin/.test
-	$(ONE_THREAD) $(VENV)-jax/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
+# Libraries that not everybody has.
+OTHERS := $(VENV)-others
+$(OTHERS)/bin/.test: pyproject.toml
+	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,jax,test $@
 
-test-botorch:
-	$(MAKE) VENV=$(VENV)-botorch TEST_EXTRAS=botorch,cli,test $(VENV)-botorch/bin/.test
-	$(ONE_THREAD) $(VENV)-botorch/bin/python -m pytest -n auto -k botorch tests/interop tests/properties/test_conformance.py
-	$(ONE_THREAD) $(VENV)-botorch/bin/python -m pytest -k bayesian tests/project/test_docs.py
+test-jax: $(OTHERS)/bin/.test
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
+
+test-botorch: $(OTHERS)/bin/.test
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k botorch tests/interop tests/properties/test_conformance.py
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -k bayesian tests/project/test_docs.py
 
 # Without torch: reference values on NumPy, gradients of the bounds, files, estimators.
 OLDEST := $(VENV)-oldest
