@@ -53,8 +53,8 @@ def table(entries: list[dict[str, Any]]) -> str:
     failures: dict[str, list[str]] = {}
     for entry in entries:
         settings, figures = entry["settings"], entry["figures"]
-        if "error" in figures:
-            failures.setdefault(figures["error"], []).append(" ".join(map(str, settings.values())))
+        if sentence := figures.get("error") or figures.get("absent"):
+            failures.setdefault(sentence, []).append(" ".join(map(str, settings.values())))
         else:
             groups.setdefault((*settings, str(settings.get("measured"))), []).append(settings | figures)
     tables = [_rows(rows) for rows in groups.values()]

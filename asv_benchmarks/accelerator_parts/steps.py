@@ -1,6 +1,7 @@
 """Training steps of four variants of SVGP, and of GPyTorch's."""
 
 import dataclasses
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -53,12 +54,13 @@ def entries(plan: Plan) -> list[Settings]:
 def _ways(library: str, small: bool) -> list[tuple[str, str]]:
     """Methods and gradient modes; of GPyTorch, too, which runs on torch."""
     differentiates = library in ("torch", "jax")
+    ways = [(PEER, "autodiff")] if library == "torch" else []
     if small:
-        return [("wsvgp", "closed-form"), ("rsvgp", "autodiff" if differentiates else "closed-form")]
-    ways = [(method, "closed-form") for method in METHODS]
+        return [("wsvgp", "closed-form"), ("rsvgp", "autodiff" if differentiates else "closed-form"), *ways]
+    ways += [(method, "closed-form") for method in METHODS]
     if differentiates:
         ways += [(method, "autodiff") for method in (METHODS if library == "torch" else METHODS[:2])]
-    return [*ways, (PEER, "autodiff")] if library == "torch" else ways
+    return ways
 
 
 def mixed_precisions(dtypes: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -72,6 +74,8 @@ def mixed_precisions(dtypes: tuple[str, ...]) -> list[tuple[str, str]]:
 
 def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
     """Milliseconds of a step, beside those of a dense product [M, M] by [M, M]."""
+    if entry["method"] == PEER and importlib.util.find_spec(PEER) is None:
+        return {"absent": f"{PEER} is not installed"}
     B = opened(library, device)
     M, dtype, rows = entry["M"], entry["dtype"], 32 if small else 1024
     stamps = Stamps(small)

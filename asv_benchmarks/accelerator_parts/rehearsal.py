@@ -1,0 +1,171 @@
+"""The first minutes on a bare machine, rehearsed on this one: wheels carried to an empty folder, every part from there.
+
+The commands are those of the page, so what it says has been executed, on a CPU.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from accelerator_parts import PARTS
+from accelerator_parts.results import FAILED
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "array-gp"
+CARRIED = ("array-api-compat", "array-api-strict", "hypothesis", "safetensors", "sortedcontainers", "threadpoolctl")
+"""What this project and its tests need besides NumPy, SciPy and pytest, and a machine with a GPU may lack."""
+BUILD = "-m pip wheel --no-deps -w {wheels} {source}"
+FETCH = "-m pip download --no-deps -d {wheels} --only-binary=:all: --python-version {python} --platform {platform}"
+INSTALL = "-m pip install --no-index --no-deps --target {site} {found}"
+"""The commands, for wheels of this project, of what it needs, and where they are installed."""
+ENVIRONMENT = {"PYTHONPATH": "{site}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+LIBRARIES = ("numpy", "torch", "jax")
+LONGEST = 300
+"""Seconds for one of pip's commands."""
+ASK = f"""
+import agp, sys, importlib.metadata as m
+print(agp.__file__, m.distribution("{PROJECT}").locate_file(""), *(e.name for e in m.entry_points(group="agp.backends")))
+"""
+
+
+def rehearsed(
+    out: Path | None, wheels: Path | None, libraries: list[str] | None, parts: list[str], seconds: float
+) -> int:
+    """Do every part in small on the CPU from wheels in an empty folder; 0 if nothing failed.
+
+    Parameters
+    ----------
+    out
+        Where the report lies; by default in a folder that is removed.
+    wheels
+        A folder with wheels that are not built or fetched then.
+    libraries
+        By default those of NumPy, torch and JAX that are installed.
+    parts, seconds
+        Which parts, and how long all of them may take.
+
+    Raises
+    ------
+    SystemExit
+        If wheels can neither be found nor built or fetched, with the commands that make them.
+    """
+    until = time.monotonic() + seconds
+    libraries = libraries or [name for name in LIBRARIES if importlib.util.find_spec(name)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = packed(folder / "wheels", wheels)
+        environment = installed(folder / "site", found)
+        codes = {}
+        for part in parts:
+            began = time.monotonic()
+            codes[part] = _worked(part, out or folder / "out", libraries, environment, until - began)
+            print(f"{part}: rc {codes[part]}, {time.monotonic() - began:.0f} s", flush=True)
+    failed = [part for part, code in codes.items() if code]
+    took = f"{seconds - (until - time.monotonic()):.0f} s"
+    print(f"failed: {', '.join(failed)} ({took})" if failed else f"rehearsed in {took}: every part rc 0")
+    return int(bool(failed))
+
+
+# -- wheels -----------------------------------------------------------------------------------------------------------
+
+
+def packed(folder: Path, given: Path | None) -> list[Path]:
+    """Wheels in a folder: those that are given, and else built or fetched; without those that are installed here."""
+    folder.mkdir(parents=True)
+    for name in (PROJECT, *CARRIED):
+        for wheel in _wheels_of(name, given)[:1]:
+            shutil.copy(wheel, folder)
+    if not _wheels_of(PROJECT, folder):
+        isolated = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
+        _pip([*BUILD.format(wheels=folder, source=ROOT).split(), *isolated])
+    wanted = [name for name in CARRIED if not _wheels_of(name, folder)]
+    if wanted:
+        _pip([*fetch(folder, f"{sys.version_info[0]}.{sys.version_info[1]}").split(), *wanted])
+    missing = [name for name in (PROJECT, *CARRIED) if not _wheels_of(name, folder)]
+    lost = [name for name in missing if name == PROJECT or not _is_installed(name)]
+    if lost:
+        commands = (
+            f"python {BUILD.format(wheels='WHEELS', source='.')}\npython {fetch('WHEELS', '3.12')} {' '.join(CARRIED)}"
+        )
+        msg = f"no wheels of {', '.join(lost)}, and pip makes none here; on a machine with a network,\n{commands}\n"
+        raise SystemExit(msg + "then --rehearse --wheels WHEELS")
+    if missing:
+        print(f"no wheels of {', '.join(missing)}: those that are installed here are used")
+    return sorted(folder.glob("*.whl"))
+
+
+def fetch(folder: Path | str, python: str) -> str:
+    """pip's words that fetch wheels for Linux and a version of Python, whatever machine this is."""
+    return FETCH.format(wheels=folder, python=python, platform=f"manylinux2014_{platform.machine()}")
+
+
+def _wheels_of(name: str, folder: Path | None) -> list[Path]:
+    return sorted(folder.glob(f"{name.replace('-', '_')}-*.whl")) if folder else []
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _pip(words: list[str]) -> bool:
+    """Whether pip does it; its last line where it does not."""
+    command = [sys.executable, *words, "--quiet", "--retries", "1", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        print(f"pip {words[2]}: not done within {LONGEST} s")
+        return False
+    if done.returncode:
+        print(f"pip {words[2]}: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return not done.returncode
+
+
+# -- the empty folder -------------------------------------------------------------------------------------------------
+
+
+def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
+    """Install wheels in a folder; the environment in which programs find them, and this project nowhere else."""
+    command = INSTALL.format(site=site, found=" ".join(map(str, wheels))).split()
+    if not _pip(command):
+        msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
+        raise SystemExit(msg)
+    environment = os.environ | {name: value.format(site=site) for name, value in ENVIRONMENT.items()}
+    done = subprocess.run([sys.executable, "-P", "-c", ASK], env=environment, capture_output=True, text=True)
+    where = done.stdout.split()
+    if done.returncode or not all(path.startswith(str(site)) for path in where[:2]) or "numpy" not in where:
+        msg = f"agp does not come from the wheels: {done.stdout or done.stderr}"
+        raise SystemExit(msg)
+    print(f"python {platform.python_version()}, {', '.join(wheel.name for wheel in wheels)}: back ends {where[2:]}")
+    return environment
+
+
+def _worked(part: str, out: Path, libraries: list[str], environment: dict[str, str], seconds: float) -> int:
+    """The exit code of a part: that of the command, or 1 where an entry failed or is left."""
+    script = [sys.executable, str(ROOT / "asv_benchmarks" / "accelerator.py"), "--device", "cpu", "--small"]
+    options = ["--out", str(out), "--parts", part, "--libraries", *libraries, "--seconds", f"{seconds:.0f}"]
+    done = subprocess.run([*script, *options], env=environment, stdout=subprocess.PIPE, text=True)
+    print(done.stdout, flush=True)
+    return done.returncode or int(not done.stdout.endswith("done.\n") or bool(troubles(out / f"{part}.json")))
+
+
+def troubles(path: Path) -> list[str]:
+    """What failed in a part; a peer that is not installed is no failure."""
+    found = []
+    for entry in json.loads(path.read_text(encoding="utf-8"))["entries"] if path.exists() else ():
+        figures = entry["figures"]
+        wrong = [f"{name} {figures[name]}" for name in (FAILED - {"absent"}) & {*figures}]
+        wrong += [f"{name} {figures[name]}" for name in ("failed", "missed", "false alarms") if figures.get(name)]
+        found += [f"{' '.join(map(str, entry['settings'].values()))}: {words}" for words in wrong]
+    return found
