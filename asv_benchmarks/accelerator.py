@@ -111,7 +111,7 @@ class Report:
             results.add(entry, figures)
             done += CUT not in figures
             print(*entry.values(), "-", _in_a_word(figures), flush=True)
-        if done or len(entries) > done == 0 and self.left() > LEAST:
+        if done or (len(entries) > done == 0 and self.left() > LEAST):
             found = [entry for entry in results.entries if stage.chosen(entry["settings"])]
             print(f"\n{stage.question} {part.title}\n\n{table(found)}", flush=True)
         return len(entries) - done

@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from accelerator_parts import PARTS
 from accelerator_parts.results import FAILED
 
 ROOT = Path(__file__).parents[2]
@@ -31,8 +30,9 @@ LIBRARIES = ("numpy", "torch", "jax")
 LONGEST = 300
 """Seconds for one of pip's commands."""
 ASK = f"""
-import agp, sys, importlib.metadata as m
-print(agp.__file__, m.distribution("{PROJECT}").locate_file(""), *(e.name for e in m.entry_points(group="agp.backends")))
+import agp, importlib.metadata as metadata
+plug_ins = metadata.entry_points(group="agp.backends")
+print(agp.__file__, metadata.distribution("{PROJECT}").locate_file(""), *(plug_in.name for plug_in in plug_ins))
 """
 
 
