@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from accelerator_parts import PARTS
-from accelerator_parts.order import Stage, stages
+from accelerator_parts.order import Stage, expected, stages
 from accelerator_parts.page import page, table
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import device_facts, has_device
@@ -30,7 +30,7 @@ def main() -> int:
     """The command; the exit code, which is 0 also where the report says that something failed."""
     a = arguments()
     if a.rehearse:
-        return rehearsed(a.out, a.wheels, a.libraries, a.parts, a.seconds)
+        return rehearsed(a)
     if a.page:
         a.page.write_text(page(a.out), encoding="utf-8")
         return 0
@@ -77,10 +77,12 @@ class Report:
 
     def worked(self) -> str:
         """Measure what lacks while there is time, and print a table for each stage; what is left, by parts."""
-        ordered = [(stage, self.lacking(stage, entries)) for stage, entries in stages(self.plan, self.a.parts)]
-        ordered = [(stage, entries) for stage, entries in ordered if entries]
-        for number, (stage, entries) in enumerate(ordered, 1):
-            print(f"{number}. {stage.question} ({stage.part}): {len(entries)} entries, {self.estimate(stage, entries)}")
+        ordered = stages(self.plan, self.a.parts)
+        for stage, entries in ordered:
+            if todo := self.lacking(stage, entries):
+                print(
+                    f"- {stage.question} ({stage.part}): {len(todo)} entries, {self.estimate(stage, todo)}", flush=True
+                )
         left = dict.fromkeys(self.a.parts, 0)
         for stage, entries in ordered:
             left[stage.part] += self.measured(stage, entries)
@@ -91,30 +93,31 @@ class Report:
         return [entry for entry in entries if self.results[stage.part].lacks(entry, again=self.a.retry)]
 
     def estimate(self, stage: Stage, entries: list[Settings]) -> str:
-        """How long entries take, by the mean of those of their part and library, or a guess."""
-        part, results, total, guessed = PARTS[stage.part], self.results[stage.part], 0.0, ""
-        for library in {entry["library"] for entry in entries}:
-            mean = results.seconds(library)
-            guessed = guessed if mean is not None else " (a guess)"
-            each = part.expected(library, small=self.plan.small) if mean is None else mean
-            total += each * sum(entry["library"] == library for entry in entries)
-        return f"about {total / 60:.1f} min{guessed}"
+        """How long entries take, in words."""
+        means = self.results[stage.part].means()
+        total = expected(PARTS[stage.part], entries, small=self.plan.small, means=means)
+        guessed = any(entry["library"] not in means for entry in entries)
+        return f"about {total / 60:.1f} min{' (a guess)' if guessed else ''}"
 
     def measured(self, stage: Stage, entries: list[Settings]) -> int:
         """Measure a stage's entries while there is time, and print its table; the number of entries that are left."""
         part, results = PARTS[stage.part], self.results[stage.part]
-        done = 0
-        for entry in entries:
+        todo, done = self.lacking(stage, entries), 0
+        for entry in todo:
             figures = self.outcome(part, entry) if self.left() > LEAST else None
             if figures is None:
                 break
             results.add(entry, figures)
             done += CUT not in figures
             print(*entry.values(), "-", _in_a_word(figures), flush=True)
-        if done or (len(entries) > done == 0 and self.left() > LEAST):
-            found = [entry for entry in results.entries if stage.chosen(entry["settings"])]
-            print(f"\n{stage.question} {part.title}\n\n{table(found)}", flush=True)
-        return len(entries) - done
+        shown = [
+            entry
+            for entry in results.entries
+            if (stage.chosen(entry["settings"]) if stage.whole else entry["settings"] in entries)
+        ]
+        if shown:
+            print(f"\n{part.title}: {stage.question}\n\n{table(shown)}", flush=True)
+        return len(todo) - done
 
     def outcome(self, part: Part, entry: Settings) -> Figures | None:
         """The figures of an entry, or its error; None where only the time of this call was too short for it."""

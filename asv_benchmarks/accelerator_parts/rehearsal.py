@@ -3,6 +3,7 @@
 The commands are those of the page, so what it says has been executed, on a CPU.
 """
 
+import argparse
 import importlib.metadata
 import importlib.util
 import json
@@ -36,41 +37,34 @@ print(agp.__file__, metadata.distribution("{PROJECT}").locate_file(""), *(plug_i
 """
 
 
-def rehearsed(
-    out: Path | None, wheels: Path | None, libraries: list[str] | None, parts: list[str], seconds: float
-) -> int:
+def rehearsed(a: argparse.Namespace) -> int:
     """Do every part in small on the CPU from wheels in an empty folder; 0 if nothing failed.
 
     Parameters
     ----------
-    out
-        Where the report lies; by default in a folder that is removed.
-    wheels
-        A folder with wheels that are not built or fetched then.
-    libraries
-        By default those of NumPy, torch and JAX that are installed.
-    parts, seconds
-        Which parts, and how long all of them may take.
+    a
+        The arguments of the command. `out` may be None, for a folder that is removed; without `libraries` those of
+        NumPy, torch and JAX that are installed are taken; `wheels` are not built or fetched.
 
     Raises
     ------
     SystemExit
         If wheels can neither be found nor built or fetched, with the commands that make them.
     """
-    until = time.monotonic() + seconds
-    libraries = libraries or [name for name in LIBRARIES if importlib.util.find_spec(name)]
+    began = time.monotonic()
+    libraries = a.libraries or [name for name in LIBRARIES if importlib.util.find_spec(name)]
+    narrowed = ["--methods", *a.methods] * bool(a.methods) + ["--sizes", *map(str, a.sizes)] * bool(a.sizes)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = packed(folder / "wheels", wheels)
-        environment = installed(folder / "site", found)
-        codes = {}
-        for part in parts:
-            began = time.monotonic()
-            codes[part] = _worked(part, out or folder / "out", libraries, environment, until - began)
-            print(f"{part}: rc {codes[part]}, {time.monotonic() - began:.0f} s", flush=True)
-    failed = [part for part, code in codes.items() if code]
-    took = f"{seconds - (until - time.monotonic()):.0f} s"
-    print(f"failed: {', '.join(failed)} ({took})" if failed else f"rehearsed in {took}: every part rc 0")
+        environment = installed(folder / "site", packed(folder / "wheels", a.wheels))
+        failed = []
+        for part in a.parts:
+            last, left = time.monotonic(), a.seconds - (time.monotonic() - began)
+            options = ["--libraries", *libraries, *narrowed, "--seconds", f"{left:.0f}"]
+            code = _worked(part, a.out or folder / "out", options, environment)
+            failed += [part] * bool(code)
+            print(f"{part}: rc {code}, {time.monotonic() - last:.0f} s\n", flush=True)
+    print(f"failed: {', '.join(failed)}" if failed else f"every part rc 0, in {time.monotonic() - began:.0f} s")
     return int(bool(failed))
 
 
@@ -151,13 +145,14 @@ def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
     return environment
 
 
-def _worked(part: str, out: Path, libraries: list[str], environment: dict[str, str], seconds: float) -> int:
+def _worked(part: str, out: Path, options: list[str], environment: dict[str, str]) -> int:
     """The exit code of a part: that of the command, or 1 where an entry failed or is left."""
     script = [sys.executable, str(ROOT / "asv_benchmarks" / "accelerator.py"), "--device", "cpu", "--small"]
-    options = ["--out", str(out), "--parts", part, "--libraries", *libraries, "--seconds", f"{seconds:.0f}"]
-    done = subprocess.run([*script, *options], env=environment, stdout=subprocess.PIPE, text=True)
-    print(done.stdout, flush=True)
-    return done.returncode or int(not done.stdout.endswith("done.\n") or bool(troubles(out / f"{part}.json")))
+    command = [*script, "--out", str(out), "--parts", part, *options]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    found = troubles(out / f"{part}.json")
+    print(done.stdout, *found, sep="\n", flush=True)
+    return done.returncode or int(bool(found) or not done.stdout.endswith("done.\n"))
 
 
 def troubles(path: Path) -> list[str]:

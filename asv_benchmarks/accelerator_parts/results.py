@@ -38,14 +38,13 @@ class Results:
         found = [entry["figures"] for entry in self.entries if entry["settings"] == settings]
         return not found or CUT in found[0] or (again and not FAILED.isdisjoint(found[0]))
 
-    def seconds(self, library: str | None) -> float | None:
-        """The mean time of the entries of a library, if there are any."""
-        times = [
-            entry["figures"]["seconds"]
-            for entry in self.entries
-            if entry["settings"].get("library") == library and "seconds" in entry["figures"]
-        ]
-        return sum(times) / len(times) if times else None
+    def means(self) -> dict[str, float]:
+        """The mean time of an entry, by library, of those that have entries here."""
+        times: dict[str, list[float]] = {}
+        for entry in self.entries:
+            if "seconds" in entry["figures"]:
+                times.setdefault(entry["settings"]["library"], []).append(entry["figures"]["seconds"])
+        return {library: sum(own) / len(own) for library, own in times.items()}
 
     def add(self, settings: Settings, figures: Figures) -> None:
         """Keep an entry, in the place of one with the same settings."""

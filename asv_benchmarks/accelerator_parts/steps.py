@@ -28,7 +28,7 @@ LOGGED = ("inverse_steps", "residual")
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """Library x M x method x gradient x dtype, and mixed precisions where updates of the inverse offer them.
+    """Library x M x method x gradient x dtype, and mixed precisions for the methods with an inverse.
 
     JAX, which compiles for some seconds each time, has automatic differentiation for two methods only.
     """
@@ -46,7 +46,8 @@ def entries(plan: Plan) -> list[Settings]:
             found += [
                 own | {"method": method, "gradient": "closed-form", "dtype": dtype, "inverse": inverse}
                 for method in INVERSES
-                for dtype, inverse in mixed_precisions(dtypes)
+                for dtype, inverse in MIXED
+                if dtype in dtypes
             ]
     return found
 
@@ -61,15 +62,6 @@ def _ways(library: str, small: bool) -> list[tuple[str, str]]:
     if differentiates:
         ways += [(method, "autodiff") for method in (METHODS if library == "torch" else METHODS[:2])]
     return ways
-
-
-def mixed_precisions(dtypes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The pairs of MIXED, if updates of the inverse have a precision."""
-    from agp.updates import InverseUpdate
-
-    if not any(field.name == "precision" for field in dataclasses.fields(InverseUpdate)):
-        return []
-    return [pair for pair in MIXED if pair[0] in dtypes]
 
 
 def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:

@@ -29,9 +29,10 @@ GROUPS = {
 """Files and folders of tests/, the most telling first."""
 FIRST = ("references", "linalg, backend")
 """The groups that say most in the least time: stored values of every method, and what all else stands on."""
-COLLECTION = "collection of all"
+FOLDERS = [name for names in GROUPS.values() for name in names]
+SLOW, COLLECTION = "slow ones", "collection of all"
 SMALL = {
-    COLLECTION: [name for names in GROUPS.values() for name in names],
+    COLLECTION: FOLDERS,
     "triangles": ["linalg/test_linalg_triangular.py"],
 }
 """In small every file is collected, and one is run."""
@@ -40,6 +41,8 @@ CORES = 8
 SHOWN = 5
 """How many failures are told, each in so many characters of its message:"""
 LONGEST = 120
+RUN, END = 0.75, 0.2
+"""The shares of an entry's time in which pytest runs, and in which it ends once it is interrupted."""
 
 
 def entries(plan: Plan) -> list[Settings]:
@@ -47,7 +50,7 @@ def entries(plan: Plan) -> list[Settings]:
     return [
         {"library": library, "tests": group}
         for library in plan.libraries
-        for group in (SMALL if plan.small else GROUPS)
+        for group in (SMALL if plan.small else [*GROUPS, SLOW])
     ]
 
 
@@ -64,8 +67,9 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
     """How many tests of a group pass, fail and are skipped, and the first failures; in time for the report."""
     if importlib.util.find_spec("pytest") is None:
         return {"absent": "pytest is not installed"}
-    paths = [str(ROOT / "tests" / name) for name in (SMALL if small else GROUPS)[tests]]
-    options = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", chosen(library, device)]
+    paths = [str(ROOT / "tests" / name) for name in (SMALL if small else GROUPS | {SLOW: FOLDERS})[tests]]
+    mark = "slow" if tests == SLOW else "not slow"
+    options = ["-q", "-p", "no:cacheprovider", "-m", mark, "-k", chosen(library, device)]
     if tests == COLLECTION:
         return _collected([*options, "--collect-only", *paths], seconds)
     if importlib.util.find_spec("xdist") is not None and (os.cpu_count() or 1) >= CORES:
@@ -73,11 +77,13 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         code, printed = _pytest([*options, "--continue-on-collection-errors", f"--junit-xml={report}", *paths], seconds)
+        if code is None and not report.exists():  # it was still collecting
+            raise TimeoutError
         if not report.exists():
             msg = f"pytest ended with code {code}: {printed.strip().rpartition(chr(10))[2]}"
             raise ValueError(msg)
         figures = counts(ET.parse(report).getroot())
-    return figures if code is not None else figures | {"unfinished": f"stopped after {seconds:.0f} s"}
+    return figures if code is not None else figures | {"unfinished": f"stopped after {RUN * seconds:.0f} s"}
 
 
 def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
@@ -89,11 +95,11 @@ def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
     command = [sys.executable, "-P", "-m", "pytest", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        return (process.communicate(timeout=0.85 * seconds)[0], process.returncode)[::-1]
+        return (process.communicate(timeout=RUN * seconds)[0], process.returncode)[::-1]
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
     try:
-        return None, process.communicate(timeout=0.1 * seconds)[0]
+        return None, process.communicate(timeout=END * seconds)[0]
     except subprocess.TimeoutExpired as error:
         process.kill()
         process.communicate()
@@ -134,6 +140,7 @@ def _said(case: ET.Element, trouble: ET.Element) -> str:
     return f"{case.get('name')} ({first[:LONGEST]})" if first else str(case.get("name"))
 
 
-NOTE = """The quick tests of each group that have the library and the device among their parameters, in float64 and
-float32. *unfinished* are those that took too long: the counts are of what was run until then."""
+NOTE = """The tests of each group that have the library and the device among their parameters, in float64 and float32;
+those that are marked as slow are a group of their own. *unfinished*: it took too long, and the counts are of what was
+run until then."""
 PART = Part("Tests on the device", NOTE, entries, measured, seconds=240.0, guess=60.0, small_guess=15.0, jax=3.0)
