@@ -6,7 +6,7 @@ from typing import Any
 from accelerator_parts import PARTS
 from accelerator_parts.order import expected, stages
 from accelerator_parts.part import Plan
-from accelerator_parts.rehearsal import BUILD, CARRIED, ENVIRONMENT, FETCH, INSTALL
+from accelerator_parts.rehearsal import ENVIRONMENT, INSTALL, making
 from accelerator_parts.results import read
 
 GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
@@ -23,10 +23,8 @@ torch with CUDA, CuPy or JAX, but nothing of this project.
 Where there is a network, in a checkout: a folder of wheels, of this project and of what such a machine may lack.
 
 ```text
-python {build}
-python {fetch} \\
-  {carried}
-python asv_benchmarks/accelerator.py --rehearse --wheels wheels
+{making}
+python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
 The last one, with a Python 3.12 that has the libraries of the machine, installs those wheels in an empty folder and
@@ -34,17 +32,17 @@ does every part from there, in small on the CPU, in some minutes. Without `--whe
 which is what `make rehearse` does. Then, on the machine, in the checkout with the wheels:
 
 ```text
-python {install}
+python3 {install}
 export {environment}
-python asv_benchmarks/accelerator.py --out report --seconds 0                 # the card, and the plan
-python asv_benchmarks/accelerator.py --out report                             # the first nine minutes of the plan
-python asv_benchmarks/accelerator.py --out report                             # the next nine
-python asv_benchmarks/accelerator.py --out report                             # and so on, until it prints "done."
-python asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
+python3 asv_benchmarks/accelerator.py --out report --seconds 0                 # the card, and the plan
+python3 asv_benchmarks/accelerator.py --out report                             # the first nine minutes of the plan
+python3 asv_benchmarks/accelerator.py --out report                             # the next nine
+python3 asv_benchmarks/accelerator.py --out report                             # and so on, until it prints "done."
+python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-A call stops cleanly after `--seconds` (540), and the same command goes on. Every entry is kept in `report` as soon as it
-is done, so a machine that is taken away costs one entry. The plan, most telling first:
+A call stops cleanly after `--seconds` (540), and the same command goes on. Every entry is kept in `report` as soon as
+it is done, so a machine that is taken away costs one entry. The plan, most telling first:
 
 | what it tells | parts | entries | minutes, guessed |
 |---|---|---|---|
@@ -60,8 +58,8 @@ is done, so a machine that is taken away costs one entry. The plan, most telling
 --sizes 1024 4096`. An entry that takes too long (`--entry-seconds`), runs out of memory or needs a library that is not
 installed becomes a line with the sentence; `--retry` measures those again. Tests that are stopped report what they did
 until then. GPyTorch is timed on the same card where it is installed, and else the table says that it is not.
-`--device cuda:0` chooses where, by default the first accelerator. Without one the same script runs in small sizes on the
-CPU, which `--small` asks for elsewhere, too: a rehearsal, not a measurement.
+`--device cuda:0` chooses where, by default the first accelerator. Without one the same script runs in small sizes on
+the CPU, which `--small` asks for elsewhere, too: a rehearsal, not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"
@@ -85,10 +83,8 @@ def page(folder: Path) -> str:
 def introduction() -> str:
     """What stands before the figures: commands, the plan for a GPU, parts."""
     return INTRODUCTION.format(
-        build=BUILD.format(wheels=WHEELS, source="."),
-        fetch=FETCH.format(wheels=WHEELS, python="3.12", platform="manylinux2014_x86_64"),
-        carried=" ".join(CARRIED),
-        install=INSTALL.format(site=SITE, found=f"{WHEELS}/*.whl"),
+        making="\n".join(making(WHEELS)),
+        install=f"{INSTALL.format(site=SITE)} {WHEELS}/*.whl",
         environment=" ".join(f"{name}={value.format(site=f'$PWD/{SITE}')}" for name, value in ENVIRONMENT.items()),
         plan="\n".join(_planned()),
         parts="\n".join(f"| `{name}` | {part.title} |" for name, part in PARTS.items()),

@@ -24,8 +24,8 @@ CARRIED = ("array-api-compat", "array-api-strict", "hypothesis", "safetensors", 
 """What this project and its tests need besides NumPy, SciPy and pytest, and a machine with a GPU may lack."""
 BUILD = "-m pip wheel --no-deps -w {wheels} {source}"
 FETCH = "-m pip download --no-deps -d {wheels} --only-binary=:all: --python-version {python} --platform {platform}"
-INSTALL = "-m pip install --no-index --no-deps --target {site} {found}"
-"""The commands, for wheels of this project, of what it needs, and where they are installed."""
+INSTALL = "-m pip install --no-index --no-deps --target {site}"
+"""The commands: wheels of this project, of what it needs, and their installation; names and files follow."""
 ENVIRONMENT = {"PYTHONPATH": "{site}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 LIBRARIES = ("numpy", "torch", "jax")
 LONGEST = 300
@@ -79,16 +79,15 @@ def packed(folder: Path, given: Path | None) -> list[Path]:
             shutil.copy(wheel, folder)
     if not _wheels_of(PROJECT, folder):
         isolated = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
-        _pip([*BUILD.format(wheels=folder, source=ROOT).split(), *isolated])
+        _pip([*_words(BUILD, wheels=folder, source=ROOT), *isolated])
     wanted = [name for name in CARRIED if not _wheels_of(name, folder)]
     if wanted:
-        _pip([*fetch(folder, f"{sys.version_info[0]}.{sys.version_info[1]}").split(), *wanted])
+        own = {"python": "{}.{}".format(*sys.version_info), "platform": f"manylinux2014_{platform.machine()}"}
+        _pip([*_words(FETCH, wheels=folder, **own), *wanted])
     missing = [name for name in (PROJECT, *CARRIED) if not _wheels_of(name, folder)]
     lost = [name for name in missing if name == PROJECT or not _is_installed(name)]
     if lost:
-        commands = (
-            f"python {BUILD.format(wheels='WHEELS', source='.')}\npython {fetch('WHEELS', '3.12')} {' '.join(CARRIED)}"
-        )
+        commands = "\n".join(making("WHEELS"))
         msg = f"no wheels of {', '.join(lost)}, and pip makes none here; on a machine with a network,\n{commands}\n"
         raise SystemExit(msg + "then --rehearse --wheels WHEELS")
     if missing:
@@ -96,9 +95,14 @@ def packed(folder: Path, given: Path | None) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-def fetch(folder: Path | str, python: str) -> str:
-    """pip's words that fetch wheels for Linux and a version of Python, whatever machine this is."""
-    return FETCH.format(wheels=folder, python=python, platform=f"manylinux2014_{platform.machine()}")
+def making(wheels: str) -> tuple[str, str]:
+    """The commands that make a folder of wheels for a machine with Python 3.12."""
+    fetch = FETCH.format(wheels=wheels, python="3.12", platform="manylinux2014_x86_64")
+    return f"python3 {BUILD.format(wheels=wheels, source='.')}", f"python3 {fetch} \\\n  {' '.join(CARRIED)}"
+
+
+def _words(command: str, **values: object) -> list[str]:
+    return [word.format(**values) for word in command.split()]
 
 
 def _wheels_of(name: str, folder: Path | None) -> list[Path]:
@@ -131,8 +135,7 @@ def _pip(words: list[str]) -> bool:
 
 def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
     """Install wheels in a folder; the environment in which programs find them, and this project nowhere else."""
-    command = INSTALL.format(site=site, found=" ".join(map(str, wheels))).split()
-    if not _pip(command):
+    if not _pip([*_words(INSTALL, site=site), *map(str, wheels)]):
         msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
         raise SystemExit(msg)
     environment = os.environ | {name: value.format(site=site) for name, value in ENVIRONMENT.items()}

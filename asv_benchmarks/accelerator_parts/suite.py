@@ -120,8 +120,8 @@ def _collected(options: list[str], seconds: float) -> Figures:
 
 
 def counts(report: ET.Element) -> Figures:
-    """What pytest's report says."""
-    cases = list(report.iter("testcase"))
+    """What pytest's report says; a case without a name is the one that was interrupted."""
+    cases = [case for case in report.iter("testcase") if case.get("name")]
     troubles = [case.find("failure") if case.find("failure") is not None else case.find("error") for case in cases]
     failed = [(case, trouble) for case, trouble in zip(cases, troubles, strict=True) if trouble is not None]
     skipped = [case for case in cases if case.find("skipped") is not None]
