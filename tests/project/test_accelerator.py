@@ -292,9 +292,10 @@ BARE |= {"rich", "tqdm", "latex2mathml", "torch", "jax", "cupy", "xdist"}
 
 COLLECT = """
 import importlib.machinery, os, sys
-finder = importlib.machinery.PathFinder
-usual = finder.find_spec
-finder.find_spec = lambda name, *where: None if name.partition(".")[0] in {bare!r} else usual(name, *where)
+usual = importlib.machinery.PathFinder.find_spec
+def find_spec(cls, name, *where):
+    return None if name.partition(".")[0] in {bare!r} else usual(name, *where)
+importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
 import pytest
 code = pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", *{paths!r}])
 assert not {bare!r} & {{name.partition(".")[0] for name in sys.modules}}
