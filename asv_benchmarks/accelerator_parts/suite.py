@@ -95,7 +95,8 @@ def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
     command = [sys.executable, "-P", "-m", "pytest", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        return (process.communicate(timeout=RUN * seconds)[0], process.returncode)[::-1]
+        printed = process.communicate(timeout=RUN * seconds)[0]
+        return process.returncode, printed
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
     try:
