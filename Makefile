@@ -5,6 +5,7 @@
 # make test-botorch   models in BoTorch, in the same environment
 # make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own
 # make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
+# make rehearse   the accelerator report in small on the CPU, from wheels in an empty folder (some minutes)
 # make docs   build the documentation;  make lint   style and types
 # make bench  one quick pass over the benchmarks, every axis in short; AGP_BENCH=all for the whole product (hours)
 # make bench-html   asv's pages of the results that there are, a graph over commits for each benchmark
@@ -23,7 +24,7 @@ BASE ?= HEAD~1
 BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
-.PHONY: run test test-quick test-jax test-botorch test-oldest test-wheel lint docs bench bench-compare bench-html
+.PHONY: run test test-quick test-jax test-botorch test-oldest test-wheel rehearse lint docs bench bench-compare bench-html
 run: $(BIN)/.run
 	$(BIN)/agp compare
 
@@ -63,6 +64,12 @@ test-wheel:
 	test -x $(VENV)-wheel/bin/python || python3 -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --disable-pip-version-check "build>=1.2"
 	$(VENV)-wheel/bin/python .ci/check_wheel.py build/wheel
+
+# What a bare machine with a GPU has, but for the GPU and CuPy.
+rehearse:
+	test -x $(VENV)-rehearse/bin/python || python3 -m venv $(VENV)-rehearse
+	$(VENV)-rehearse/bin/python -m pip install --disable-pip-version-check -c constraints.txt numpy scipy torch jax pytest
+	$(ONE_THREAD) $(VENV)-rehearse/bin/python asv_benchmarks/accelerator.py --rehearse
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from helpers import CUPY, JAX, JAX_CUDA, NUMPY, STRICT, TORCH, TORCH_CUDA, Place
 from agp.backend import get_backend
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")  # JAX is imported later, here and in the processes that tests start
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else each process takes 75 % of a GPU at once
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
 PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}

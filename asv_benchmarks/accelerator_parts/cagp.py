@@ -4,7 +4,7 @@ from benchmarks.cagp import model_of
 
 from accelerator_parts.part import Figures, Part, Plan, Settings
 from accelerator_parts.places import opened
-from accelerator_parts.sgpr import by_value, gradient_times
+from accelerator_parts.sgpr import by_values, gradient_times
 
 MEMORY = 1024
 """The budget for working arrays in MiB."""
@@ -12,7 +12,7 @@ MEMORY = 1024
 
 def entries(plan: Plan) -> list[Settings]:
     """Library x dtype x rows in a step."""
-    return by_value(plan, "rows", (64, 2000) if plan.small else (1024, 1_000_000))
+    return by_values(plan, [{"rows": rows} for rows in ((64, 2000) if plan.small else (1024, 1_000_000))])
 
 
 def measured(*, library: str, dtype: str, rows: int, device: str, small: bool, seconds: float) -> Figures:
@@ -26,4 +26,4 @@ def measured(*, library: str, dtype: str, rows: int, device: str, small: bool, s
 
 NOTE = f"""The loss with its gradient in closed form, on a minibatch and on all N rows; 128 learned actions that cover
 `support` rows, three inputs, Matern-3/2, {MEMORY} MiB for working arrays."""
-PART = Part("CaGP-Opt", NOTE, entries, measured, seconds=150.0, alone=True)
+PART = Part("CaGP-Opt", NOTE, entries, measured, seconds=150.0, alone=True, guess=30.0, small_guess=5.0, jax=3.0)

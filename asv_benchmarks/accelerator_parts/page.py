@@ -4,38 +4,71 @@ from pathlib import Path
 from typing import Any
 
 from accelerator_parts import PARTS
+from accelerator_parts.order import expected, stages
+from accelerator_parts.part import Plan
+from accelerator_parts.rehearsal import ENVIRONMENT, INSTALL, making
 from accelerator_parts.results import read
+
+GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
+"""What the plan on the page is for."""
 
 INTRODUCTION = """# Accelerators
 
-What a GPU, or another accelerator, does with this library is measured by one script, in parts:
+What a GPU, or another accelerator, does with this library is measured by one script, the most telling first. It is
+written for a machine that is lent for half an hour and has no network: Linux, Python 3.12, NumPy, SciPy, pytest, and
+torch with CUDA, CuPy or JAX, but nothing of this project.
+
+## From a bare machine, command by command
+
+Where there is a network, in a checkout: a folder of wheels, of this project and of what such a machine may lack.
 
 ```text
-python asv_benchmarks/accelerator.py --out FOLDER
-python asv_benchmarks/accelerator.py --out FOLDER --page docs/accelerator.md
+{making}
+python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
+
+The last one, with a Python 3.12 that has the libraries of the machine, installs those wheels in an empty folder and
+does every part from there, in small on the CPU, in some minutes. Without `--wheels` it makes them for its own Python,
+which is what `make rehearse` does. Then, on the machine, in the checkout with the wheels:
+
+```text
+python3 {install}
+export {environment}
+python3 asv_benchmarks/accelerator.py --out report --seconds 0                 # the card, and the plan
+python3 asv_benchmarks/accelerator.py --out report                             # the first nine minutes of the plan
+python3 asv_benchmarks/accelerator.py --out report                             # the next nine
+python3 asv_benchmarks/accelerator.py --out report                             # and so on, until it prints "done."
+python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
+```
+
+A call stops cleanly after `--seconds` (540), and the same command goes on. Every entry is kept in `report` as soon as
+it is done, so a machine that is taken away costs one entry. The plan, most telling first:
+
+| what it tells | parts | entries | minutes, guessed |
+|---|---|---|---|
+{plan}
+
+## Parts and options
 
 | part | what it measures |
 |---|---|
 {parts}
 
-`--parts card steps` runs some of them. Each part prints its table last and keeps a JSON in FOLDER; what is there is not
-measured again. A call stops cleanly after `--seconds` (540) and says what is left, and the same command goes on. An
-entry that takes too long (`--entry-seconds`), runs out of memory or needs a library that is not installed becomes a
-line with the sentence; `--retry` measures those again. `--device cuda:0` chooses where, by default the first
-accelerator; `--libraries torch cupy jax` with what. Without an accelerator the same script runs in small sizes on the
-CPU, which `--small` asks for elsewhere, too: a rehearsal, not a measurement. The tests need the extra `test`, and
-GPyTorch is timed where it is installed.
-
-The second command writes this page from FOLDER.
+`--parts`, `--libraries`, `--methods` and `--sizes` narrow all of it: `--parts steps --libraries torch --methods rsvgp
+--sizes 1024 4096`. An entry that takes too long (`--entry-seconds`), runs out of memory or needs a library that is not
+installed becomes a line with the sentence; `--retry` measures those again. Tests that are stopped report what they did
+until then. GPyTorch is timed on the same card where it is installed, and else the table says that it is not.
+`--device cuda:0` chooses where, by default the first accelerator. Without one the same script runs in small sizes on
+the CPU, which `--small` asks for elsewhere, too: a rehearsal, not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
+WHEELS, SITE = "wheels", "site"
+"""The folders of the commands."""
 
 
 def page(folder: Path) -> str:
     """The page, from what lies in a folder."""
-    lines = "\n".join(f"| `{name}` | {part.title} |" for name, part in PARTS.items())
-    text = INTRODUCTION.format(parts=lines)
+    text = introduction()
     held = {name: read(folder / f"{name}.json") for name in PARTS if (folder / f"{name}.json").exists()}
     if not held:
         return text + NOTHING
@@ -47,14 +80,38 @@ def page(folder: Path) -> str:
     return text
 
 
+def introduction() -> str:
+    """What stands before the figures: commands, the plan for a GPU, parts."""
+    return INTRODUCTION.format(
+        making="\n".join(making(WHEELS)),
+        install=f"{INSTALL.format(site=SITE)} {WHEELS}/*.whl",
+        environment=" ".join(f"{name}={value.format(site=f'$PWD/{SITE}')}" for name, value in ENVIRONMENT.items()),
+        plan="\n".join(_planned()),
+        parts="\n".join(f"| `{name}` | {part.title} |" for name, part in PARTS.items()),
+    )
+
+
+def _planned() -> list[str]:
+    """The stages for a GPU, those of a question together."""
+    rows: dict[str, tuple[list[str], int, float]] = {}
+    for stage, entries in stages(GPU, list(PARTS)):
+        names, number, seconds = rows.get(stage.question, ([], 0, 0.0))
+        seconds += expected(PARTS[stage.part], entries, small=False)
+        rows[stage.question] = [*names, f"`{stage.part}`"], number + len(entries), seconds
+    return [
+        f"| {question} | {', '.join(names)} | {number} | {seconds / 60.0:.0f} |"
+        for question, (names, number, seconds) in rows.items()
+    ]
+
+
 def table(entries: list[dict[str, Any]]) -> str:
     """Markdown tables of the entries, one for each set of columns, and the sentences of those that failed."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     failures: dict[str, list[str]] = {}
     for entry in entries:
         settings, figures = entry["settings"], entry["figures"]
-        if "error" in figures:
-            failures.setdefault(figures["error"], []).append(" ".join(map(str, settings.values())))
+        if sentence := figures.get("error") or figures.get("absent"):
+            failures.setdefault(sentence, []).append(" ".join(map(str, settings.values())))
         else:
             groups.setdefault((*settings, str(settings.get("measured"))), []).append(settings | figures)
     tables = [_rows(rows) for rows in groups.values()]

@@ -12,11 +12,23 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """What the entries of a part depend on."""
+    """What the entries of a part depend on.
+
+    `methods` and `sizes`, where they are not empty, leave out entries with another ``method`` or ``M``.
+    """
 
     small: bool
     device: str
     libraries: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def wants(self, entry: Settings) -> bool:
+        """Whether an entry is to be measured; what has no method, or no size, is."""
+        return all(
+            not wanted or name not in entry or entry[name] in wanted
+            for name, wanted in (("method", self.methods), ("M", self.sizes))
+        )
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,10 @@ class Part:
         The most time for one entry.
     alone
         Whether each entry has a process of its own, as peaks of memory need it.
+    guess, small_guess
+        Seconds of an entry, as long as none has been measured: on an accelerator, and in small.
+    jax
+        How many times as long JAX takes, which compiles.
     """
 
     title: str
@@ -44,3 +60,10 @@ class Part:
     measured: Callable[..., Figures]
     seconds: float = 90.0
     alone: bool = False
+    guess: float = 5.0
+    small_guess: float = 1.0
+    jax: float = 8.0
+
+    def expected(self, library: str, *, small: bool) -> float:
+        """Seconds of an entry, guessed."""
+        return (self.small_guess if small else self.guess) * (self.jax if library == "jax" else 1.0)

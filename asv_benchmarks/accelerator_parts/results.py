@@ -7,6 +7,11 @@ from typing import Any
 
 from accelerator_parts.part import Figures, Settings
 
+CUT = "cut short"
+"""The figure of an entry that the end of a call stopped: what it has is kept until the next call measures it whole."""
+FAILED = {"error", "absent", "unfinished"}
+"""The figures of entries that are measured again when asked."""
+
 
 class Results:
     """The entries of one part on one device.
@@ -29,9 +34,17 @@ class Results:
         self.entries: list[dict[str, Any]] = held["entries"]
 
     def lacks(self, settings: Settings, *, again: bool) -> bool:
-        """Whether an entry is to be measured: it is not there, or it failed and is tried again."""
+        """Whether an entry is to be measured: it is not there, was cut short, or failed and is tried again."""
         found = [entry["figures"] for entry in self.entries if entry["settings"] == settings]
-        return not found or (again and "error" in found[0])
+        return not found or CUT in found[0] or (again and not FAILED.isdisjoint(found[0]))
+
+    def means(self) -> dict[str, float]:
+        """The mean time of an entry, by library, of those that have entries here."""
+        times: dict[str, list[float]] = {}
+        for entry in self.entries:
+            if "seconds" in entry["figures"]:
+                times.setdefault(entry["settings"]["library"], []).append(entry["figures"]["seconds"])
+        return {library: sum(own) / len(own) for library, own in times.items()}
 
     def add(self, settings: Settings, figures: Figures) -> None:
         """Keep an entry, in the place of one with the same settings."""

@@ -1,6 +1,7 @@
 """Training steps of four variants of SVGP, and of GPyTorch's."""
 
 import dataclasses
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ LOGGED = ("inverse_steps", "residual")
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """Library x M x method x gradient x dtype, and mixed precisions where updates of the inverse offer them.
+    """Library x M x method x gradient x dtype, and mixed precisions for the methods with an inverse.
 
     JAX, which compiles for some seconds each time, has automatic differentiation for two methods only.
     """
@@ -45,7 +46,8 @@ def entries(plan: Plan) -> list[Settings]:
             found += [
                 own | {"method": method, "gradient": "closed-form", "dtype": dtype, "inverse": inverse}
                 for method in INVERSES
-                for dtype, inverse in mixed_precisions(dtypes)
+                for dtype, inverse in MIXED
+                if dtype in dtypes
             ]
     return found
 
@@ -53,25 +55,19 @@ def entries(plan: Plan) -> list[Settings]:
 def _ways(library: str, small: bool) -> list[tuple[str, str]]:
     """Methods and gradient modes; of GPyTorch, too, which runs on torch."""
     differentiates = library in ("torch", "jax")
+    ways = [(PEER, "autodiff")] if library == "torch" else []
     if small:
-        return [("wsvgp", "closed-form"), ("rsvgp", "autodiff" if differentiates else "closed-form")]
-    ways = [(method, "closed-form") for method in METHODS]
+        return [("wsvgp", "closed-form"), ("rsvgp", "autodiff" if differentiates else "closed-form"), *ways]
+    ways += [(method, "closed-form") for method in METHODS]
     if differentiates:
         ways += [(method, "autodiff") for method in (METHODS if library == "torch" else METHODS[:2])]
-    return [*ways, (PEER, "autodiff")] if library == "torch" else ways
-
-
-def mixed_precisions(dtypes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The pairs of MIXED, if updates of the inverse have a precision."""
-    from agp.updates import InverseUpdate
-
-    if not any(field.name == "precision" for field in dataclasses.fields(InverseUpdate)):
-        return []
-    return [pair for pair in MIXED if pair[0] in dtypes]
+    return ways
 
 
 def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
     """Milliseconds of a step, beside those of a dense product [M, M] by [M, M]."""
+    if entry["method"] == PEER and importlib.util.find_spec(PEER) is None:
+        return {"absent": f"{PEER} is not installed"}
     B = opened(library, device)
     M, dtype, rows = entry["M"], entry["dtype"], 32 if small else 1024
     stamps = Stamps(small)

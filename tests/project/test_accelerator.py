@@ -1,10 +1,12 @@
-"""The accelerator report: small on the CPU, resumed, its page; what it would say of failures and of a GPU's plan."""
+"""The accelerator report: small on the CPU, resumed, its page; the plan for a GPU, what it says of failures; wheels."""
 
+import importlib.util
 import itertools
 import json
 import os
 import subprocess
 import sys
+import textwrap
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -19,15 +21,16 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "asv_benchmarks" / "accelerator.py"
 sys.path.append(str(SCRIPT.parent))
 
-from accelerator_parts import PARTS, card, steps, suite  # noqa: E402
-from accelerator_parts.page import INTRODUCTION, page, table  # noqa: E402
+from accelerator_parts import PARTS, card, rehearsal, steps, suite  # noqa: E402
+from accelerator_parts.order import expected, stages  # noqa: E402
+from accelerator_parts.page import GPU, introduction, page, table  # noqa: E402
 from accelerator_parts.part import Plan  # noqa: E402
 from accelerator_parts.places import Stamps, timed  # noqa: E402
+from accelerator_parts.results import CUT, Results  # noqa: E402
 from accelerator_parts.worker import EntryError, Workplace  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 NOWHERE = "abacus"
 """A library that does not exist."""
 
@@ -73,9 +76,10 @@ def test_every_part_has_figures_and_a_sentence_where_a_library_is_missing(folder
 
 
 def test_the_tests_run(folder):
-    (figures,) = held(folder, "tests").values()
-    assert figures["passed"] > 100
-    assert figures["failed"] == figures["skipped"] == 0
+    found = held(folder, "tests")
+    assert found["numpy collection of all"]["collected"] > 1000
+    assert found["numpy triangles"]["passed"] > 100
+    assert found["numpy triangles"]["failed"] == found["numpy triangles"]["skipped"] == 0
 
 
 def test_no_failing_factorisation_is_missed(folder):
@@ -150,9 +154,14 @@ def test_the_page_has_tables_and_the_sentences_of_what_failed(folder, tmp_path):
 def test_the_page_of_the_guide_is_made_by_the_script(tmp_path):
     intended = page(tmp_path)
     assert "No figures from a GPU exist yet" in intended
-    introduction = intended[: intended.index("\nNo figures")]
-    assert introduction.startswith(INTRODUCTION[:100])
-    assert (ROOT / "docs" / "accelerator.md").read_text(encoding="utf-8").startswith(introduction)
+    assert intended.startswith(introduction())
+    assert (ROOT / "docs" / "accelerator.md").read_text(encoding="utf-8").startswith(introduction())
+
+
+def test_the_page_has_the_commands_that_are_rehearsed():
+    lines = introduction().splitlines()
+    for command in (*rehearsal.making("wheels"), "export PYTHONPATH=$PWD/site XLA_PYTHON_CLIENT_PREALLOCATE=false"):
+        assert {*command.splitlines()} <= {*lines}
 
 
 def test_entries_with_other_columns_stand_in_another_table():
@@ -190,16 +199,233 @@ def test_the_plan_for_a_gpu_has_the_steps_that_are_asked_for():
     assert {entry["gradient"] for entry in entries if entry["library"] == "cupy"} == {"closed-form"}
 
 
+def test_the_most_telling_comes_first():
+    ordered = stages(GPU, list(PARTS))
+    named = [(stage, entries) for stage, entries in ordered if "rest" not in stage.question]
+    assert ordered[: len(named)] == named
+    assert [stage.part for stage, _ in named] == ["tests", "steps", "steps", "sgpr", "cagp"]
+    (_, tests), (_, beside), (_, inverse), (_, rows), (_, actions) = named
+    assert {entry["library"] for entry in tests} == {*GPU.libraries}
+    for library in ("torch", "cupy"):
+        own = [entry for entry in beside if entry["library"] == library]
+        assert {"wsvgp", "rsvgp"} <= {entry["method"] for entry in own} <= {"wsvgp", "rsvgp", steps.PEER}
+        assert {(entry["M"], entry["dtype"]) for entry in own} == {
+            (M, dtype) for M in (256, 1024, 4096) for dtype in ("float64", "float32")
+        }
+    assert steps.PEER in {entry["method"] for entry in beside}
+    assert {(entry["dtype"], entry["inverse"]) for entry in inverse} == {*steps.MIXED}
+    assert {entry["rows"] for entry in (*rows, *actions)} == {1_000_000}
+    # what is guessed for them fits into half an hour, with the start of a machine
+    assert sum(expected(PARTS[stage.part], entries, small=False) for stage, entries in named) < 25 * 60
+
+
+def test_every_entry_is_in_one_stage_and_jax_compiles_last():
+    ordered = stages(GPU, list(PARTS))
+    planned = [(stage.part, json.dumps(entry)) for stage, entries in ordered for entry in entries]
+    everything = [(name, json.dumps(entry)) for name, part in PARTS.items() for entry in part.entries(GPU)]
+    assert sorted(planned) == sorted(everything)
+    rest = [entry["library"] == "jax" for stage, entries in ordered if "rest" in stage.question for entry in entries]
+    assert rest == sorted(rest)
+
+
+def test_methods_and_sizes_narrow_the_plan():
+    narrowed = Plan(small=False, device="cuda:0", libraries=("torch",), methods=("rsvgp",), sizes=(1024,))
+    entries = [(stage.part, entry) for stage, found in stages(narrowed, list(PARTS)) for entry in found]
+    assert {entry["method"] for part, entry in entries if part in ("steps", "profile")} == {"rsvgp"}
+    assert {entry["M"] for _, entry in entries if "M" in entry} == {1024}
+    assert {part for part, _ in entries} == {*PARTS}
+
+
+def test_a_time_is_that_of_the_entries_that_were_measured_or_else_guessed():
+    entries = [{"library": "torch"}, {"library": "torch"}, {"library": "jax"}]
+    part = PARTS["steps"]
+    guess = expected(part, entries, small=False)
+    assert guess == part.guess * (2 + part.jax)
+    assert expected(part, entries, small=False, means={"torch": 7.0}) == 14.0 + part.guess * part.jax
+
+
+def test_tests_are_chosen_by_their_parameters(tmp_path):
+    program = """
+        import pytest
+        @pytest.mark.parametrize("kind", ["a", "b"])
+        @pytest.mark.parametrize("place", ["numpy", "torch", "cupy", "torch-cuda", "jax-cuda"])
+        def test_torch(place, kind): pass
+        @pytest.mark.parametrize("place", ["cupy"])
+        def test_jax_cuda(place): pass
+        def test_cupy(): pass
+    """
+    (tmp_path / "test_cupy_and_torch.py").write_text(textwrap.dedent(program))
+    for library, device, number in (
+        ("cupy", "cuda:0", 3),
+        ("torch", "cuda:0", 2),
+        ("jax", "cuda:0", 2),
+        ("numpy", "cpu", 2),
+    ):
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--collect-only",
+            "-k",
+            suite.chosen(library, device),
+            tmp_path,
+        ]
+        printed = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path).stdout
+        assert f"{number}/12 tests collected" in printed
+
+
+BARE = {
+    "array_api_strict",
+    "dask",
+    "distributed",
+    "sklearn",
+    "narwhals",
+    "pandas",
+    "pyarrow",
+    "h5py",
+    "zarr",
+    "matplotlib",
+}
+BARE |= {"rich", "tqdm", "latex2mathml", "torch", "jax", "cupy", "xdist"}
+"""What a machine may lack on which the tests of the report are collected."""
+
+COLLECT = """
+import importlib.machinery, os, sys
+usual = importlib.machinery.PathFinder.find_spec
+def find_spec(cls, name, *where):
+    return None if name.partition(".")[0] in {bare!r} else usual(name, *where)
+importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
+import pytest
+code = pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", *{paths!r}])
+assert not {bare!r} & {{name.partition(".")[0] for name in sys.modules}}
+assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+sys.exit(code)
+"""
+
+
+def test_the_groups_are_collected_where_nothing_optional_is_installed():
+    program = COLLECT.format(bare=BARE, paths=[str(ROOT / "tests" / name) for name in suite.FOLDERS])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XLA_")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plug-ins of libraries that are not there either
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250)
+    wrong = [line for line in done.stdout.splitlines() if line.startswith(("ERROR", "E  "))]
+    assert done.returncode == 0, wrong or done.stderr
+
+
+def test_tests_that_take_too_long_say_what_they_did_until_then(tmp_path, monkeypatch):
+    program = """
+        import time, pytest
+        @pytest.mark.parametrize("n", ["numpy-1", "numpy-2"])
+        def test(n): time.sleep(99.0 if n == "numpy-2" else 0.0)
+    """
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_long.py").write_text(textwrap.dedent(program))
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
+    monkeypatch.setattr(suite, "SMALL", {"long": ["test_long.py"]})
+    figures = suite.measured(library="numpy", tests="long", device="cpu", small=True, seconds=20.0)
+    assert figures == {"passed": 1, "failed": 0, "skipped": 0, "unfinished": "stopped after 15 s"}
+
+
+def test_what_the_end_of_a_call_cut_short_is_kept_until_it_is_measured_whole(tmp_path):
+    results = Results(tmp_path / "tests.json", {"device": "cpu"})
+    figures = {"passed": 3, "unfinished": "stopped after 15 s"}
+    for number, more in enumerate(({}, {CUT: "by the end of the call"}, {"passed": 4})):
+        results.add({"tests": str(number)}, (figures if number < 2 else {}) | more)
+    held = Results(tmp_path / "tests.json", {"device": "cpu"})
+    assert [held.lacks({"tests": str(number)}, again=False) for number in range(4)] == [False, True, False, True]
+    assert [held.lacks({"tests": str(number)}, again=True) for number in range(4)] == [True, True, False, True]
+
+
+def test_a_peer_that_is_not_installed_is_said(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    work = {"M": 8, "method": steps.PEER, "gradient": "autodiff", "dtype": "float64"}
+    pytest.importorskip("torch")
+    figures = steps.measured(library="torch", device="cpu", small=True, seconds=1.0, **work)
+    assert figures == {"absent": "gpytorch is not installed"}
+    assert table([{"settings": work, "figures": figures}]).startswith("- gpytorch is not installed (8 gpytorch")
+
+
+# -- the rehearsal ----------------------------------------------------------------------------------------------------
+
+
+def test_wheels_that_are_given_are_neither_built_nor_fetched(tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "_pip", lambda words: pytest.fail(f"asked for {words}"))
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in (rehearsal.PROJECT, *rehearsal.CARRIED):
+        (given / f"{name.replace('-', '_')}-1.0-py3-none-any.whl").write_text(name)
+    (given / "numpy-1.0-py3-none-any.whl").write_text("not asked for")
+    found = rehearsal.packed(tmp_path / "wheels", given)
+    assert [path.read_text() for path in found] == sorted(
+        (rehearsal.PROJECT, *rehearsal.CARRIED), key=lambda name: name.replace("-", "_")
+    )
+
+
+def test_without_a_network_it_is_said_what_is_missing_and_how_to_make_it(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(rehearsal, "_pip", asked.append)
+    monkeypatch.setattr(rehearsal, "_is_installed", lambda name: name != "safetensors")
+    with pytest.raises(SystemExit) as error:
+        rehearsal.packed(tmp_path / "wheels", None)
+    said = str(error.value)
+    assert said.startswith("no wheels of array-gp, safetensors, and pip makes none here")
+    assert all(command in said for command in rehearsal.making("WHEELS"))
+    assert [words[2] for words in asked] == ["wheel", "download"]
+    assert asked[1][-len(rehearsal.CARRIED) :] == list(rehearsal.CARRIED)
+
+
+def test_what_is_installed_needs_no_wheel(tmp_path, monkeypatch, capsys):
+    def built(words):
+        if "wheel" in words:
+            (tmp_path / "wheels" / "array_gp-1.0-py3-none-any.whl").touch()
+
+    monkeypatch.setattr(rehearsal, "_pip", built)
+    monkeypatch.setattr(rehearsal, "_is_installed", lambda name: True)
+    assert [path.name for path in rehearsal.packed(tmp_path / "wheels", None)] == ["array_gp-1.0-py3-none-any.whl"]
+    assert "no wheels of array-api-compat, " in capsys.readouterr().out
+
+
+def test_the_package_must_come_from_the_wheels(tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "_pip", lambda words: True)  # installs nothing
+    monkeypatch.setitem(rehearsal.ENVIRONMENT, "PYTHONPATH", f"{ROOT}{os.pathsep}{{site}}")
+    with pytest.raises(SystemExit, match="agp does not come from the wheels"):
+        rehearsal.installed(tmp_path / "site", [])
+
+
+def test_failures_of_entries_fail_a_rehearsal(tmp_path):
+    figures = [
+        {"ms": 1.0, "failed": 0, "missed": 0},
+        {"absent": "gpytorch is not installed"},
+        {"error": "OutOfMemoryError"},
+        {"passed": 3, "failed": 2},
+        {"missed": 1},
+        {"passed": 1, "unfinished": "stopped after 15 s"},
+    ]
+    entries = [{"settings": {"n": n}, "figures": each} for n, each in enumerate(figures)]
+    (tmp_path / "part.json").write_text(json.dumps({"facts": {}, "entries": entries}))
+    assert rehearsal.troubles(tmp_path / "part.json") == [
+        "2: error OutOfMemoryError",
+        "3: failed 2",
+        "4: missed 1",
+        "5: unfinished stopped after 15 s",
+    ]
+    assert rehearsal.troubles(tmp_path / "none.json") == []
+
+
 def test_the_groups_of_tests_exist():
+    assert {*suite.FIRST} <= {*suite.GROUPS}
     for paths in (*suite.GROUPS.values(), *suite.SMALL.values()):
         assert paths
         assert all((ROOT / "tests" / path).exists() for path in paths)
 
 
 def test_the_report_of_the_tests_is_counted():
-    cases = '<testcase name="a"/><testcase name="b"><skipped/></testcase><testcase name="c"><failure/></testcase>'
+    failure = '<failure message="AssertionError: 1 | 2&#10;more"/>'
+    cases = f'<testcase name="a"/><testcase name="b"><skipped/></testcase><testcase name="c">{failure}</testcase>'
     figures = suite.counts(ET.fromstring(f"<r><s>{cases}<testcase name='d'><error/></testcase></s></r>"))
-    assert figures == {"passed": 1, "failed": 2, "skipped": 1, "first failures": "c, d"}
+    assert figures == {"passed": 1, "failed": 2, "skipped": 1, "first failures": "c (AssertionError: 1 / 2); d"}
 
 
 def test_a_factorisation_that_notices_nothing_is_counted_as_missed():

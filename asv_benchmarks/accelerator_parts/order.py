@@ -1,0 +1,92 @@
+"""In which order a report is made: the most telling entries first, whatever part they belong to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from accelerator_parts import PARTS, steps, suite
+from accelerator_parts.part import Part, Plan, Settings
+
+SIZES = (32, 256, 1024, 4096)
+"""Inducing inputs of the steps that come first; 32 is the size in small."""
+MANY = (2000, 1_000_000)
+"""Rows of the models of all data, in small and else."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The entries of a part that answer a question together.
+
+    Parameters
+    ----------
+    question, part
+        What is asked, of which part.
+    chosen
+        Whether an entry belongs here, unless it belongs to an earlier stage.
+    whole
+        Whether the table has those of earlier stages that are chosen, too.
+    """
+
+    question: str
+    part: str
+    chosen: Callable[[Settings], bool]
+    whole: bool = False
+
+
+def _first_tests(entry: Settings) -> bool:
+    return entry["tests"] in (suite.COLLECTION, suite.FIRST[0]) or (
+        entry["tests"] == suite.FIRST[1] and entry["library"] != "jax"
+    )
+
+
+def _beside_peer(entry: Settings) -> bool:
+    """W, R and GPyTorch; of JAX, which compiles long, one size and dtype."""
+    ours = entry["method"] in ("wsvgp", "rsvgp") and entry["gradient"] == "closed-form" and "inverse" not in entry
+    little = entry["library"] != "jax" or (entry["M"] in (32, 1024) and entry["dtype"] == "float64")
+    return (ours or entry["method"] == steps.PEER) and entry["M"] in SIZES and little
+
+
+def _inverse(entry: Settings) -> bool:
+    """R in all precisions; the plain ones have been measured by then."""
+    ours = entry["method"] == "rsvgp" and entry["gradient"] == "closed-form" and entry["M"] in SIZES
+    return ours and entry["library"] == "torch"
+
+
+def _many_rows(entry: Settings) -> bool:
+    return entry["rows"] in MANY and entry["library"] != "jax"
+
+
+def _without_jax(entry: Settings) -> bool:
+    return entry["library"] != "jax"
+
+
+def _rest(entry: Settings) -> bool:
+    return True
+
+
+REST = ("card", "profile", "tests", "linalg", "steps", "sgpr", "cagp")
+STAGES = (
+    Stage("Does anything fail?", "tests", _first_tests),
+    Stage("W and R beside GPyTorch", "steps", _beside_peer),
+    Stage("The inverse in float64, float32 and TF32", "steps", _inverse, whole=True),
+    Stage("A million rows", "sgpr", _many_rows),
+    Stage("A million rows", "cagp", _many_rows),
+    *(Stage("The rest", name, _without_jax) for name in REST),
+    *(Stage("The rest with JAX", name, _rest) for name in REST),
+)
+
+
+def stages(plan: Plan, parts: list[str]) -> list[tuple[Stage, list[Settings]]]:
+    """What is measured, in order; an entry belongs to the first stage that chooses it."""
+    left = {name: [entry for entry in PARTS[name].entries(plan) if plan.wants(entry)] for name in parts}
+    ordered = []
+    for stage in STAGES:
+        found = [entry for entry in left.get(stage.part, []) if stage.chosen(entry)]
+        if found:
+            ordered.append((stage, found))
+            left[stage.part] = [entry for entry in left[stage.part] if entry not in found]
+    return ordered
+
+
+def expected(part: Part, entries: list[Settings], *, small: bool, means: dict[str, float] | None = None) -> float:
+    """Seconds that entries take, by the mean of what was measured with their library, or a guess."""
+    return sum((means or {}).get(entry["library"]) or part.expected(entry["library"], small=small) for entry in entries)

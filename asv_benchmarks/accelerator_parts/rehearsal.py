@@ -1,0 +1,169 @@
+"""The first minutes on a bare machine, rehearsed on this one: wheels carried to an empty folder, every part from there.
+
+The commands are those of the page, so what it says has been executed, on a CPU.
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from accelerator_parts.results import FAILED
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "array-gp"
+CARRIED = ("array-api-compat", "array-api-strict", "hypothesis", "safetensors", "sortedcontainers", "threadpoolctl")
+"""What this project and its tests need besides NumPy, SciPy and pytest, and a machine with a GPU may lack."""
+BUILD = "-m pip wheel --no-deps -w {wheels} {source}"
+FETCH = "-m pip download --no-deps -d {wheels} --only-binary=:all: --python-version {python} --platform {platform}"
+INSTALL = "-m pip install --no-index --no-deps --target {site}"
+"""The commands: wheels of this project, of what it needs, and their installation; names and files follow."""
+ENVIRONMENT = {"PYTHONPATH": "{site}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+LIBRARIES = ("numpy", "torch", "jax")
+LONGEST = 300
+"""Seconds for one of pip's commands."""
+ASK = f"""
+import agp, importlib.metadata as metadata
+plug_ins = metadata.entry_points(group="agp.backends")
+print(agp.__file__, metadata.distribution("{PROJECT}").locate_file(""), *(plug_in.name for plug_in in plug_ins))
+"""
+
+
+def rehearsed(a: argparse.Namespace) -> int:
+    """Do every part in small on the CPU from wheels in an empty folder; 0 if nothing failed.
+
+    Parameters
+    ----------
+    a
+        The arguments of the command. `out` may be None, for a folder that is removed; without `libraries` those of
+        NumPy, torch and JAX that are installed are taken; `wheels` are not built or fetched.
+
+    Raises
+    ------
+    SystemExit
+        If wheels can neither be found nor built or fetched, with the commands that make them.
+    """
+    began = time.monotonic()
+    libraries = a.libraries or [name for name in LIBRARIES if importlib.util.find_spec(name)]
+    narrowed = ["--methods", *a.methods] * bool(a.methods) + ["--sizes", *map(str, a.sizes)] * bool(a.sizes)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = installed(folder / "site", packed(folder / "wheels", a.wheels))
+        failed = []
+        for part in a.parts:
+            last, left = time.monotonic(), a.seconds - (time.monotonic() - began)
+            options = ["--libraries", *libraries, *narrowed, "--seconds", f"{left:.0f}"]
+            code = _worked(part, a.out or folder / "out", options, environment)
+            failed += [part] * bool(code)
+            print(f"{part}: rc {code}, {time.monotonic() - last:.0f} s\n", flush=True)
+    print(f"failed: {', '.join(failed)}" if failed else f"every part rc 0, in {time.monotonic() - began:.0f} s")
+    return int(bool(failed))
+
+
+# -- wheels -----------------------------------------------------------------------------------------------------------
+
+
+def packed(folder: Path, given: Path | None) -> list[Path]:
+    """Wheels in a folder: those that are given, and else built or fetched; without those that are installed here."""
+    folder.mkdir(parents=True)
+    for name in (PROJECT, *CARRIED):
+        for wheel in _wheels_of(name, given)[:1]:
+            shutil.copy(wheel, folder)
+    if not _wheels_of(PROJECT, folder):
+        isolated = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
+        _pip([*_words(BUILD, wheels=folder, source=ROOT), *isolated])
+    wanted = [name for name in CARRIED if not _wheels_of(name, folder)]
+    if wanted:
+        own = {"python": "{}.{}".format(*sys.version_info), "platform": f"manylinux2014_{platform.machine()}"}
+        _pip([*_words(FETCH, wheels=folder, **own), *wanted])
+    missing = [name for name in (PROJECT, *CARRIED) if not _wheels_of(name, folder)]
+    lost = [name for name in missing if name == PROJECT or not _is_installed(name)]
+    if lost:
+        commands = "\n".join(making("WHEELS"))
+        msg = f"no wheels of {', '.join(lost)}, and pip makes none here; on a machine with a network,\n{commands}\n"
+        raise SystemExit(msg + "then --rehearse --wheels WHEELS")
+    if missing:
+        print(f"no wheels of {', '.join(missing)}: those that are installed here are used")
+    return sorted(folder.glob("*.whl"))
+
+
+def making(wheels: str) -> tuple[str, str]:
+    """The commands that make a folder of wheels for a machine with Python 3.12."""
+    fetch = FETCH.format(wheels=wheels, python="3.12", platform="manylinux2014_x86_64")
+    return f"python3 {BUILD.format(wheels=wheels, source='.')}", f"python3 {fetch} \\\n  {' '.join(CARRIED)}"
+
+
+def _words(command: str, **values: object) -> list[str]:
+    return [word.format(**values) for word in command.split()]
+
+
+def _wheels_of(name: str, folder: Path | None) -> list[Path]:
+    return sorted(folder.glob(f"{name.replace('-', '_')}-*.whl")) if folder else []
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _pip(words: list[str]) -> bool:
+    """Whether pip does it; its last line where it does not."""
+    command = [sys.executable, *words, "--quiet", "--retries", "1", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        print(f"pip {words[2]}: not done within {LONGEST} s")
+        return False
+    if done.returncode:
+        print(f"pip {words[2]}: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return not done.returncode
+
+
+# -- the empty folder -------------------------------------------------------------------------------------------------
+
+
+def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
+    """Install wheels in a folder; the environment in which programs find them, and this project nowhere else."""
+    if not _pip([*_words(INSTALL, site=site), *map(str, wheels)]):
+        msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
+        raise SystemExit(msg)
+    environment = os.environ | {name: value.format(site=site) for name, value in ENVIRONMENT.items()}
+    done = subprocess.run([sys.executable, "-P", "-c", ASK], env=environment, capture_output=True, text=True)
+    where = done.stdout.split()
+    if done.returncode or not all(path.startswith(str(site)) for path in where[:2]) or "numpy" not in where:
+        msg = f"agp does not come from the wheels: {done.stdout or done.stderr}"
+        raise SystemExit(msg)
+    print(f"python {platform.python_version()}, {', '.join(wheel.name for wheel in wheels)}: back ends {where[2:]}")
+    return environment
+
+
+def _worked(part: str, out: Path, options: list[str], environment: dict[str, str]) -> int:
+    """The exit code of a part: that of the command, or 1 where an entry failed or is left."""
+    script = [sys.executable, str(ROOT / "asv_benchmarks" / "accelerator.py"), "--device", "cpu", "--small"]
+    command = [*script, "--out", str(out), "--parts", part, *options]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    found = troubles(out / f"{part}.json")
+    print(done.stdout, *found, sep="\n", flush=True)
+    return done.returncode or int(bool(found) or not done.stdout.endswith("done.\n"))
+
+
+def troubles(path: Path) -> list[str]:
+    """What failed in a part; a peer that is not installed is no failure."""
+    found = []
+    for entry in json.loads(path.read_text(encoding="utf-8"))["entries"] if path.exists() else ():
+        figures = entry["figures"]
+        wrong = [f"{name} {figures[name]}" for name in (FAILED - {"absent"}) & {*figures}]
+        wrong += [f"{name} {figures[name]}" for name in ("failed", "missed", "false alarms") if figures.get(name)]
+        found += [f"{' '.join(map(str, entry['settings'].values()))}: {words}" for words in wrong]
+    return found
