@@ -61,14 +61,15 @@ def test_cuts_are_the_same_everywhere(grid, backend):
 def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place):
     height = max(1, size // 3)
     rng = np.random.default_rng(size)
-    X, w = rng.normal(size=(size, 3)), rng.normal(size=size)
+    X, w = rng.normal(size=(2, size, 3)), rng.normal(size=(2, size))
     kernel = as_arrays(RBF(1.3, (1.0, 0.8, 1.2)) + White(0.3))
-    K = kernel(X)[0]
-    assert float(forms.quadratic_form(kernel, X, w, height)[0]) == pytest.approx(w @ K @ w, rel=1e-13)
+    K = np.stack([kernel(group)[0] for group in X])
+    expected = np.vecdot(w, (K @ w[:, :, None])[:, :, 0])
+    np.testing.assert_allclose(forms.quadratic_forms(kernel, X, w, height)[0], expected, rtol=1e-13)
 
     def stage(leaves):
         place = backend_of(leaves["X"]).name
-        value, pull = forms.quadratic_form(agp.tree.to_backend(kernel, place), leaves["X"], leaves["w"], height)
+        value, pull = forms.quadratic_forms(agp.tree.to_backend(kernel, place), leaves["X"], leaves["w"], height)
 
         def pullback(bar):
             _, X_bar, w_bar = pull(bar)
@@ -78,8 +79,9 @@ def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place):
 
     assert_closed_form_is_autograd(stage, {"X": X, "w": w})
     assert_closed_form_is_slope(stage, {"X": X, "w": w})
-    square = forms.quadratic_form(kernel, X, w, height)[1](1.7)[0]
-    whole = forms.quadratic_form(kernel, X, w, size)[1](1.7)[0]
+    bar = np.asarray([1.7, -0.6])
+    square = forms.quadratic_forms(kernel, X, w, height)[1](bar)[0]
+    whole = forms.quadratic_forms(kernel, X, w, size)[1](bar)[0]
     for name, x in agp.tree.leaves(whole).items():
         assert_close(agp.tree.leaves(square)[name], x, 1e-12, name)
 
