@@ -167,7 +167,7 @@ def _pull_differences(W: Array, X: Array, Z: Array | None, lengthscale: Array) -
 
 
 def inner_products(X: Array, Z: Array | None) -> Array:
-    """X Z^T [..., N, M] of X [..., N, D] and Z [..., M, D], or X X^T, exactly symmetric whatever the order of summation."""
+    """X Z^T [..., N, M] of X [..., N, D] and Z [..., M, D], or X X^T, exactly symmetric in any order of summation."""
     if Z is not None:
         return X @ Z.mT
     products = X @ X.mT

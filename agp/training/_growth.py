@@ -15,7 +15,6 @@ from agp.host import generator
 from agp.inducing import greedy_variance
 from agp.models import exact_model, growing_part, grown, valid_data
 from agp.repairs import outside
-from agp.rows import MEMORY
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
 from agp.training._fit import FitResult, check_plan, continued, fit
 from agp.training._lbfgs import fit_lbfgs
@@ -76,7 +75,7 @@ def fit_growing(
     batch_size: int | None = None,
     updates: Callable[..., list[Update]] | None = None,
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
     certified_rows: int = CERTIFIED_ROWS,
     sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,

@@ -9,7 +9,6 @@ from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
 from agp.posteriors import InverseOwner
-from agp.rows import MEMORY
 from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
@@ -33,7 +32,7 @@ def recipe(
     natural: float | Literal["usual"] | None = "usual",
     frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
 ) -> list[Update]:
     """The updates that train a model in a number of steps.
 
