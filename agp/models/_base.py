@@ -65,7 +65,7 @@ class Model(Predictions, FormerNames):
             second derivatives; "autodiff" lets it differentiate the forward, which has them.
         memory
             Budget for working arrays, in MiB: where the bound is a sum over the rows, more rows than fit are taken in
-            blocks.
+            blocks. None is 256 on the host, and on a device an eighth of its memory, rounded down to a power of two.
 
         Returns
         -------

@@ -29,7 +29,7 @@ class Predictions(ModelProtocol):
         Parameters
         ----------
         memory
-            Budget for working arrays, in MiB, where that takes a pass over the data.
+            Budget for working arrays, in MiB, where that takes a pass over the data; None as in `bound`.
         """
         return Predictor((self._conditional(memory=memory),), self.likelihood)
 

@@ -44,7 +44,7 @@ class SummedSites(SparseSites, HoldsSums):
     drift
         By how much the entries of both may be off, [2].
     memory
-        Budget for working arrays, in MiB.
+        Budget for working arrays, in MiB, or None.
     """
 
     model: SparseSites

@@ -51,7 +51,7 @@ class FunctionSamples:
     @underflow_is_zero
     @overflow_is_judged
     def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
+        """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB (None as in `Predictor.predict`).
 
         Torch and JAX can differentiate them by themselves; `with_pullback` and `gradient` need no such library.
         """

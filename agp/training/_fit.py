@@ -113,7 +113,7 @@ def fit(
         Steps in place of those of `recipe`, and of L-BFGS: a function of a model and the number of steps, which takes
         `rate=`, `gradient=` and `memory=` as `recipe` does.
     gradient, memory
-        As `agp.updates.Adam`.
+        As `agp.recipe`.
     seed
         Of the minibatches.
     callbacks

@@ -58,7 +58,7 @@ def recipe(
         A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
         whole or not at all.
     gradient, memory
-        As `Adam`: the gradient mode, and a budget for working arrays in MiB.
+        The gradient mode, as `Adam`; a budget for working arrays in MiB, None as in `agp.models.Model.bound`.
 
     Raises
     ------

@@ -12,7 +12,8 @@ from agp.inducing import _equal_patches as equal_patches
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
-from agp.rows import CACHE
+from agp.rows import CACHE, mebibytes
+from agp_backends._numpy import NumpyBackend
 
 GRIDS = {
     "plain": PatchGrid((4, 5), (2, 3)),
@@ -164,6 +165,27 @@ def test_peaks_follow_the_budget_and_not_the_data(inducing, images, kernel):
         assert limit < 0.75 * whole  # so it means something
         assert peak(lambda b=budget: agp.value_and_gradient(model, X, y, memory=b)) < limit
         assert peak(lambda b=budget: model.predict(X, memory=b)) < limit
+
+
+@pytest.mark.parametrize("located", [False, True])
+def test_on_a_device_images_follow_the_budget_as_rows_do(located, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 12 * 12)), rng.normal(size=(12, 1))
+    place = Patches((12, 12), (3, 3), weights=1.0, located=located)
+    model = agp.SVGP.from_data(X, y, inducing=place, num_inducing=10)
+    on_host = agp.value_and_gradient(model, X, y + 1.0)
+    monkeypatch.setattr(NumpyBackend, "device_memory", lambda _self, _x: 80.0 * 2**10)
+    least = mebibytes(model.process.floats_per_row, X)  # of one image
+    budgets = least, 4 * least, None
+    peaks = [peak(lambda b=budget: agp.value_and_gradient(model, X, y, memory=b)) for budget in budgets]
+    assert peaks[0] < least + 1.0
+    assert peaks[0] < 0.5 * peaks[1] < 2.0 * least + 1.0
+    assert peaks[1] < 0.6 * peaks[2]  # which holds the covariances of all images
+    for budget in budgets:
+        value, gradient = agp.value_and_gradient(model, X, y + 1.0, memory=budget)
+        assert float(value) == pytest.approx(float(on_host[0]), rel=1e-12)
+        for name, x in gradient.items():
+            assert_close(x, on_host[1][name], 1e-10, name)
 
 
 def test_joint_predictions_hold_a_few_pairs_of_images():
