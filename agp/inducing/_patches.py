@@ -108,13 +108,14 @@ class Patches(AtInputs):
         return self._mapped(_variances, self.number, kernel, X)
 
     def _mapped(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
-        """`f((self, kernel), patches)`: of all images at once, or of a few after the other and no covariances kept.
+        """`f((self, kernel), patches)`: of a few images after the other, of whose covariances nothing is kept.
 
-        Each patch has covariances with so many others. The pullback gives (patches_bar, kernel_bar, X_bar).
+        On a device of all images at once where its memory allows, and then the covariances are kept. Each patch has
+        covariances with so many others. The pullback gives (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
         at_once, params = cached_rows(self._covariance_floats(others, kernel), X), (self, kernel)
-        if at_once >= X.shape[0]:
+        if at_once >= X.shape[0] and on_device(X):
             value, pull = f(params, patches)
         else:
             value, pull = backend_of(X).map_rows(f, params, patches, at_once, add=tree.add)

@@ -51,8 +51,9 @@ class FunctionSamples:
     @underflow_is_zero
     @overflow_is_judged
     def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB (None as in `Predictor.predict`).
+        """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
 
+        None is what `Predictor.predict` takes without a number.
         Torch and JAX can differentiate them by themselves; `with_pullback` and `gradient` need no such library.
         """
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])

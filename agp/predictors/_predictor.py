@@ -95,8 +95,8 @@ class Predictor:
         observed
             Predict y rather than f: the noise is included.
         memory
-            Budget for working arrays, in MiB: rows are predicted in chunks of that size. None is 256 on the host, and on
-            a device an eighth of its memory, rounded down to a power of two.
+            Budget for working arrays, in MiB: rows are predicted in chunks of that size. None is 256 on the host, and
+            on a device an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------

@@ -122,7 +122,8 @@ def fit_growing(
     batch_size, updates, gradient, seed, callbacks, progress
         As `agp.fit`; steps count on from round to round.
     memory
-        Budget for working arrays in MiB, None as in `agp.models.Model.bound`. Those with M^2 numbers must fit, others are taken in blocks.
+        Budget for working arrays in MiB, None as in `agp.models.Model.bound`. Those with M^2 numbers must fit, others
+        are taken in blocks.
     certified_rows
         Of how many rows the upper bound is taken, at the most. Models whose bound takes all rows in any case, such as
         `SGPR`, have it of all.
