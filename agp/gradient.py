@@ -12,7 +12,6 @@ from agp.guesses import settled
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.priors import log_prior
 from agp.repairs import counted
-from agp.rows import MEMORY
 
 __all__ = ["gradient_of", "value_and_gradient"]
 
@@ -41,7 +40,7 @@ def value_and_gradient(
     *,
     scale: float = 1.0,
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
 ) -> tuple[Array, dict[str, Array]]:
     """What training maximises, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
 
@@ -73,7 +72,7 @@ def value_and_gradient(
 
 
 def gradient_of(
-    model: Any, batch: Batch, gradient: GradientMode, *, memory: float = MEMORY
+    model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
 ) -> tuple[Array, dict[str, Array]]:
     """`value_and_gradient` of a batch that is known to fit the model."""
     if gradient == "closed-form":
@@ -86,7 +85,7 @@ def gradient_of(
     return backend_of(batch.X).value_and_grad(of_raw, tree.unconstrain(model))
 
 
-def _maximised(model: Any, batch: Batch, memory: float) -> tuple[Array, Pullback]:
+def _maximised(model: Any, batch: Batch, memory: float | None) -> tuple[Array, Pullback]:
     """The objective plus the log prior, and ``bar -> model_bar``."""
     value, pullback = model._objective(batch, memory=memory)
     if not model.priors:

@@ -137,6 +137,14 @@ class Library(ABC):
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
+    def device_memory(self, x: Array, /) -> float | None:
+        """All memory of the device of x, used or free, in MiB; None where x is on the host.
+
+        The same number in every run on the device, as far as the library can tell: blocks of rows follow it. While x is
+        traced, that of the usual device.
+        """
+        return None
+
     def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
         """Make float64 arrays possible for the whole process: for programs that own it, never for a library."""
 

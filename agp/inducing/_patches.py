@@ -17,7 +17,7 @@ from agp.kernels import Features, Kernel
 from agp.leaves import placed as placed_leaves
 from agp.leaves import usable
 from agp.linalg import diagonal
-from agp.rows import TILE, cached_rows, row_ranges, rows_within
+from agp.rows import cached_rows, on_device, row_ranges, tile_rows
 from agp.units import column_spreads
 
 __all__ = ["Patches", "some_rows"]
@@ -108,13 +108,17 @@ class Patches(AtInputs):
         return self._mapped(_variances, self.number, kernel, X)
 
     def _mapped(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
-        """`f((self, kernel), patches)` of a few images after the other, of whose covariances nothing is kept.
+        """`f((self, kernel), patches)`: of a few images after the other, of whose covariances nothing is kept.
 
-        Each patch has covariances with so many others. The pullback gives (patches_bar, kernel_bar, X_bar).
+        On a device of all images at once where its memory allows, and then the covariances are kept. Each patch has
+        covariances with so many others. The pullback gives (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
-        at_once = cached_rows(self.number * others * (kernel.floats_per_entry + 1), X)
-        value, pull = backend_of(X).map_rows(f, (self, kernel), patches, at_once, add=tree.add)
+        at_once, params = cached_rows(self._covariance_floats(others, kernel), X), (self, kernel)
+        if at_once >= X.shape[0] and on_device(X):
+            value, pull = f(params, patches)
+        else:
+            value, pull = backend_of(X).map_rows(f, params, patches, at_once, add=tree.add)
 
         def pullback(bar):
             params_bar, patches_bar = pull(bar)
@@ -129,7 +133,7 @@ class Patches(AtInputs):
         rows, pull_rows = self.grid.rows(X)
         w = self.patch_weights(X) / Q
         alone, pull_alone = self.diag(kernel, X)
-        at_once = rows_within(TILE, Q * Q * (kernel.floats_per_entry + 1), X)
+        at_once = tile_rows(None, self._covariance_floats(Q, kernel), X)
         later = [[(n + 1 + i, n + 1 + j) for i, j in row_ranges(N - n - 1, at_once)] for n in range(N)]
 
         def between(n: int, i: int, j: int) -> tuple[Array, Pullback]:
@@ -165,8 +169,14 @@ class Patches(AtInputs):
         features = kernel.random_features(rng, count, self.grid.columns)
         return ResponseFeatures(self, features), features(self.Z)[0]
 
-    def floats_per_row(self, kernel: Kernel, /) -> int:  # noqa: ARG002
-        return 2 * self.count + 3 * self.number * self.grid.columns
+    def floats_per_row(self, kernel: Kernel, /) -> int:
+        row = 2 * self.count + 3 * self.number * self.grid.columns
+        # on a CPU a few images at a time have covariances, which the caches hold (`_mapped`); on a device all have
+        return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
+
+    def _covariance_floats(self, others: int, kernel: Kernel) -> int:
+        """The numbers that an image needs at once for covariances of each patch with so many others."""
+        return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
 

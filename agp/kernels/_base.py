@@ -6,7 +6,7 @@ import numbers
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -14,7 +14,7 @@ from agp.constraints import POSITIVE
 from agp.entrances import entrance
 from agp.kernels._columns import chosen, scattered
 from agp.kernels._features import Features, features_of
-from agp.kernels._quadratic_forms import quadratic_form
+from agp.kernels._quadratic_forms import quadratic_forms
 from agp.leaves import at_inputs
 
 __all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
@@ -61,6 +61,40 @@ class Kernel(ABC):
 
         X_bar is None where the variances do not depend on the inputs.
         """
+
+    takes_groups: ClassVar[bool] = False
+    """Whether a call takes groups of inputs [G, N, D] and [G, M, D] as it takes those of one group."""
+
+    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        """The covariances within each group of inputs, k(X_g, Z_g) or the symmetric k(X_g, X_g), with their pullback.
+
+        One call for all groups where `takes_groups`, and else one for each.
+
+        Parameters
+        ----------
+        X
+            Groups of inputs [G, N, D].
+        Z
+            Other inputs of the same groups [G, M, D].
+
+        Returns
+        -------
+        K
+            [G, N, M], or [G, N, N].
+        pullback
+            As that of a call, with a first axis G in K_bar, X_bar and Z_bar.
+        """
+        inputs = (X,) if Z is None else (X, Z)
+        if self.takes_groups:
+            return self(*inputs)
+        xp = backend_of(X).xp
+        found = [self(*(x[g, ...] for x in inputs)) for g in range(X.shape[0])]
+
+        def pullback(K_bar):
+            kernel_bars, *input_bars = zip(*(pull(K_bar[g, ...]) for g, (_, pull) in enumerate(found)), strict=True)
+            return functools.reduce(tree.add, kernel_bars), *map(xp.stack, input_bars)
+
+        return xp.stack([K for K, _ in found]), pullback
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
         """Weighted sums of covariances with the inputs of each group, sum_c w_gc k(x_n, z_gc).
@@ -109,15 +143,7 @@ class Kernel(ABC):
         pullback
             ``bar [G] -> (kernel_bar, X_bar, w_bar)``.
         """
-        xp = backend_of(X).xp
-        found = [quadratic_form(self, X[g, ...], w[g, :]) for g in range(X.shape[0])]
-
-        def pullback(bar):
-            pulled = [pull(bar[g]) for g, (_, pull) in enumerate(found)]
-            kernel_bar = functools.reduce(tree.add, (one_bar for one_bar, _, _ in pulled))
-            return kernel_bar, *(xp.stack([bars[i] for bars in pulled]) for i in (1, 2))
-
-        return xp.stack([value for value, _ in found]), pullback
+        return quadratic_forms(self, X, w)
 
     @property
     def floats_per_entry(self) -> int:
@@ -273,6 +299,9 @@ class Sum(_Composite):
         inputs = (X,) if Z is None else (X, Z)
         return self._sum(part(*inputs) for part in self.parts)
 
+    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._sum(part.grouped(X, Z) for part in self.parts)
+
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum(part.diag(X) for part in self.parts)
 
@@ -311,6 +340,9 @@ class Product(_Composite):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         inputs = (X,) if Z is None else (X, Z)
         return self._product([part(*inputs) for part in self.parts])
+
+    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._product([part.grouped(X, Z) for part in self.parts])
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._product([part.diag(X) for part in self.parts])
@@ -369,6 +401,9 @@ class Scaled(Kernel):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return self._scaled(*(self.kernel(X) if Z is None else self.kernel(X, Z)))
 
+    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        return self._scaled(*self.kernel.grouped(X, Z))
+
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scaled(*self.kernel.diag(X))
 
@@ -421,6 +456,10 @@ class ActiveDims(Kernel):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         inputs = (X,) if Z is None else (X, Z)
         return self._on(X.shape[1], *self.kernel(*map(self._chosen, inputs)))
+
+    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        others = None if Z is None else self._chosen(Z)
+        return self._on(X.shape[-1], *self.kernel.grouped(self._chosen(X), others))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._on(X.shape[1], *self.kernel.diag(self._chosen(X)))

@@ -1,6 +1,6 @@
 """Kernels that do not look at the inputs: a constant offset and white noise."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -14,6 +14,7 @@ __all__ = ["Constant", "White"]
 class _WithoutInputs(Kernel):
     # what Constant and White share: one variance, and no cotangent for the inputs
     variance: Array
+    takes_groups: ClassVar[bool] = True
 
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp
@@ -32,6 +33,11 @@ class _WithoutInputs(Kernel):
 
     def check(self, _width: int, /) -> None:
         check_number(self, "variance")
+
+
+def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
+    """[..., N, M] of the covariances of X [..., N, D] with Z [..., M, D], or with themselves."""
+    return *X.shape[:-1], (X if Z is None else Z).shape[-2]
 
 
 @tree.model
@@ -53,8 +59,7 @@ class Constant(_WithoutInputs):
         def pullback(K_bar):
             return tree.cotangent(self, variance=xp.sum(K_bar)), *self._zeros(X, Z)
 
-        rows = X.shape[0], X.shape[0] if Z is None else Z.shape[0]
-        return xp.broadcast_to(self.variance, rows), pullback
+        return xp.broadcast_to(self.variance, _shape(X, Z)), pullback
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return features_of(self.variance)
@@ -82,10 +87,10 @@ class White(_WithoutInputs):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         if Z is None:
-            identity = xp.eye(X.shape[0], **like(X))
+            identity = xp.broadcast_to(xp.eye(X.shape[-2], **like(X)), _shape(X, Z))
             return self.variance * identity, lambda K_bar: (self._bar(xp.sum(identity * K_bar)), *self._zeros(X, Z))
         # a multiple of the variance, so that automatic differentiation finds its way to a gradient of zero
-        K = xp.broadcast_to(0.0 * self.variance, (X.shape[0], Z.shape[0]))
+        K = xp.broadcast_to(0.0 * self.variance, _shape(X, Z))
         return K, lambda _: (self._bar(xp.zeros_like(self.variance)), *self._zeros(X, Z))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002

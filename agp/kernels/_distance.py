@@ -8,7 +8,15 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = ["inner_products", "least_root", "pull_squared_distances", "safe_sqrt", "squared_distances"]
+__all__ = [
+    "centre_of",
+    "inner_products",
+    "least_root",
+    "pull_squared_distances",
+    "safe_sqrt",
+    "squared_distances",
+    "sums_by_column",
+]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -30,7 +38,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
 
     if differences or X.shape[-1] <= FEW_COLUMNS:
         return _by_differences(X, other, lengthscale)
-    centre = B.stop_gradient(_centre(xp, other))
+    centre = B.stop_gradient(centre_of(other))
     xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     x_squares = z_squares = xp.sum(xs * xs, axis=-1)
@@ -43,9 +51,9 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     return B.cond(largest * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
 
 
-def _centre(xp: Any, X: Array) -> Array:
+def centre_of(X: Array) -> Array:
     """The mean of all rows of X [..., N, D], [D]."""
-    return xp.sum(X, axis=tuple(range(X.ndim - 1))) / math.prod(X.shape[:-1])
+    return sums_by_column(X) / math.prod(X.shape[:-1])
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
@@ -97,8 +105,8 @@ def pull_squared_distances(
     Two matrix products; or, where `differences` is asked for, one pass over [N, M] for each column, which does not
     cancel for close pairs of rows whose cotangents are large.
 
-    With `scales` a [..., N], b [..., M], for products alone, the cotangent of r2 is diag(a) bar diag(b), and the arrays
-    may be stacks.
+    With `scales` a [..., N], b [..., M], for products alone, the cotangent of r2 is diag(a) bar diag(b). The arrays may
+    be stacks.
     """
     if differences:
         X_bar, Z_bar, by_column = _pull_differences(bar + bar.mT if Z is None else bar, X, Z, lengthscale)
@@ -114,19 +122,19 @@ def _pull_products(
     # columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
     xp = backend_of(X).xp
-    centre = _centre(xp, X if Z is None else Z)
+    centre = centre_of(X if Z is None else Z)
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)
     X_bar = factor * _sums_less_products(xp, W, Xc, Zc, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, Zc, Xc, b, a)
-    lengthscale_bar = -(_by_column(xp, Xc * X_bar) + _by_column(xp, Zc * Z_bar)) / lengthscale
+    lengthscale_bar = -(sums_by_column(Xc * X_bar) + sums_by_column(Zc * Z_bar)) / lengthscale
     return (X_bar + Z_bar, None, lengthscale_bar) if Z is None else (X_bar, Z_bar, lengthscale_bar)
 
 
-def _by_column(xp: Any, x: Array) -> Array:
+def sums_by_column(x: Array) -> Array:
     """The sums [D] of all rows of x [..., N, D]."""
-    return xp.sum(x, axis=tuple(range(x.ndim - 1)))
+    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
@@ -147,19 +155,19 @@ def _pull_differences(W: Array, X: Array, Z: Array | None, lengthscale: Array) -
     # dr2/dx_d = 2 (x_d - z_d) / ell_d^2, dr2/dell_d = -2 (x_d - z_d)^2 / ell_d^3; a symmetric W counts pairs twice
     xp = backend_of(X).xp
     other = X if Z is None else Z
-    scale = xp.broadcast_to(lengthscale, (X.shape[1],))
+    scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
     X_bars, Z_bars, totals = [], [], []
-    for d in range(X.shape[1]):
-        difference = (X[:, d, None] - other[None, :, d]) / scale[d]
+    for d in range(X.shape[-1]):
+        difference = (X[..., :, d, None] - other[..., None, :, d]) / scale[d]
         weighted = W * difference
-        X_bars.append(2.0 * xp.sum(weighted, axis=1) / scale[d])
-        Z_bars.append(-2.0 * xp.sum(weighted, axis=0) / scale[d])
+        X_bars.append(2.0 * xp.sum(weighted, axis=-1) / scale[d])
+        Z_bars.append(-2.0 * xp.sum(weighted, axis=-2) / scale[d])
         totals.append((-1.0 if Z is None else -2.0) * xp.sum(weighted * difference) / scale[d])
-    return xp.stack(X_bars, axis=1), None if Z is None else xp.stack(Z_bars, axis=1), xp.stack(totals)
+    return xp.stack(X_bars, axis=-1), None if Z is None else xp.stack(Z_bars, axis=-1), xp.stack(totals)
 
 
 def inner_products(X: Array, Z: Array | None) -> Array:
-    """X Z^T [N, M] of X [N, D] and Z [M, D], or X X^T, exactly symmetric whatever the order of summation."""
+    """X Z^T [..., N, M] of X [..., N, D] and Z [..., M, D], or X X^T, exactly symmetric in any order of summation."""
     if Z is not None:
         return X @ Z.mT
     products = X @ X.mT

@@ -1,13 +1,13 @@
 """The linear kernel."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
-from agp.kernels._distance import inner_products
+from agp.kernels._distance import inner_products, sums_by_column
 from agp.kernels._features import Features, Slopes, Term
 from agp.leaves import placed
 from agp.units import unit_by_column
@@ -33,6 +33,7 @@ class Linear(Kernel):
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     centre: Array | None = tree.constant(default=None, optional=True)
     variance_unit: Array | None = tree.unit(default=None)
+    takes_groups: ClassVar[bool] = True
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
@@ -49,9 +50,9 @@ class Linear(Kernel):
         def pullback(K_bar):
             if Z is None:
                 product = (K_bar + K_bar.mT) @ X
-                return self._bar(0.5 * xp.sum(X * product, axis=0)), self.variance * product
+                return self._bar(0.5 * sums_by_column(X * product)), self.variance * product
             product = K_bar @ Z
-            bar = self._bar(xp.sum(X * product, axis=0))
+            bar = self._bar(sums_by_column(X * product))
             return bar, self.variance * product, self.variance * (K_bar.mT @ X)
 
         # square roots on both sides, so that the one-argument call is symmetric

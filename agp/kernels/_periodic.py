@@ -1,13 +1,13 @@
 """The periodic kernel: an RBF kernel of the points on circles to which the inputs are wound up."""
 
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column, per_column
-from agp.kernels._distance import pull_squared_distances, squared_distances
+from agp.kernels._distance import centre_of, pull_squared_distances, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
@@ -38,12 +38,13 @@ class Periodic(Kernel):
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
     variance_unit: Array | None = tree.unit(default=None)
     period_unit: Array | None = tree.unit(default=None)
+    takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
         B = backend_of(X)
         xp = B.xp
-        centre = B.stop_gradient(xp.mean(X if Z is None else Z, axis=0))
+        centre = B.stop_gradient(centre_of(X if Z is None else Z))
         x_features, pull_x = self._wound(X - centre)
         z_features, pull_z = (None, None) if Z is None else self._wound(Z - centre)
         scale = 2.0 * self._repeated(self.lengthscale)
@@ -68,7 +69,7 @@ class Periodic(Kernel):
         return self.variance * g, pullback
 
     def _wound(self, Xc: Array) -> tuple[Array, Pullback]:
-        """[cos(a), sin(a)] [N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
+        """[cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
 
         The inputs are centred, which the kernel does not notice, but the precision of large angles does.
         """
@@ -77,11 +78,11 @@ class Periodic(Kernel):
         cos, sin = xp.cos(frequency * Xc), xp.sin(frequency * Xc)
 
         def pullback(bar):
-            D = Xc.shape[1]
-            X_bar = frequency * (cos * bar[:, D:] - sin * bar[:, :D])
-            return X_bar, -xp.sum(Xc * X_bar, axis=0) / self.period
+            D = Xc.shape[-1]
+            X_bar = frequency * (cos * bar[..., D:] - sin * bar[..., :D])
+            return X_bar, -sums_by_column(Xc * X_bar) / self.period
 
-        return xp.concat([cos, sin], axis=1), pullback
+        return xp.concat([cos, sin], axis=-1), pullback
 
     @staticmethod
     def _repeated(leaf: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Weighted sums of all covariances among some inputs, each pair of which is looked at once."""
+"""Weighted sums of all covariances within groups of inputs, each pair of which is looked at once."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.rows import row_ranges
 
-__all__ = ["quadratic_form"]
+__all__ = ["quadratic_forms"]
 
 HEIGHT = 192
 """Inputs in a strip of the triangle below the diagonal: up to so many, one call for the square is faster."""
 
 
-def quadratic_form(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tuple[Array, Pullback]:
-    """w^T k(X, X) w, 0-d, for inputs X [Q, D] and weights w [Q], and ``bar -> (kernel_bar, X_bar, w_bar)``; by strips.
+def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tuple[Array, Pullback]:
+    """w_g^T k(X_g, X_g) w_g [G] of inputs X [G, C, D] and weights w [G, C], by strips of so many rows of all groups.
 
-    The blocks on the diagonal are those of k(X) with one argument, which sees white noise.
+    The pullback is ``bar [G] -> (kernel_bar, X_bar, w_bar)``. The blocks on the diagonal are those of k(X) with one
+    argument, which sees white noise.
     """
     xp = backend_of(X).xp
-    Q = X.shape[0]
-    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(Q, height)]
-    product = None  # k(X, X) w
+    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(X.shape[1], height)]
+    product = None  # k(X_g, X_g) w_g
     for Kw, _ in found:
         product = tree.add(product, Kw)
 
@@ -29,34 +29,36 @@ def quadratic_form(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tup
         for _, pull in found:
             one_bar, strip_bar = pull(bar)
             kernel_bar, X_bar = tree.add(kernel_bar, one_bar), tree.add(X_bar, strip_bar)
-        return kernel_bar, X_bar, 2.0 * bar * product
+        return kernel_bar, X_bar, 2.0 * bar[:, None] * product
 
-    return xp.sum(w * product), pullback
+    return xp.sum(w * product, axis=-1), pullback
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """The share [Q] of k(X, X) w that the rows i to j have with themselves, and both ways with the rows after them.
+    """The share [G, C] of k(X_g, X_g) w_g that the rows i to j have with themselves, and both ways with those after.
 
-    The pullback takes the cotangent of w^T k(X, X) w to (kernel_bar, X_bar).
+    The pullback takes the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """
     xp = backend_of(X).xp
-    rest, before = X.shape[0] - j, xp.zeros((i, X.shape[1]), **like(X))
-    K, pull_own = kernel(X[i:j, :])
-    own, others = w[i:j], w[j:]
-    if not rest:
-        product = xp.concat([before[:, 0], K @ own], axis=0)
+    (G, C, D), own, others = X.shape, w[:, i:j], w[:, j:]
+    before = xp.zeros((G, i, D), **like(X))
+    K, pull_own = kernel.grouped(X[:, i:j, :])
+    own_product = (K @ own[:, :, None])[:, :, 0]
+    if j == C:
 
         def pull_last(bar):
-            kernel_bar, own_bar = pull_own(bar * (own[:, None] * own))
-            return kernel_bar, xp.concat([before, own_bar], axis=0)
+            kernel_bar, own_bar = pull_own((bar[:, None] * own)[:, :, None] * own[:, None, :])
+            return kernel_bar, xp.concat([before, own_bar], axis=1)
 
-        return product, pull_last
-    C, pull_cross = kernel(X[i:j, :], X[j:, :])
-    product = xp.concat([before[:, 0], K @ own + C @ others, own @ C], axis=0)
+        return xp.concat([before[:, :, 0], own_product], axis=1), pull_last
+    cross, pull_cross = kernel.grouped(X[:, i:j, :], X[:, j:, :])
+    own_product = own_product + (cross @ others[:, :, None])[:, :, 0]
+    product = xp.concat([before[:, :, 0], own_product, (own[:, None, :] @ cross)[:, 0, :]], axis=1)
 
     def pullback(bar):
-        kernel_bar, own_bar = pull_own(bar * (own[:, None] * own))
-        cross_bar, first_bar, others_bar = pull_cross((2.0 * bar) * (own[:, None] * others))
-        return tree.add(kernel_bar, cross_bar), xp.concat([before, own_bar + first_bar, others_bar], axis=0)
+        scaled = (bar[:, None] * own)[:, :, None]
+        kernel_bar, own_bar = pull_own(scaled * own[:, None, :])
+        cross_bar, first_bar, others_bar = pull_cross((2.0 * scaled) * others[:, None, :])
+        return tree.add(kernel_bar, cross_bar), xp.concat([before, own_bar + first_bar, others_bar], axis=1)
 
     return product, pullback

@@ -29,6 +29,7 @@ class Stationary(Kernel):
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
     variance_unit: Array | None = tree.unit(default=None)
     lengthscale_unit: Array | None = tree.unit(default=None)
+    takes_groups: ClassVar[bool] = True
     differences = False
     """Whether distances and their pullback must be formed from differences: where the slope is singular at 0."""
 

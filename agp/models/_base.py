@@ -11,7 +11,6 @@ from agp.markup import guarded
 from agp.models._former import FormerNames
 from agp.models._predictions import Predictions
 from agp.repairs import counted
-from agp.rows import MEMORY
 from agp.summaries import summary_html
 
 __all__ = ["Model"]
@@ -50,7 +49,7 @@ class Model(Predictions, FormerNames):
         *,
         scale: float = 1.0,
         gradient: GradientMode = "closed-form",
-        memory: float = MEMORY,
+        memory: float | None = None,
     ) -> tuple[Array, Pullback]:
         """The objective to maximise, a total over the N data.
 
@@ -66,7 +65,7 @@ class Model(Predictions, FormerNames):
             second derivatives; "autodiff" lets it differentiate the forward, which has them.
         memory
             Budget for working arrays, in MiB: where the bound is a sum over the rows, more rows than fit are taken in
-            blocks.
+            blocks. None is 256 on the host, and on a device an eighth of its memory, rounded down to a power of two.
 
         Returns
         -------

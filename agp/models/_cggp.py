@@ -26,7 +26,7 @@ from agp.models._regression import (
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, rows_within, tile_rows
+from agp.rows import rows_within, tile_rows
 
 __all__ = ["CGGP"]
 
@@ -178,7 +178,7 @@ class CGGP(Regression, WithoutInducing):
         low = {"low": rng.standard_normal((self.rank, self.probes))} if self.rank else {}
         return Draws({}, low | {"full": rng.standard_normal((rows, self.probes))})
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         draws = batch.draws.whole or self._fixed_draws()
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
@@ -198,7 +198,7 @@ class CGGP(Regression, WithoutInducing):
         noise = self._draws(generator(0, 9), self.X.shape[0]).whole
         return {name: placed(x, self.X) for name, x in noise.items()}
 
-    def _block_rows(self, memory: float) -> int:
+    def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]
         floats = N * (self.kernel.floats_per_entry + 2)
         whole = rows_within(memory, floats, self.X) == N  # then the matrix is kept
@@ -206,7 +206,7 @@ class CGGP(Regression, WithoutInducing):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         rows, noise = self._block_rows(memory), self.likelihood.noise_variance
         if rows == self.X.shape[0]:
             return ExactConditional.of(self, self.y)
@@ -224,7 +224,7 @@ class CGGP(Regression, WithoutInducing):
         )
         return tree.with_leaves(found, {"weights": found.solve(residual)})
 
-    def _prediction_rank(self, memory: float) -> int:
+    def _prediction_rank(self, memory: float | None) -> int:
         """That of the preconditioner of predictions, whose systems are many: what it costs is paid once."""
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         return max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0

@@ -41,7 +41,7 @@ from agp.posteriors import (
 )
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY, check_memory, mebibytes, tile_rows
+from agp.rows import budget, mebibytes, tile_rows
 
 __all__ = ["CaGP", "Uncertainty"]
 
@@ -234,13 +234,13 @@ class CaGP(Model, InverseOwner, WithoutInducing):
                 raise ValueError(msg)
         return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         rows = self._block_rows(memory)
         shared = not self.capped
         X, y = (self.X, self.y) if shared else (batch.X, batch.y)
         return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
 
-    def _followed_matrix(self, *, memory: float = MEMORY) -> Array:
+    def _followed_matrix(self, *, memory: float | None = None) -> Array:
         """G = S^T (K + sigma^2 I) S [i, i]."""
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
@@ -249,12 +249,11 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         """G."""
         return (self._followed_matrix(),)
 
-    def _block_rows(self, memory: float) -> int:
-        check_memory(memory)
-        needed = mebibytes(self._floats_per_row, self.X)
-        if memory < needed:
+    def _block_rows(self, memory: float | None) -> int:
+        allowed, needed = budget(memory, self.X), mebibytes(self._floats_per_row, self.X)
+        if allowed < needed:
             msg = (
-                f"memory is {memory!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
+                f"memory is {allowed!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
                 f"takes {needed:.3g} MiB; allow that, or give the actions less support."
             )
             raise ValueError(msg)
@@ -266,7 +265,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _solved(self, memory: float) -> tuple[Array, ProjectedInverse]:
+    def _solved(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
         """b = S^T (y - h) [i, P], and the stand-ins for G^-1."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
@@ -275,7 +274,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             posterior = posterior.refreshed(backend_of(G).xp.astype(G, self.X.dtype))
         return b, posterior.inverted_covariance(G)  # type: ignore[attr-defined]
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         b, found = self._solved(memory)
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)

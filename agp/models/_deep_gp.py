@@ -20,7 +20,6 @@ from agp.posteriors import posterior_named
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep, Known, Process, Sparse, Stack
-from agp.rows import MEMORY
 from agp.units import column_spreads
 
 __all__ = ["DeepGP"]
@@ -217,7 +216,7 @@ class DeepGP(Variational):
         process = convolutional_process(data, image, tuple(channels), chosen, **options)
         return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
         return ProcessConditional.of(dataclasses.replace(self.process, samples=self.prediction_samples))
 
 

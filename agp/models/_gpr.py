@@ -21,7 +21,6 @@ from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.repairs import counted
-from agp.rows import MEMORY
 
 __all__ = ["GPR"]
 
@@ -74,7 +73,7 @@ class GPR(Regression, WithoutInducing):
         held = {"X": copied(X), "y": copied(y), "mean_function": mean_function, "priors": as_priors(priors)}
         return started_model(cls(kernel, likelihood, **held))  # type: ignore[arg-type]
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
     @counted
@@ -98,5 +97,5 @@ class GPR(Regression, WithoutInducing):
         evidence = self.bound(X, y)[0]
         return evidence, evidence
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
         return ExactConditional.of(self, self.y)

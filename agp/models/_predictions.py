@@ -10,7 +10,6 @@ from agp.likelihoods import Prediction
 from agp.models._protocol import ModelProtocol
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor, check_test_inputs
 from agp.repairs import counted
-from agp.rows import MEMORY
 
 __all__ = ["Predictions"]
 
@@ -22,7 +21,7 @@ class Predictions(ModelProtocol):
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def predictor(self, *, memory: float = MEMORY) -> Predictor:
+    def predictor(self, *, memory: float | None = None) -> Predictor:
         """What answers at the cost of test inputs alone: the posterior of the model as it is, computed once.
 
         Predictions of the model are those of its predictor, to the bit; ask the predictor where there are several.
@@ -30,38 +29,38 @@ class Predictions(ModelProtocol):
         Parameters
         ----------
         memory
-            Budget for working arrays, in MiB, where that takes a pass over the data.
+            Budget for working arrays, in MiB, where that takes a pass over the data; None as in `bound`.
         """
         return Predictor((self._conditional(memory=memory),), self.likelihood)
 
-    def _predictor_at(self, X: Array, memory: float = MEMORY) -> Predictor:
+    def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:
         """The predictor, once it is known that X fits: that costs nothing."""
         check_test_inputs(X, self._width, *self._reference())
         self._check_parts()
         return self.predictor(memory=memory)
 
     @counted
-    def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
+    def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
         """`Predictor.predict` of the model's predictor: means and variances [..., N, P] at X [..., N, D]."""
         return self._predictor_at(X, memory).predict(X, observed=observed, memory=memory)
 
     @counted
-    def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
+    def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
         """`Predictor.predict_mean`: the means [..., N, P] alone."""
         return self._predictor_at(X, memory).predict_mean(X, memory=memory)
 
     @counted
-    def gradient(self, X: Array, /, *, memory: float = MEMORY) -> Prediction:
+    def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """`Predictor.gradient`: the derivatives [..., N, P, D] of means and variances in X."""
         return self._predictor_at(X, memory).gradient(X, memory=memory)
 
     @counted
-    def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float = MEMORY) -> Array:
+    def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
         """`Predictor.quantile`: quantiles [..., N, K] of observations, or [Q, ..., N, K]."""
         return self._predictor_at(X, memory).quantile(X, q, memory=memory)
 
     @counted
-    def interval(self, X: Array, level: float = 0.9, /, *, memory: float = MEMORY) -> tuple[Array, Array]:
+    def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
         """`Predictor.interval`: the ends [..., N, K] of intervals that hold observations with such a probability."""
         return self._predictor_at(X, memory).interval(X, level, memory=memory)
 
@@ -82,11 +81,11 @@ class Predictions(ModelProtocol):
         return self.predictor().sample_functions(count, seed=seed, features=features)
 
     @counted
-    def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+    def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """`Predictor.log_density`: log p(y_n | x_n, data) [N] of each row."""
         return self._predictor_at(X, memory).log_density(X, y, memory=memory)
 
     @counted
-    def mean_log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+    def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """`Predictor.mean_log_density`: the same, averaged over the samples of a deep process."""
         return self._predictor_at(X, memory).mean_log_density(X, y, memory=memory)

@@ -10,7 +10,6 @@ from agp.draws import Draws, under
 from agp.likelihoods import Likelihood
 from agp.predictors import Conditional, check_test_inputs
 from agp.priors import Priors
-from agp.rows import MEMORY
 
 __all__ = ["ModelProtocol"]
 
@@ -82,7 +81,7 @@ class ModelProtocol(ABC):
     # -- training ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         """`bound` of a batch that is known to fit the model."""
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
@@ -94,7 +93,7 @@ class ModelProtocol(ABC):
         """The paths of the nodes that `_site_gradients` may speak of."""
         return ()
 
-    def _site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, Any]:
+    def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, Any]:
         """What steps of sites and natural gradients need of a batch, by the path of the node that takes the step.
 
         Usually nothing. One pass over the rows, in blocks that fit `memory` MiB.
@@ -108,7 +107,7 @@ class ModelProtocol(ABC):
     # -- prediction and files ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         """The posterior at the current leaves, with all that does not depend on test inputs computed; no checks.
 
         Where that takes a pass over the data, it does so in blocks that fit `memory` MiB.

@@ -16,7 +16,7 @@ from agp.models._base import Model
 from agp.models._parts import WithoutPosterior
 from agp.processes import SparsePrior
 from agp.repairs import counted
-from agp.rows import MEMORY, mebibytes, rows_within, tile_rows
+from agp.rows import budget, mebibytes, rows_within, tile_rows
 
 __all__ = [
     "Regression",
@@ -120,7 +120,7 @@ class SparseRegression(Regression, SparsePrior):
     @counted
     @entrance
     @underflow_is_zero
-    def upper_bound(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+    def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 
         The exact log evidence lies between `bound` and this; (upper_bound - bound) / N, in nats per datum, says how
@@ -136,15 +136,15 @@ class SparseRegression(Regression, SparsePrior):
         """Kuu."""
         return (self._inducing_covariance()[0],)
 
-    def _block_rows(self, X: Array, memory: float) -> int | None:
+    def _block_rows(self, X: Array, memory: float | None) -> int | None:
         # each block adds to sums of M x M numbers, which shall cost less than the block itself
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
         return rows if rows < X.shape[0] or backend_of(X).rows_elsewhere else None
 
-    def _kept_rows(self, X: Array, memory: float) -> int:
+    def _kept_rows(self, X: Array, memory: float | None) -> int:
         """Rows whose Kuf, its unscaled form and A may be kept for the pullback, beside the block at work."""
-        left = memory - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
+        left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count
         return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0
 

@@ -19,7 +19,6 @@ from agp.posteriors import Whitened
 from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse, started_prior
-from agp.rows import MEMORY
 from agp.starts import starting_kernel
 
 __all__ = ["SGPR", "shared_covariance"]
@@ -104,17 +103,17 @@ class SGPR(SparseRegression):
     def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replaced(self, {"inducing": self.inducing.grown(Z)})
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._kept_rows(batch.X, memory)}
         return collapsed_bound(self, batch.X, batch.y, **rows)
 
-    def _statistics(self, *, memory: float = MEMORY) -> Statistics:
+    def _statistics(self, *, memory: float | None = None) -> Statistics:
         """The sums over the rows that the bound and the optimal q(u) are made of."""
         return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
+    def to_svgp(self, *, memory: float | None = None) -> SVGP:
         """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
         rows = self._block_rows(self.X, memory)
         _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
@@ -125,5 +124,5 @@ class SGPR(SparseRegression):
         """`to_svgp`."""
         return self.to_svgp()
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self.to_svgp(memory=memory)._conditional()

@@ -15,7 +15,7 @@ from agp.bounds import white_site_sums
 from agp.linalg import cholesky
 from agp.models._sparse_sites import SparseSites
 from agp.posteriors import HoldsSums, Sums
-from agp.rows import MEMORY, tile_rows
+from agp.rows import tile_rows
 
 __all__ = ["SummedSites", "nothing_kept"]
 
@@ -44,7 +44,7 @@ class SummedSites(SparseSites, HoldsSums):
     drift
         By how much the entries of both may be off, [2].
     memory
-        Budget for working arrays, in MiB.
+        Budget for working arrays, in MiB, or None.
     """
 
     model: SparseSites
@@ -52,10 +52,10 @@ class SummedSites(SparseSites, HoldsSums):
     shift: Array = tree.auxiliary()
     precision: Array = tree.auxiliary()
     drift: Array = tree.auxiliary()
-    memory: float = MEMORY
+    memory: float | None = None
 
     @classmethod
-    def of(cls, model: SparseSites, kept: dict[str, Any], memory: float) -> Self:
+    def of(cls, model: SparseSites, kept: dict[str, Any], memory: float | None) -> Self:
         """The model with these sums if they are its own, else with new ones."""
         xp = backend_of(model.X).xp
         same = [xp.all(kept["at"][name] == x) for name, x in depended_on(model).items()]
@@ -88,7 +88,7 @@ class SummedSites(SparseSites, HoldsSums):
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
-    def _white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:  # noqa: ARG002
+    def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:  # noqa: ARG002
         def pullback(_bar):
             msg = "sums that are held are never differentiated."
             raise TypeError(msg)

@@ -15,7 +15,6 @@ from agp.means import Mean
 from agp.models._base import Model
 from agp.models._parts import WithoutPosterior
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
-from agp.rows import MEMORY
 
 __all__ = ["DatumGradients", "SiteModel", "scattered"]
 
@@ -67,7 +66,9 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
             raise ValueError(msg)
 
     @abstractmethod
-    def _site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array] | None]:
+    def _site_moments(
+        self, batch: Batch, memory: float | None, /
+    ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
         """Means and variances [B, P] of the current q(f - h) at the rows of a batch; what changes of sites are allowed.
 
         The last is a function: whether q stays proper, Boolean [P], if the sites' precisions at these rows change by so
@@ -78,7 +79,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _site_paths(self) -> tuple[str, ...]:
         return ("",)
 
-    def _site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
+    def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, SiteGradients]:
         mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
         draws = below("likelihood", batch.draws).by_row or None

@@ -29,7 +29,6 @@ from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
 from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse, started_prior
-from agp.rows import MEMORY
 from agp.starts import starting_kernel
 
 __all__ = ["SOLVEGPR"]
@@ -127,7 +126,7 @@ class SOLVEGPR(SparseRegression):
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))
         return started_model(model)
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # N x N whatever the budget
         rows = self._block_rows(batch.X, memory)
@@ -143,7 +142,7 @@ class SOLVEGPR(SparseRegression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def to_solve(self, *, memory: float = MEMORY) -> SOLVEGP:
+    def to_solve(self, *, memory: float | None = None) -> SOLVEGP:
         """The SOLVE-GP with the same parameters and the optimal q: same bound, same predictions, without the data."""
         rows = self._block_rows(self.X, memory)
         parts = self._optimal(rows) if self.second is None else self._optimal_first(rows)
@@ -168,5 +167,5 @@ class SOLVEGPR(SparseRegression):
         """`to_solve`."""
         return self.to_solve()
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self.to_solve(memory=memory)._conditional()

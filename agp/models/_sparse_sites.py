@@ -16,7 +16,7 @@ from agp.posteriors import Sums, WhiteSites
 from agp.predictors import Conditional
 from agp.priors import Priors
 from agp.processes import Sparse, SparsePrior
-from agp.rows import MEMORY, tile_rows
+from agp.rows import tile_rows
 
 __all__ = ["SparseSites"]
 
@@ -28,14 +28,14 @@ class SparseSites(SiteModel, SparsePrior):
     priors: Priors
 
     @abstractmethod
-    def _white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
+    def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
 
     @property
     def _floats_per_row(self) -> int:
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
 
-    def _posterior(self, memory: float) -> tuple[WhiteSites, Pullback]:
+    def _posterior(self, memory: float | None) -> tuple[WhiteSites, Pullback]:
         """q(u), and ``posterior_bar -> model_bar``."""
         sites, pull_sites = self._white_sites(memory=memory)
         return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
@@ -45,7 +45,7 @@ class SparseSites(SiteModel, SparsePrior):
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         posterior, pull_posterior = self._posterior(memory)
         value, pull = self._sparse(posterior)._objective(batch, memory=memory)
 
@@ -57,7 +57,7 @@ class SparseSites(SiteModel, SparsePrior):
 
         return value, pullback
 
-    def _site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Callable[[Array], Array]]:
+    def _site_moments(self, batch: Batch, memory: float | None, /) -> tuple[Array, Array, Callable[[Array], Array]]:
         posterior, _ = self._posterior(memory)
         precision = add_diagonal(posterior.precision, 1.0)
         process = Sparse.of(self, posterior)
@@ -81,9 +81,9 @@ class SparseSites(SiteModel, SparsePrior):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _without_rows(self) -> SVGP:
-        return self._sparse(self._posterior(MEMORY)[0])
+        return self._sparse(self._posterior(None)[0])
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self._sparse(self._posterior(memory)[0])._conditional()
 
     @property

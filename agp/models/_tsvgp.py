@@ -18,7 +18,7 @@ from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import started_prior
-from agp.rows import MEMORY, tile_rows
+from agp.rows import tile_rows
 from agp.starts import starting_kernel
 
 __all__ = ["TSVGP"]
@@ -96,7 +96,7 @@ class TSVGP(SparseSites, KeepsSums):
         held = {"likelihood": data.likelihood, "X": X, "site_shift": none, "site_precision": none + 0.0}
         return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))
 
-    def _white_sites(self, *, memory: float = MEMORY) -> tuple[Sums, Pullback]:
+    def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
         Kuu, pull_Kuu = self._inducing_covariance()
         Lu = cholesky(Kuu)
@@ -112,17 +112,17 @@ class TSVGP(SparseSites, KeepsSums):
     def _no_sums(self) -> dict[str, Any]:
         return nothing_kept(self)
 
-    def _with_sums(self, kept: dict[str, Any], memory: float, /) -> SummedSites:
+    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> SummedSites:
         return SummedSites.of(self, kept, memory)
 
     # -- conversion -------------------------------------------------------------------------------------------------
 
-    def to_svgp(self, *, memory: float = MEMORY) -> SVGP:
+    def to_svgp(self, *, memory: float | None = None) -> SVGP:
         """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""
         Kuu = self._inducing_covariance()[0]
         return self._sparse(Dual(*self._white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
 
-    def to_tied(self, tied: Tied = "natural", *, memory: float = MEMORY) -> SVGP:
+    def to_tied(self, tied: Tied = "natural", *, memory: float | None = None) -> SVGP:
         """The t-SVGP with the same parameters and q(u) whose sites are summed and stored as `Dual` says."""
         Lu = cholesky(self._inducing_covariance()[0])
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))

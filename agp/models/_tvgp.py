@@ -18,7 +18,6 @@ from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import MEMORY
 
 __all__ = ["TVGP"]
 
@@ -78,7 +77,7 @@ class TVGP(SiteModel, WithoutInducing):
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         # N x N whatever the budget
         X = batch.X
         Kff, pull_kernel = self.kernel(X)
@@ -98,7 +97,7 @@ class TVGP(SiteModel, WithoutInducing):
 
         return batch.scale * xp.sum(ell) - kl, pullback
 
-    def _site_moments(self, batch: Batch, memory: float, /) -> tuple[Array, Array, Any]:  # noqa: ARG002
+    def _site_moments(self, batch: Batch, memory: float | None, /) -> tuple[Array, Array, Any]:  # noqa: ARG002
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
@@ -110,7 +109,7 @@ class TVGP(SiteModel, WithoutInducing):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
         return SiteConditional.of(self.kernel, self.mean_function, self.X, self.site_shift, self.site_precision)
 
     def _reference(self) -> tuple[str, Array]:

@@ -13,7 +13,7 @@ from agp.posteriors import SiteGradients
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
 from agp.processes import Process, Sparse, check_process
-from agp.rows import MEMORY, block_rows
+from agp.rows import block_rows
 
 __all__ = ["Variational"]
 
@@ -66,12 +66,12 @@ class Variational(OfOneProcess):
         process = self.process.drawn(Draws({}, below("process", draws).whole)) if draws.whole else self.process
         return (self if process is self.process else tree.replaced(self, {"process": process})), draws
 
-    def _objective(self, batch: Batch, /, *, memory: float = MEMORY) -> tuple[Array, Pullback]:
+    def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self, draws = self._with_draws(batch)
         rows = self._block_rows(batch.X, memory)
         return elbo(self, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
 
-    def _block_rows(self, X: Array, memory: float) -> int | None:
+    def _block_rows(self, X: Array, memory: float | None) -> int | None:
         return block_rows(memory, self._floats_per_row, X)
 
     @property
@@ -92,7 +92,7 @@ class Variational(OfOneProcess):
     def _site_paths(self) -> tuple[str, ...]:
         return tuple(map("process.{}".format, self.process.site_paths))
 
-    def _site_gradients(self, batch: Batch, /, *, memory: float = MEMORY) -> dict[str, SiteGradients]:
+    def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, SiteGradients]:
         self, draws = self._with_draws(batch)
         factor = self.process.factorise()[0]
         rows = self._block_rows(batch.X, memory) or batch.X.shape[0]
@@ -107,7 +107,7 @@ class Variational(OfOneProcess):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float = MEMORY) -> Conditional:  # noqa: ARG002
+    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
         return ProcessConditional.of(self.process)
 
     def _reference(self) -> tuple[str, Array]:

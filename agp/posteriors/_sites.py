@@ -118,7 +118,7 @@ class KeepsSums(ABC):
         """What an update keeps between two steps, before the first: arrays, in dictionaries that may be nested."""
 
     @abstractmethod
-    def _with_sums(self, kept: dict[str, Any], memory: float, /) -> "HoldsSums":
+    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> "HoldsSums":
         """The model that holds these sums if they are still its own, else new ones, within a budget in MiB."""
 
 

@@ -9,7 +9,7 @@ from agp.entrances import entrance
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.processes import Paths
 from agp.repairs import counted
-from agp.rows import MEMORY, row_ranges, rows_within
+from agp.rows import row_ranges, rows_within
 
 __all__ = ["FunctionSamples"]
 
@@ -50,9 +50,10 @@ class FunctionSamples:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def __call__(self, X: Array, /, *, memory: float = MEMORY) -> Array:
+    def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
 
+        None is what `Predictor.predict` takes without a number.
         Torch and JAX can differentiate them by themselves; `with_pullback` and `gradient` need no such library.
         """
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])
@@ -72,7 +73,7 @@ class FunctionSamples:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def gradient(self, X: Array, /, *, memory: float = MEMORY) -> Array:
+    def gradient(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The gradients [S, N, P, D] of every function at X [N, D] or [S, N, D]; arguments as a call."""
 
         def gradients(chunk: Array) -> Array:
@@ -85,7 +86,7 @@ class FunctionSamples:
 
         return self._by_chunks(X, memory, gradients, copies=self.count)
 
-    def _by_chunks(self, X: Array, memory: float, f: Callable[[Array], Array], copies: int = 1) -> Array:
+    def _by_chunks(self, X: Array, memory: float | None, f: Callable[[Array], Array], copies: int = 1) -> Array:
         self._check(X)
         X = backend_of(X).gathered(X)
         copies = self.count if X.ndim == 3 else copies

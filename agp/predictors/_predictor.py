@@ -28,7 +28,7 @@ from agp.predictors._further import with_known_noise
 from agp.predictors._joint import cross_covariances, output_covariances, with_own
 from agp.predictors._mixture import average, log_average, mixture, slopes
 from agp.repairs import counted
-from agp.rows import MEMORY, row_ranges, rows_within, tile_rows
+from agp.rows import row_ranges, rows_within, tile_rows
 from agp.summaries import summary_html
 
 __all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
@@ -85,7 +85,7 @@ class Predictor:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def predict(self, X: Array, /, *, observed: bool = False, memory: float = MEMORY) -> Prediction:
+    def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
         """Means and variances [..., N, P] of the latent functions at X [..., N, D], or of the observations.
 
         Parameters
@@ -95,7 +95,8 @@ class Predictor:
         observed
             Predict y rather than f: the noise is included.
         memory
-            Budget for working arrays, in MiB: rows are predicted in chunks of that size.
+            Budget for working arrays, in MiB: rows are predicted in chunks of that size. None is 256 on the host, and
+            on a device an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------
@@ -124,7 +125,7 @@ class Predictor:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def predict_mean(self, X: Array, /, *, memory: float = MEMORY) -> Array:
+    def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The means [..., N, P] of the latent functions, at the cost of the means alone; arguments as `predict`."""
 
         def averaged(conditional: Conditional, X: Array) -> tuple[Array]:
@@ -139,7 +140,7 @@ class Predictor:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def gradient(self, X: Array, /, *, memory: float = MEMORY) -> Prediction:
+    def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """The derivatives [..., N, P, D] of the latent means and variances in the columns of X [..., N, D].
 
         By closed form on every library; arguments and errors as `predict`.
@@ -159,7 +160,7 @@ class Predictor:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float = MEMORY) -> Array:
+    def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
         """The smallest value that an observation at X [..., N, D] does not exceed with probability q.
 
         Noise and what is not known of f are both in it; of whole numbers it is one.
@@ -190,7 +191,7 @@ class Predictor:
         each = self._by_row(found, X)
         return backend_of(each[0]).xp.stack(list(each)) if isinstance(q, Sequence) else each[0]
 
-    def interval(self, X: Array, level: float = 0.9, /, *, memory: float = MEMORY) -> tuple[Array, Array]:
+    def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
         """Lower and upper ends [..., N, K] of an interval that holds an observation with the probability `level`.
 
         Half of the rest lies on either side; intervals of whole numbers hold more. Arguments and errors as `quantile`.
@@ -203,7 +204,7 @@ class Predictor:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+    def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
         Of a sampled process, that of the mixture of its samples. Raises as `predict`, and ValueError for targets
@@ -215,7 +216,7 @@ class Predictor:
     @entrance
     @underflow_is_zero
     @overflow_is_judged
-    def mean_log_density(self, X: Array, y: Array, /, *, memory: float = MEMORY) -> Array:
+    def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The log densities of each row [N] under each sample of a sampled (deep) process, averaged over the samples.
 
         Never more than `log_density`, which takes the logarithm of the average; for other models the same. Tables of
@@ -223,7 +224,9 @@ class Predictor:
         """
         return self._log_density(X, y, average, memory)
 
-    def _log_density(self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], memory: float) -> Array:
+    def _log_density(
+        self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], memory: float | None
+    ) -> Array:
         y = self._targets(X, y)
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
@@ -262,7 +265,7 @@ class Predictor:
         """
 
         def joint(conditional: Conditional, X: Array) -> Array:
-            variance = _joined([moments for _, moments in self._moments(conditional, X, MEMORY)]).variance
+            variance = _joined([moments for _, moments in self._moments(conditional, X, None)]).variance
             latent, mixing = conditional.covariance(X), conditional.mixing
             covariance = covariance_with(variance.mT, output_covariances(latent, mixing))  # type: ignore[union-attr]
             if cross_outputs:
@@ -302,7 +305,7 @@ class Predictor:
         def sampled(conditional: Conditional, X: Array) -> Array:
             latent, mean, mixing = conditional.covariance(X), conditional.mean(X), conditional.mixing
             if mixing is None:
-                variance = _joined([moments for _, moments in self._moments(conditional, X, MEMORY)]).variance
+                variance = _joined([moments for _, moments in self._moments(conditional, X, None)]).variance
                 latent = covariance_with(variance.mT, latent)  # type: ignore[union-attr]
             _refuse_nonfinite(covariance=latent, mean=mean)
             xp = backend_of(X).xp
@@ -434,13 +437,13 @@ class Predictor:
         return x if backend_of(x) is backend_of(reference) else placed(x, reference)
 
     def _moments(
-        self, conditional: Conditional, X: Array, memory: float
+        self, conditional: Conditional, X: Array, memory: float | None
     ) -> Iterator[tuple[Array, tuple[Array, Array]]]:
         """The chunks of X [N, D], and the marginals there."""
         for chunk, here in self._chunks(conditional, X, memory):
             yield chunk, _moments_at(here, chunk)
 
-    def _chunks(self, conditional: Conditional, X: Array, memory: float) -> Iterator[tuple[Array, Conditional]]:
+    def _chunks(self, conditional: Conditional, X: Array, memory: float | None) -> Iterator[tuple[Array, Conditional]]:
         rows_of = rows_within if conditional.rows_share_work else tile_rows
         for start, stop in row_ranges(X.shape[0], rows_of(memory, self.floats_per_row, X)):
             chunk = X[start:stop, :]

@@ -28,7 +28,7 @@ class Certificate(NamedTuple):
 
 
 def certified(
-    model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float
+    model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float | None
 ) -> Certificate:
     """The bound of a model per datum, and for Gaussian noise an upper bound: O(N M^2).
 

@@ -18,7 +18,6 @@ from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
 from agp.repairs import outside
-from agp.rows import MEMORY
 from agp.training._baseline import baseline
 from agp.training._batches import Place, check_place
 from agp.training._inner import inner_updates, moves_posteriors
@@ -78,7 +77,7 @@ def fit(
     batch_size: int | None = None,
     updates: Callable[..., list[Update]] | None = None,
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
@@ -114,7 +113,7 @@ def fit(
         Steps in place of those of `recipe`, and of L-BFGS: a function of a model and the number of steps, which takes
         `rate=`, `gradient=` and `memory=` as `recipe` does.
     gradient, memory
-        As `agp.updates.Adam`.
+        As `agp.recipe`.
     seed
         Of the minibatches.
     callbacks

@@ -15,7 +15,6 @@ from agp.host import generator
 from agp.inducing import greedy_variance
 from agp.models import exact_model, growing_part, grown, valid_data
 from agp.repairs import outside
-from agp.rows import MEMORY
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
 from agp.training._fit import FitResult, check_plan, continued, fit
 from agp.training._lbfgs import fit_lbfgs
@@ -76,7 +75,7 @@ def fit_growing(
     batch_size: int | None = None,
     updates: Callable[..., list[Update]] | None = None,
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
     certified_rows: int = CERTIFIED_ROWS,
     sample_rows: int = SAMPLE_ROWS,
     seed: int = 0,
@@ -123,7 +122,8 @@ def fit_growing(
     batch_size, updates, gradient, seed, callbacks, progress
         As `agp.fit`; steps count on from round to round.
     memory
-        Budget for working arrays in MiB. Those with M^2 numbers must fit, others are taken in blocks.
+        Budget for working arrays in MiB, None as in `agp.models.Model.bound`. Those with M^2 numbers must fit, others
+        are taken in blocks.
     certified_rows
         Of how many rows the upper bound is taken, at the most. Models whose bound takes all rows in any case, such as
         `SGPR`, have it of all.

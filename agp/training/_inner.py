@@ -16,7 +16,7 @@ SITE_RATE, SITE_STEPS = 0.8, 8
 """Site steps for likelihoods that are not quadratic, from where the sites of the last iterate were."""
 
 
-def inner_updates(model: Any, memory: float) -> list[Update]:
+def inner_updates(model: Any, memory: float | None) -> list[Update]:
     """The updates that take some leaves of a model to their optimum for the others, on all rows; maybe none.
 
     None for sites whose steps may not settle: where the likelihood is not log-concave, or inverse factors hang on them.

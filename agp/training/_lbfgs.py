@@ -18,7 +18,6 @@ from agp.host import generator, underflow_is_zero
 from agp.leaves import detached
 from agp.models import valid_data
 from agp.repairs import collected
-from agp.rows import MEMORY
 from agp.training._begun import begun
 from agp.training._inner import solved_leaves
 from agp.training._objective import Objective
@@ -45,7 +44,7 @@ def fit_lbfgs(
     frozen: str | Sequence[str] = (),
     inner: Sequence[Update] = (),
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
@@ -84,7 +83,7 @@ def fit_lbfgs(
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
-        Budget for the working arrays of the bound and its gradient, in MiB.
+        Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
     seed
         Of the restarts.
     callbacks

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from agp.checks import check_positive, check_whole
 from agp.models import growing_part
-from agp.rows import mebibytes
+from agp.rows import budget, check_memory, mebibytes
 from agp.training._fit import FitResult
 
 __all__ = ["Limits", "Round", "behind", "highest"]
@@ -44,9 +44,16 @@ class Limits:
     """How far M may grow: each answer is the reason to stop and a sentence, or None."""
 
     def __init__(
-        self, tolerance: float, most: int, max_steps: int | None, max_seconds: float | None, memory: float, rows: int
+        self,
+        tolerance: float,
+        most: int,
+        max_steps: int | None,
+        max_seconds: float | None,
+        memory: float | None,
+        rows: int,
     ) -> None:
-        self.tolerance, self.memory = check_positive("tolerance", tolerance), check_positive("memory", memory)
+        check_memory(memory)
+        self.tolerance, self.memory = check_positive("tolerance", tolerance), memory
         self.most = min(check_whole("most", most), rows)
         self.max_steps = None if max_steps is None else check_whole("max_steps", max_steps)
         self.max_seconds = None if max_seconds is None else check_positive("max_seconds", max_seconds)
@@ -79,9 +86,10 @@ class Limits:
             return "most", f"{M} inducing inputs are as many as there may be"
         larger = min(2 * M, self.most)
         floats = (SQUARES[0] + SQUARES[1] * model.outputs) * larger**2
-        needed = mebibytes(floats, part.inducing.reference[1])
-        if needed > self.memory:
-            return "memory", f"matrices of {larger} inducing inputs take {needed:.0f} MiB, more than {self.memory:g}"
+        beside = part.inducing.reference[1]
+        needed, allowed = mebibytes(floats, beside), budget(self.memory, beside)
+        if needed > allowed:
+            return "memory", f"matrices of {larger} inducing inputs take {needed:.0f} MiB, more than {allowed:g}"
         return None
 
     def judged(self, rounds: list[Round]) -> tuple[str, str] | None:

@@ -50,7 +50,7 @@ class Objective:
         moving: list[str],
         inner: Sequence[Update],
         gradient: GradientMode,
-        memory: float,
+        memory: float | None,
     ) -> None:
         self.given = self.settled = model
         self.batch, self.moving = batch, moving

@@ -9,7 +9,6 @@ from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
 from agp.posteriors import InverseOwner
-from agp.rows import MEMORY
 from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
 
 __all__ = ["recipe"]
@@ -33,7 +32,7 @@ def recipe(
     natural: float | Literal["usual"] | None = "usual",
     frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
-    memory: float = MEMORY,
+    memory: float | None = None,
 ) -> list[Update]:
     """The updates that train a model in a number of steps.
 
@@ -59,7 +58,7 @@ def recipe(
         A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
         whole or not at all.
     gradient, memory
-        As `Adam`: the gradient mode, and a budget for working arrays in MiB.
+        The gradient mode, as `Adam`; a budget for working arrays in MiB, None as in `agp.models.Model.bound`.
 
     Raises
     ------

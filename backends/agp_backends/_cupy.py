@@ -56,6 +56,12 @@ NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
 
+@functools.cache
+def _memory(number: int) -> float:
+    """All memory of the device of that number, in MiB: asked for once, for the driver takes its time."""
+    return cupy.cuda.Device(number).mem_info[1] / 2**20
+
+
 class _Noise(Noise):
     """Random numbers of the dtype of an array, by a generator on its device."""
 
@@ -130,6 +136,9 @@ class CupyBackend(Backend):
         # the pool of a device never gives blocks back by itself, so its size is the peak
         with x.device:
             return cupy.get_default_memory_pool().total_bytes() / 2**20
+
+    def device_memory(self, x: Array, /) -> float:
+        return _memory(x.device.id)
 
     def context(self, x: Array, /) -> Any:
         return x.device

@@ -97,6 +97,9 @@ class JaxBackend(Backend):
         statistics = x.device.memory_stats()  # None on the host
         return statistics["peak_bytes_in_use"] / 2**20 if statistics else super().peak_memory(x)
 
+    def device_memory(self, x: Array, /) -> float | None:
+        return _memory(min(x.devices(), key=lambda device: device.id) if self.is_concrete(x) else jax.devices()[0])
+
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
         on_host = self.is_concrete(x) and _on_cpu(x)
         return self._on_one_thread() if on_host else self._full_precision()
@@ -362,6 +365,13 @@ def _platform(device: Any) -> str:
 
 def _name(device: Any) -> str:
     return "cpu" if device.platform == "cpu" and device.id == 0 else f"{_platform(device)}:{device.id}"
+
+
+@cache
+def _memory(device: Any) -> float | None:
+    """What the allocator of a device may take in all, in MiB: asked for once; None on the host."""
+    statistics = device.memory_stats()
+    return statistics["bytes_limit"] / 2**20 if statistics else None
 
 
 def _bound(x: Any) -> Any:

@@ -236,6 +236,11 @@ class TorchBackend(Backend):
             return torch.cuda.max_memory_allocated(x.device) / 2**20
         return super().peak_memory(x)
 
+    def device_memory(self, x: Array, /) -> float | None:
+        if x.device.type != "cuda":
+            return None
+        return torch.cuda.get_device_properties(x.device).total_memory / 2**20
+
     def device_block(self, x: Array, /) -> float:
         if x.device.type != "cuda":
             return 0.0

@@ -47,6 +47,11 @@ class Device:
     def compute_capability(self):
         return ("90", "120")[self.id]
 
+    @property
+    def mem_info(self):
+        CALLS.append(("mem_info", self.id))
+        return 3 * 2**20, (16 + self.id) * 2**30  # free, and all
+
     def synchronize(self):
         CALLS.append(("synchronize", self.id))
 
@@ -238,6 +243,13 @@ def test_blocks_are_those_of_the_device_and_the_dtype(B):
     wide, narrow = np.ones((2, 2)), np.ones((2, 2), dtype="float32")
     blocks = [B.device_block(B.from_numpy(x, device=f"cuda:{i}")) for i in range(2) for x in (wide, narrow)]
     assert blocks == [1024, 1024, 256, 1024]
+
+
+def test_the_memory_is_that_of_the_device_and_asked_for_once(B):
+    arrays = [B.from_numpy(np.ones(2), device=f"cuda:{i}") for i in (0, 1, 0, 1)]
+    CALLS.clear()
+    assert [B.device_memory(x) / 2**10 for x in arrays] == [16.0, 17.0, 16.0, 17.0]
+    assert [call for call in CALLS if call[0] == "mem_info"].count(("mem_info", 0)) <= 1
 
 
 def test_diagonals_are_added_to_without_touching_what_was_given(B):

@@ -1,4 +1,4 @@
-"""Weighted sums of covariances with groups of inputs: what the kernel gives is what the whole matrices give."""
+"""Covariances within groups of inputs, and weighted sums of them: what kernels give is what whole matrices give."""
 
 import numpy as np
 import pytest
@@ -35,6 +35,44 @@ def _stage(kernel, call):
         return (value,), pullback
 
     return stage
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["one input", "two inputs"])
+@pytest.mark.parametrize("columns", [3, 6])
+@pytest.mark.parametrize("name", CASES)
+def test_groups_are_what_calls_for_each_are(name, columns, alone, backend):
+    kernel, rng = kernel_case(name, columns), np.random.default_rng(1)
+    inputs = [rng.normal(size=(GROUPS, rows, columns)) for rows in ([SIZE] if alone else [SIZE, ROWS])]
+    calls = [kernel(*group) for group in zip(*inputs, strict=True)]
+    K, pull = backend.move(kernel).grouped(*map(backend.array, inputs))
+    assert_close(backend.numpy(K), np.stack([one for one, _ in calls]), 1e-12, "K")
+    bar = rng.normal(size=K.shape)
+    kernel_bar, *bars = pull(backend.array(bar))
+    pulled = [one_pull(one_bar) for (_, one_pull), one_bar in zip(calls, bar, strict=True)]
+    for found, expected in zip(bars, zip(*(rest for _, *rest in pulled), strict=True), strict=True):
+        assert_close(backend.numpy(found), np.stack(expected), 1e-11, "inputs")
+    for path, x in tree.leaves(kernel_bar).items():
+        assert_close(backend.numpy(x), sum(tree.leaves(one)[path] for one, *_ in pulled), 1e-11, path)
+
+
+@pytest.mark.parametrize("name", ["sum-ard", "product-of-three", "scaled", "on"])
+def test_a_kernel_that_takes_no_groups_is_called_for_each(name, monkeypatch):
+    kernel, leaves = kernel_case(name, 3), _leaves(3)
+    (K, pull), (forms, pull_forms) = kernel.grouped(leaves["Z"]), kernel.quadratic_forms(leaves["Z"], leaves["w"])
+    for part in tree.nodes(kernel, Kernel).values():
+        monkeypatch.setattr(type(part), "takes_groups", False)
+    (each, pull_each), (usual, pull_usual) = (
+        kernel.grouped(leaves["Z"]),
+        kernel.quadratic_forms(leaves["Z"], leaves["w"]),
+    )
+    assert_close(each, K, 1e-13, "K")
+    assert_close(usual, forms, 1e-13, "forms")
+    found, expected = (pull_each(K), pull_usual(forms)), (pull(K), pull_forms(forms))
+    for one, other in zip(found, expected, strict=True):
+        for x, y in zip(one[1:], other[1:], strict=True):
+            assert_close(x, y, 1e-12, "inputs")
+        for path, x in tree.leaves(other[0]).items():
+            assert_close(tree.leaves(one[0])[path], x, 1e-12, path)
 
 
 @pytest.mark.parametrize("columns", [3, 6])

@@ -12,7 +12,8 @@ from agp.inducing import _equal_patches as equal_patches
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
-from agp.rows import CACHE
+from agp.rows import CACHE, mebibytes
+from agp_backends._numpy import NumpyBackend
 
 GRIDS = {
     "plain": PatchGrid((4, 5), (2, 3)),
@@ -61,14 +62,15 @@ def test_cuts_are_the_same_everywhere(grid, backend):
 def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place):
     height = max(1, size // 3)
     rng = np.random.default_rng(size)
-    X, w = rng.normal(size=(size, 3)), rng.normal(size=size)
+    X, w = rng.normal(size=(2, size, 3)), rng.normal(size=(2, size))
     kernel = as_arrays(RBF(1.3, (1.0, 0.8, 1.2)) + White(0.3))
-    K = kernel(X)[0]
-    assert float(forms.quadratic_form(kernel, X, w, height)[0]) == pytest.approx(w @ K @ w, rel=1e-13)
+    K = np.stack([kernel(group)[0] for group in X])
+    expected = np.vecdot(w, (K @ w[:, :, None])[:, :, 0])
+    np.testing.assert_allclose(forms.quadratic_forms(kernel, X, w, height)[0], expected, rtol=1e-13)
 
     def stage(leaves):
         place = backend_of(leaves["X"]).name
-        value, pull = forms.quadratic_form(agp.tree.to_backend(kernel, place), leaves["X"], leaves["w"], height)
+        value, pull = forms.quadratic_forms(agp.tree.to_backend(kernel, place), leaves["X"], leaves["w"], height)
 
         def pullback(bar):
             _, X_bar, w_bar = pull(bar)
@@ -78,8 +80,9 @@ def test_quadratic_forms_by_strips_are_those_of_the_square(size, torch_place):
 
     assert_closed_form_is_autograd(stage, {"X": X, "w": w})
     assert_closed_form_is_slope(stage, {"X": X, "w": w})
-    square = forms.quadratic_form(kernel, X, w, height)[1](1.7)[0]
-    whole = forms.quadratic_form(kernel, X, w, size)[1](1.7)[0]
+    bar = np.asarray([1.7, -0.6])
+    square = forms.quadratic_forms(kernel, X, w, height)[1](bar)[0]
+    whole = forms.quadratic_forms(kernel, X, w, size)[1](bar)[0]
     for name, x in agp.tree.leaves(whole).items():
         assert_close(agp.tree.leaves(square)[name], x, 1e-12, name)
 
@@ -162,6 +165,27 @@ def test_peaks_follow_the_budget_and_not_the_data(inducing, images, kernel):
         assert limit < 0.75 * whole  # so it means something
         assert peak(lambda b=budget: agp.value_and_gradient(model, X, y, memory=b)) < limit
         assert peak(lambda b=budget: model.predict(X, memory=b)) < limit
+
+
+@pytest.mark.parametrize("located", [False, True])
+def test_on_a_device_images_follow_the_budget_as_rows_do(located, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 12 * 12)), rng.normal(size=(12, 1))
+    place = Patches((12, 12), (3, 3), weights=1.0, located=located)
+    model = agp.SVGP.from_data(X, y, inducing=place, num_inducing=10)
+    on_host = agp.value_and_gradient(model, X, y + 1.0)
+    monkeypatch.setattr(NumpyBackend, "device_memory", lambda _self, _x: 80.0 * 2**10)
+    least = mebibytes(model.process.floats_per_row, X)  # of one image
+    budgets = least, 4 * least, None
+    peaks = [peak(lambda b=budget: agp.value_and_gradient(model, X, y, memory=b)) for budget in budgets]
+    assert peaks[0] < least + 1.0
+    assert peaks[0] < 0.5 * peaks[1] < 2.0 * least + 1.0
+    assert peaks[1] < 0.6 * peaks[2]  # which holds the covariances of all images
+    for budget in budgets:
+        value, gradient = agp.value_and_gradient(model, X, y + 1.0, memory=budget)
+        assert float(value) == pytest.approx(float(on_host[0]), rel=1e-12)
+        for name, x in gradient.items():
+            assert_close(x, on_host[1][name], 1e-10, name)
 
 
 def test_joint_predictions_hold_a_few_pairs_of_images():
