@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from agp.backend._guesses import guessed
+from agp.backend._guesses import goes_on, guessed
 from agp.backend._library import Library
 from agp.backend._types import Array
 from agp.errors import BackendError
@@ -44,11 +44,12 @@ class ControlFlow(Library):
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
 
-        `at_least` tells how often the condition is known to hold at first: it need not be looked at then.
+        `at_least` tells how often the condition is known to hold at first: it need not be looked at then. That is
+        what recorded loops take for their length (`agp.backend.guessing`); 0 says that nobody knows it.
         """
         for _ in range(at_least):
             carry = body(*carry)
-        while bool(condition(*carry)):
+        while goes_on(condition(*carry), foreseen=at_least > 0):
             carry = body(*carry)
         return carry
 

@@ -155,7 +155,9 @@ def guarded_step(
         return rate, good | proper(mixed(old, target.raw, rate).precision), xp.where(good, count, count + 1.0)
 
     start = (full, ~negative | proper(mixed(old, target.raw, full).precision), xp.zeros_like(full))
-    rate, good, count = B.while_loop(unfinished, halve, start)
+    rate, good, count = B.cond(
+        unfinished(*start), lambda: B.while_loop(unfinished, halve, start), lambda: start, likely=False
+    )
     step, fallback = mixed(old, target.raw, rate), mixed(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
     halvings = xp.where(good, count, xp.zeros_like(count))

@@ -95,13 +95,23 @@ class Batches:
         return self.size == self.X.shape[0]
 
     def __getitem__(self, step: int) -> Batch:
+        return self.of_parts(*self.parts(step))
+
+    def parts(self, step: int) -> tuple[Any, Draws]:
+        """What changes from one batch to the next: its rows, as arrays, or None where it is all data, and its noise."""
         host = not self.draws_on_device
         draws = _beside(self.reference, self.host_draws(step)) if host else self.device_draws(self.reference, step)
         if self.pooled is None:
-            return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+            return None if self.whole else self._rows(step), draws
         epoch, here = self._place(step)
-        X, y, rows = self.pooled.rows(epoch, here.start, here.stop)
-        return Batch(X, y, self.X.shape[0] / self.size, rows, draws)
+        return self.pooled.rows(epoch, here.start, here.stop), draws
+
+    def of_parts(self, rows: Any, draws: Draws) -> Batch:
+        """The batch that is made of these parts."""
+        if self.pooled is None:
+            return self.of(self.X, self.y, rows, draws)
+        X, y, places = rows
+        return Batch(X, y, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
         """The rows [B] of a step; those of an epoch travel to a device once."""

@@ -80,4 +80,5 @@ class Repeat:
         first = once(zero, model, state, {})
         if self.times == 1:
             return first[1:]
-        return backend_of(zero).while_loop(lambda count, *_: count < self.times, once, first)[1:]
+        more = self.times - 1
+        return backend_of(zero).while_loop(lambda count, *_: count < self.times, once, first, at_least=more)[1:]

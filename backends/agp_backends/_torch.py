@@ -1,13 +1,13 @@
 """PyTorch: closed-form gradients or autograd, on the CPU and on CUDA devices.
 
 `compile` stays the identity: the compiler has been seen to drop the jitter before a Cholesky factorisation without a
-warning, and an eager step is right.
+warning, and an eager step is right. On CUDA devices its launches can be recorded as they are (`capture`).
 """
 
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import array_api_compat.torch as xp
 import numpy as np
@@ -21,8 +21,11 @@ from agp.draws import Noise
 from agp.errors import BackendError
 from agp.ledger import collected
 from agp_backends._cuda import whole_block
+from agp_backends._graphs import captured
 from agp_backends._threads import one_thread
 from agp_backends._together import joined_where_small
+
+T = TypeVar("T")
 
 HOST = one_thread("blas")  # what is computed beside torch, such as the steps of L-BFGS
 THREADS = one_thread("openmp")  # torch.set_num_threads would reach threads that meet torch for the first time meanwhile
@@ -230,6 +233,44 @@ class TorchBackend(Backend):
 
     def reading_waits(self, x: Array, /) -> bool:
         return x.device.type != "cpu"
+
+    # -- graphs of launches -----------------------------------------------------------------------------------------
+
+    def captures(self, x: Array, /) -> bool:
+        return x.device.type == "cuda"
+
+    def capture(self, f: Callable[[], T], x: Array, /) -> tuple[Callable[[], None], T]:
+        return captured(f, x.device) if self.captures(x) else super().capture(f, x)
+
+    def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
+        moved = [(x, y) for x, y in zip(several, by, strict=True) if y is not x]
+        memory = {x.untyped_storage().data_ptr() for x in several}
+        # a number that is overwritten may be wanted elsewhere
+        new = [y.clone() if y.untyped_storage().data_ptr() in memory else y for _, y in moved]
+        for (x, _), y in zip(moved, new, strict=True):
+            torch.where(where, y, x, out=x)
+
+    def copies(self, several: Sequence[Array], /) -> list[Array]:
+        found = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in several]
+        if found:
+            torch._foreach_copy_(found, list(several))  # few launches for all of them
+        return found
+
+    def fetch(self, x: Array, /) -> Callable[[], Any]:
+        if x.device.type != "cuda":
+            return super().fetch(x)
+        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        host.copy_(x, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(torch.cuda.current_stream(x.device))
+
+        def fetched() -> Any:
+            arrived.synchronize()
+            return host.numpy()
+
+        return fetched
+
+    # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def peak_memory(self, x: Array, /) -> float:
         if x.device.type == "cuda":
