@@ -113,8 +113,8 @@ def log_quadrature(steps: Array, ratios: Array, /) -> Array:
     T = _tridiagonal(steps.mT, ratios.mT)
     usable = xp.all(xp.isfinite(T))  # some libraries raise where others return NaN
     eigenvalues, vectors = xp.linalg.eigh(xp.where(usable, T, xp.eye(T.shape[-1], **like(T))))
-    smallest = xp.asarray(float(xp.finfo(T.dtype).smallest_normal), **like(T))
-    logs = xp.sum(vectors[:, 0, :] ** 2 * xp.log(xp.maximum(eigenvalues, smallest)), axis=-1)
+    smallest = float(xp.finfo(T.dtype).smallest_normal)
+    logs = xp.sum(vectors[:, 0, :] ** 2 * xp.log(xp.clip(eigenvalues, smallest)), axis=-1)
     return xp.where(usable, logs, xp.full_like(logs, xp.nan))
 
 

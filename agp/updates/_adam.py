@@ -243,7 +243,7 @@ def _zero(x: Array) -> Array:
 def _squarable(xp: Any, x: Array) -> Array:
     """The finite entries cut where their squares would overflow: the second moment would be infinite ever after, and
     the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
-    entries stay, for the watch over the training to see.
+    entries become NaN, for the watch over the training to see.
     """
     largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
-    return xp.where(xp.isfinite(x), xp.minimum(xp.maximum(x, -largest), largest), x)
+    return xp.clip(x, -largest, largest) + 0.0 * x

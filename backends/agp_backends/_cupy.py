@@ -81,6 +81,7 @@ class CupyBackend(Backend):
         | {name: _on_device(getattr(compat, name)) for name in NEW}
         | {name: _beside(getattr(compat, name)) for name in NEW_LIKE}
         | {"linalg": SimpleNamespace(**vars(compat.linalg) | {"eigh": _eigh})}
+        | {"clip": cupy.clip}  # the wrapper of the standard looks at masks, and its bounds travel
     )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"

@@ -52,11 +52,16 @@ def _above(rows: int, columns: int, k: int = 0) -> Array:
     return ~np.tri(rows, columns, k, dtype=bool)
 
 
+def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the standard's names
+    above = x if min is None else np.maximum(x, min)
+    return above if max is None else np.minimum(above, max)
+
+
 xp = SimpleNamespace(
     **vars(standard)
     | {name: getattr(np, name) for name in ("empty", "eye", "full_like", "ones_like", "zeros", "zeros_like")}
     | {"sum": _reduction(np.add), "max": _reduction(np.maximum), "min": _reduction(np.minimum)}
-    | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril}
+    | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril, "clip": _clip}
 )
 """The standard's functions; NumPy's own, or parts of them, where these are the same and take less time."""
 
