@@ -156,7 +156,7 @@ def guarded_step(
 
     start = (full, ~negative | proper(mixed(old, target.raw, full).precision), xp.zeros_like(full))
     rate, good, count = B.cond(
-        unfinished(*start), lambda: B.while_loop(unfinished, halve, start), lambda: start, likely=False
+        xp.all(start[1]), lambda: start, lambda: B.while_loop(unfinished, halve, start), likely=True
     )
     step, fallback = mixed(old, target.raw, rate), mixed(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))

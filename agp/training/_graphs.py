@@ -51,11 +51,11 @@ class _Recording:
     """
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
-        self.step, self.batches, self.model, self.states = step, batches, model, states
+        self.step, self.batches, self.key = step, batches, _key(model, states, parts)
         self.reference = first_leaf(model)
         B = backend_of(self.reference)
         self.held, self.parts = B.copies(_arrays(model, states)), mapped(parts, lambda x: B.copies([x])[0])
-        self.key = _key(model, states, parts)
+        self.model, self.states = _with_arrays(model, states, self.held)
         # whether all guesses were right so far: while it is recorded they are not, so that nothing changes
         self.right = B.xp.zeros((), dtype=B.xp.bool, device=self.reference.device)
         self.count = B.xp.zeros((), **B.like(self.reference))
@@ -69,7 +69,7 @@ class _Recording:
         xp, guesses = B.xp, [self.right]
         with guessing(guesses, blind=True), collected() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
-            model, states, info = self.step(*self._state(self.held), batch)
+            model, states, info = self.step(self.model, self.states, batch)
         if reports:
             msg = "it reports a repair in every step."
             raise BackendError(msg)
@@ -82,12 +82,6 @@ class _Recording:
         self.dtypes = {name: x.dtype for name, x in info.items()}
         widest = B.widest_float(self.reference)
         return xp.stack([xp.astype(x, widest) for x in (right, self.count, *info.values())])
-
-    def _state(self, arrays: list[Array]) -> tuple[Any, list[Any]]:
-        """The model and the states of these arrays."""
-        each = iter(arrays)
-        leaves, states = mapped((tree.leaves(self.model), tuple(self.states)), lambda _: next(each))
-        return tree.with_leaves(self.model, leaves), list(states)
 
     def load(self, model: Any, states: list[Any]) -> None:
         """Go on from there."""
@@ -111,7 +105,7 @@ class _Recording:
 
     def reached(self) -> tuple[Any, list[Any]]:
         """The model and the states after the last step that was right, in new arrays."""
-        return self._state(backend_of(self.reference).copies(self.held))
+        return _with_arrays(self.model, self.states, backend_of(self.reference).copies(self.held))
 
     def infos(self, logs: list[Any]) -> list[dict[str, Any]]:
         """What steps have logged: numbers, but of the last one, which callbacks may see, arrays as it has them itself."""
@@ -202,9 +196,17 @@ class StepGraph:
 
 
 def _arrays(model: Any, states: list[Any]) -> list[Array]:
+    """The leaves of the model and the arrays of the states."""
     found: list[Array] = []
     mapped((tree.leaves(model), tuple(states)), found.append)
     return found
+
+
+def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[Any, list[Any]]:
+    """The same with these arrays, in the order of `_arrays`."""
+    each = iter(arrays)
+    leaves, states = mapped((tree.leaves(model), tuple(states)), lambda _: next(each))
+    return tree.with_leaves(model, leaves), list(states)
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """CUDA graphs of torch: what a function launches, recorded on a stream of its own. Never run on a card so far."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -42,13 +43,21 @@ def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]
 
 @contextlib.contextmanager
 def _waiting_refused() -> Iterator[None]:
-    """Inside, torch raises a RuntimeError where the host would wait for a device."""
+    """BackendError if the host has waited for a device inside.
+
+    By torch's warnings: as errors they would reach other threads, whose business it is.
+    """
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    if any("called a synchronizing" in str(one.message) for one in seen):
+        msg = "the host waits for the device in it."
+        raise BackendError(msg)
 
 
 @contextlib.contextmanager
