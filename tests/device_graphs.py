@@ -41,6 +41,7 @@ class RecordedGraphs:
 
     def __init__(self):
         self.recorded, self.replays, self.recording = 0, 0, False
+        self.interrupt_at = 0  # after so many launches
 
     def capture(self, f):
         f()
@@ -63,6 +64,8 @@ class RecordedGraphs:
                 for x, y in zip(tree_leaves(before), tree_leaves(after), strict=True):
                     if x is not y:
                         x.copy_(y)
+            if self.replays == self.interrupt_at:
+                raise KeyboardInterrupt
 
         return replay, found
 

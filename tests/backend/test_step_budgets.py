@@ -31,7 +31,7 @@ BUDGETS = {
     "gpr": (184, 1),
     "sgpr": (376, 1),
     "cggp": (1995, 18),
-    "tsvgp": (1106, 3),
+    "tsvgp": (1102, 2),
     "tvgp": (369, 1),
     "solve": (577, 1),
     "solve-collapsed": (416, 1),
