@@ -8,7 +8,7 @@ from helpers import TORCH
 
 import agp
 from agp import tree
-from agp.errors import Interrupted
+from agp.errors import BackendError, Interrupted
 from agp.methods import build, updates_of
 from agp.training import _graphs as graphs
 from agp.training._batches import Batches
@@ -374,6 +374,32 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
         run._reach(6, wait=False)
     assert launched.names == ["copy_"] * copies + ["clone"]  # the log, which another device brings by itself
     assert device.replays == launches
+
+
+@pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "asvgp", "sgpr", "tsvgp", "cagp-opt", "deep-wsvgp"])
+def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypatch):
+    """On the stand-in of a CUDA device, which sees what would travel."""
+    from agp_backends._torch import TorchBackend
+    from torch_standin import counted
+
+    seen = []
+
+    def capture(self, f, x):
+        f()
+        with counted() as counts:
+            f()
+        seen.append(counts)
+        raise BackendError("that is all")
+
+    monkeypatch.setattr(TorchBackend, "capture", capture)
+    data = [torch_device.array(TORCH.numpy(x)) for x in (X, Y)]
+    settings = {"kernel": "rbf", "num_inducing": 6, "num_actions": 4, "seed": 0}
+    model = build(method, *data, likelihood=agp.Gaussian(), **settings)
+    how = {"batch_size": 10 if METHODS[method] else None, "updates": updates_of(method, model, 100)}
+    found = agp.train(model, *data, steps=4, **how)
+    assert found.launched_singly == "that is all"
+    (counts,) = seen
+    assert (counts.reads.total(), counts.uploads.total()) == (0, 0), counts
 
 
 # -- updates ----------------------------------------------------------------------------------------------------------
