@@ -1,14 +1,15 @@
 """Graphs of a device without one: what torch launches is kept while a function runs, and launched again.
 
-The calls of torch's library that a step makes are recorded with the arrays that they were given (`TorchDispatchMode`). A
-replay makes the same calls with the same arrays and writes into the arrays that the first ones made; it runs no Python
-of the step. What a graph of CUDA cannot hold is refused: a number that is read, and one that is sent.
+The calls of torch's library that a step makes are recorded with the arrays that they were given
+(`TorchDispatchMode`). A replay makes the same calls with the same arrays and writes into the arrays that the first ones
+made; it runs no Python of the step. What a graph of CUDA cannot hold is refused: a number that is read, and one that is
+sent.
 """
 
 import pytest
-from agp_backends._torch import TorchBackend
 
 from agp.errors import BackendError
+from agp_backends._torch import TorchBackend
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -27,9 +28,11 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name.rpartition("::")[2]
         if name == "_local_scalar_dense":
-            raise RuntimeError("a number was read while a graph was recorded")
+            msg = "a number was read while a graph was recorded"
+            raise RuntimeError(msg)
         if name == "lift_fresh":
-            raise RuntimeError("a number was sent while a graph was recorded")
+            msg = "a number was sent while a graph was recorded"
+            raise RuntimeError(msg)
         found = function(*args, **(kwargs or {}))
         if name not in MEMORY_ALONE and not function.is_view:
             self.calls.append((function, args, kwargs or {}, found))
@@ -78,7 +81,8 @@ def recorded_graphs(monkeypatch):
     def refused(f):
         def called(self, x, /, **keywords):
             if graphs.recording:
-                raise RuntimeError("an array travelled while a graph was recorded")
+                msg = "an array travelled while a graph was recorded"
+                raise RuntimeError(msg)
             return f(self, x, **keywords)
 
         return called

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Graphs(Library):
-    """Graphs of launches, and what is needed around them: arrays that stay where they are, and numbers that come later."""
+    """Graphs of launches, and what is needed around them: arrays that are overwritten, numbers that come later."""
 
     def captures(self, x: Array, /) -> bool:
         """Whether the device of x has graphs, which `capture` records."""

@@ -108,7 +108,7 @@ class _Recording:
         return _with_arrays(self.model, self.states, backend_of(self.reference).copies(self.held))
 
     def infos(self, logs: list[Any]) -> list[dict[str, Any]]:
-        """What steps have logged: numbers, but of the last one, which callbacks may see, arrays as it has them itself."""
+        """What steps have logged: numbers, and of the last one, which callbacks see, arrays as it has them itself."""
         if not logs:
             return []
         found = [dict(zip(self.dtypes, map(float, log[2:]), strict=True)) for log in logs[:-1]]

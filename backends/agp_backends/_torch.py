@@ -253,7 +253,7 @@ class TorchBackend(Backend):
     def copies(self, several: Sequence[Array], /) -> list[Array]:
         found = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in several]
         if found:
-            torch._foreach_copy_(found, list(several))  # few launches for all of them
+            torch._foreach_copy_(found, list(several))  # type: ignore[attr-defined] - few launches for all of them
         return found
 
     def fetch(self, x: Array, /) -> Callable[[], Any]:

@@ -8,8 +8,8 @@ import pytest
 
 from agp.backend import get_backend
 from agp.backend._control import ControlFlow
-from agp.backend._guesses import goes_on, guessed, guessing
 from agp.backend._graphs import Graphs
+from agp.backend._guesses import goes_on, guessed, guessing
 from agp.errors import BackendError
 
 torch = pytest.importorskip("torch")
@@ -26,7 +26,7 @@ class Cuda:
         self.default_generators = [self]
         self.fails_at_the_end = False
 
-    def Stream(self, device):  # noqa: N802
+    def Stream(self, device):
         return SimpleNamespace(name="side", wait_stream=lambda other: self.asked.append(("wait", other)))
 
     def current_stream(self, device):
@@ -41,20 +41,22 @@ class Cuda:
         finally:
             self.streams[:] = before
 
-    def CUDAGraph(self):  # noqa: N802
+    def CUDAGraph(self):
         return SimpleNamespace(replay=lambda: self.asked.append("replay"))
 
     @contextlib.contextmanager
     def graph(self, graph, *, stream, capture_error_mode):
         self.asked.append(("begin", capture_error_mode))
-        self.state, failed = "taken over", False
+        self.state = "taken over"
         self.streams.append(stream.name)
         try:
             yield
-        except RuntimeError:
-            raise RuntimeError("operation failed due to a previous error during capture")
+        except RuntimeError as error:
+            msg = "operation failed due to a previous error during capture"
+            raise RuntimeError(msg) from error
         if self.fails_at_the_end:
-            raise RuntimeError("not permitted when stream is capturing\nand so on")
+            msg = "not permitted when stream is capturing\nand so on"
+            raise RuntimeError(msg)
         self.streams.pop()
         self.state = "as before"
         self.asked.append("end")

@@ -310,7 +310,7 @@ def loops():
     yield sites, agp.training.recipe(sites, 12), 10
 
 
-@pytest.mark.parametrize("which", range(5), ids=["actions", "conjugate gradients", "inverse", "lower precision", "sums"])
+@pytest.mark.parametrize("which", range(5), ids=["actions", "conjugate gradients", "inverse", "precision", "sums"])
 def test_a_loop_of_unknown_length_is_not_recorded(which, device):
     model, updates, batch_size = list(loops())[which]
     found = trained(model, 12, batch_size, updates=updates)
@@ -379,8 +379,9 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
 @pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "asvgp", "sgpr", "tsvgp", "cagp-opt", "deep-wsvgp"])
 def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypatch):
     """On the stand-in of a CUDA device, which sees what would travel."""
-    from agp_backends._torch import TorchBackend
     from torch_standin import counted
+
+    from agp_backends._torch import TorchBackend
 
     seen = []
 
@@ -389,7 +390,8 @@ def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypa
         with counted() as counts:
             f()
         seen.append(counts)
-        raise BackendError("that is all")
+        msg = "that is all"
+        raise BackendError(msg)
 
     monkeypatch.setattr(TorchBackend, "capture", capture)
     data = [torch_device.array(TORCH.numpy(x)) for x in (X, Y)]
