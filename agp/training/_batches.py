@@ -103,7 +103,10 @@ class Batches:
 
     def parts(self, step: int) -> tuple[Any, Draws]:
         """What changes from one batch to the next: its rows, as arrays, or None where it is all data, and its noise."""
-        draws = self.device_draws(self.reference, step) if self.draws_on_device else self._draws_from_host(step)
+        if self.draws is None:
+            draws = NO_DRAWS
+        else:
+            draws = self.device_draws(self.reference, step) if self.draws_on_device else self._draws_from_host(step)
         if self.pooled is None:
             return None if self.whole else self._rows(step), draws
         epoch, here = self._place(step)

@@ -105,17 +105,20 @@ class Run:
         step = self.step
         while step < steps:
             began = time.perf_counter()
-            save_next = _next(step, checkpoint_every)
-            step = step + 1 if self.epochs is None else self.epochs.to(step, min(steps, save_next))
+            if self.epochs is None:
+                step += 1
+            else:
+                step = self.epochs.to(step, min(steps, _next(step, checkpoint_every)))
             look = step % CHECK_EVERY == 0 or step == steps or self.epochs is not None
-            info = self._reach(step, wait=look or bool(callbacks) or step == save_next)
+            save = step % checkpoint_every == 0
+            info = self._reach(step, wait=look or save or bool(callbacks))
             if look:
                 self._look()
                 self._show(bar)
             elif callbacks:
                 self._wait(info)
             self.seconds += time.perf_counter() - began
-            if step == save_next:
+            if save:
                 self.save()
             seen = Progress(self.step, self.model, info, self.seconds)
             if sum(bool(callback(seen)) for callback in callbacks):  # every callback is called
