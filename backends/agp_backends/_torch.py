@@ -246,6 +246,25 @@ class TorchBackend(Backend):
     ) -> list[tuple]:
         return joined_where_small(self, f, several)
 
+    def rows_at(self, x: Array, index: Array, /) -> Array:
+        return torch.index_select(x, 0, index)
+
+    def inner(self, x: Array, y: Array, /) -> Array:
+        if x.device.type == "cpu":
+            return super().inner(x, y)
+        return torch.dot(x.reshape(-1), y.reshape(-1))  # one launch, and no array of products
+
+    def norm(self, x: Array, /) -> Array:
+        return torch.linalg.vector_norm(x)
+
+    def moving_average(self, old: Array, new: Array, decay: float, /) -> Array:
+        return torch.lerp(old, new, 1.0 - decay)
+
+    def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
+        if X.device.type == "cpu" or X.ndim != 2 or Z.ndim != 2:
+            return super().squared_distances(X, Z, X_squares, Z_squares)
+        return torch.addmm(X_squares[:, None] + Z_squares, X, Z.mT, alpha=-2.0).clamp(min=0.0)
+
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         if isinstance(d, torch.Tensor) and _is_mapped(d):  # A need not be mapped, and then takes nothing in place
             return super().add_diagonal(A, d)
