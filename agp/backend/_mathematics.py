@@ -41,9 +41,13 @@ class Mathematics(Library):
         """The root of the sum of the squares of all entries of x, 0-d."""
         return self.xp.sqrt(self.inner(x, x))
 
-    def moving_average(self, old: Array, new: Array, decay: float, /) -> Array:
-        """decay old + (1 - decay) new, for arrays of one shape."""
-        return decay * old + (1.0 - decay) * new
+    def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
+        """x + a * b, for arrays that are broadcast to the shape of x."""
+        return x + a * b
+
+    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+        """(1 - share) old + share new, for arrays of one shape, to which the share is broadcast."""
+        return (1.0 - share) * old + share * new
 
     def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
         """|x|^2 + |z|^2 - 2 x.z [..., N, M] of rows of X [..., N, D] and Z [..., M, D], whose squared norms are given.

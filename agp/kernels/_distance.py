@@ -44,12 +44,16 @@ def squared_distances(
         pull_apart = partial(_pull_differences, X, Z, lengthscale)
         return by_differences(), lambda bar, size=1.0: _for_leaf(pull_apart(bar, size), lengthscale)
 
-    scaled = None if X.shape[-1] <= FEW_COLUMNS else _centred(X, Z, lengthscale)
+    single = Z is not None and Z.shape[-2] == 1
+    scaled = None if single or X.shape[-1] <= FEW_COLUMNS else _centred(X, Z, lengthscale)
 
     def pullback(bar, size=1.0, scales=None):
         rows = _centred(X, Z, lengthscale) if scaled is None else scaled
         return _for_leaf(_pull_products(bar, *rows, size / lengthscale, scales or (None, None)), lengthscale)
 
+    if single:
+        apart = (X - Z) / lengthscale
+        return xp.sum(apart * apart, axis=-1, keepdims=True), pullback
     if scaled is None:
         return by_differences(), pullback
     xs, zs = scaled

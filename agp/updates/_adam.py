@@ -215,9 +215,9 @@ class Adam:
 
         def step(raw: Array, slope: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
             slope = _squarable(B.xp, slope)
-            first = B.moving_average(first, slope, group.beta1)
-            second = B.moving_average(second, slope * slope, group.beta2)
-            return raw + size * first / (B.xp.sqrt(second) + least), first, second
+            first = B.interpolated(first, slope, 1.0 - group.beta1)
+            second = B.interpolated(second, slope * slope, 1.0 - group.beta2)
+            return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
 
         return step
 
