@@ -77,4 +77,4 @@ def to_numpy(x: Array, /) -> Any:
 def wide(x: Array, /) -> Array:
     """X in the widest floating-point dtype of its device (float64, where there is one), for sums that lose digits."""
     B = backend_of(x)
-    return B.xp.astype(x, B.widest_float(x))
+    return B.xp.astype(x, B.widest_float(x), copy=False)

@@ -188,8 +188,8 @@ def _logged(halvings: Array, clipped: Array) -> dict[str, Array]:
 
 def mixed(old: Sums, new: Sums, rate: Array) -> Sums:
     """(1 - rate_p) old + rate_p new for each output p, with rates [P]."""
-    pairs = zip(old, new, strict=True)
-    return Sums(*((1.0 - _along(rate, x)) * x + _along(rate, x) * y for x, y in pairs))
+    B = backend_of(rate)
+    return Sums(*(B.interpolated(x, y, _along(rate, x)) for x, y in zip(old, new, strict=True)))
 
 
 def _along(per_output: Array, x: Array) -> Array:

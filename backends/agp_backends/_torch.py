@@ -7,16 +7,17 @@ warning, and an eager step is right. On CUDA devices its launches can be recorde
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
-import array_api_compat.torch as xp
+import array_api_compat.torch as compat
 import numpy as np
 import torch
 from torch._C import _functorch as functorch
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from agp.backend import Array, Backend, ClosedForm, is_row_major
+from agp.backend import Array, Backend, ClosedForm, constant, is_row_major
 from agp.draws import Noise
 from agp.errors import BackendError
 from agp.ledger import collected
@@ -29,6 +30,16 @@ T = TypeVar("T")
 
 HOST = one_thread("blas")  # what is computed beside torch, such as the steps of L-BFGS
 THREADS = one_thread("openmp")  # torch.set_num_threads would reach threads that meet torch for the first time meanwhile
+
+
+def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
+    if indices.ndim == 1:  # in one call, where the wrapper of the standard makes four
+        return torch.index_select(x, 0 if axis is None else axis, indices)
+    return compat.take(x, indices, axis=axis)
+
+
+xp = SimpleNamespace(**vars(compat) | {"take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf})
+"""The standard's functions; those that torch puts together from several calls in fewer."""
 
 
 def _ndtr(x: Array) -> Array:
@@ -287,6 +298,25 @@ class TorchBackend(Backend):
     ) -> list[tuple]:
         return joined_where_small(self, f, several)
 
+    def inner(self, x: Array, y: Array, /) -> Array:
+        if x.device.type == "cpu":
+            return super().inner(x, y)
+        return torch.dot(x.reshape(-1), y.reshape(-1))  # one launch, and no array of products
+
+    def norm(self, x: Array, /) -> Array:
+        return torch.linalg.vector_norm(x)
+
+    def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
+        return torch.addcmul(x, a, b)
+
+    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+        return torch.lerp(old, new, share)
+
+    def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
+        if X.device.type == "cpu" or X.ndim != 2 or Z.ndim != 2:
+            return super().squared_distances(X, Z, X_squares, Z_squares)
+        return torch.addmm(X_squares[:, None] + Z_squares, X, Z.mT, alpha=-2.0).clamp(min=0.0)
+
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         if isinstance(d, torch.Tensor) and _is_mapped(d):  # A need not be mapped, and then takes nothing in place
             return super().add_diagonal(A, d)
@@ -297,7 +327,7 @@ class TorchBackend(Backend):
     def cholesky(self, A: Array, /) -> Array:
         with self._threads_for(A, A.numel() * A.shape[-1] / 3):
             L, info = torch.linalg.cholesky_ex(A)
-        return torch.where((info == 0)[..., None, None], L, torch.nan)
+        return torch.where((info == 0)[..., None, None], L, constant((math.nan,), A))
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         if _is_mapped(B) and L.ndim == B.ndim == 2:
