@@ -52,10 +52,10 @@ class _Recording:
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
         self.step, self.batches, self.key = step, batches, _key(model, states, parts)
-        self.reference = first_leaf(model)
-        B = backend_of(self.reference)
+        B = backend_of(first_leaf(model))
         self.held, self.parts = B.copies(_arrays(model, states)), mapped(parts, lambda x: B.copies([x])[0])
         self.model, self.states = _with_arrays(model, states, self.held)
+        self.reference = first_leaf(self.model)
         # whether all guesses were right so far: while it is recorded they are not, so that nothing changes
         self.right = B.xp.zeros((), dtype=B.xp.bool, device=self.reference.device)
         self.count = B.xp.zeros((), **B.like(self.reference))
@@ -64,7 +64,7 @@ class _Recording:
         self.kept = constants()  # the graph knows where they are, not that they are in use
 
     def _recorded(self) -> Array:
-        """One step on the arrays that are held; whether it was right, how many were, and what it logs, as a vector."""
+        """One step on the arrays that are held; whether it was right, and what it logs, as a vector."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
         with guessing(guesses, blind=True), collected() as reports:
@@ -81,7 +81,7 @@ class _Recording:
         self.right[...] = right
         self.dtypes = {name: x.dtype for name, x in info.items()}
         widest = B.widest_float(self.reference)
-        return xp.stack([xp.astype(x, widest) for x in (right, self.count, *info.values())])
+        return xp.stack([xp.astype(x, widest) for x in (right, *info.values())])
 
     def load(self, model: Any, states: list[Any]) -> None:
         """Go on from there."""
@@ -111,8 +111,8 @@ class _Recording:
         """What steps have logged: numbers, and of the last one, which callbacks see, arrays as it has them itself."""
         if not logs:
             return []
-        found = [dict(zip(self.dtypes, map(float, log[2:]), strict=True)) for log in logs[:-1]]
-        last = placed(np.asarray(logs[-1][2:]), self.log)
+        found = [dict(zip(self.dtypes, map(float, log[1:]), strict=True)) for log in logs[:-1]]
+        last = placed(np.asarray(logs[-1][1:]), self.log)
         xp = backend_of(last).xp
         return [*found, {name: xp.astype(last[i], dtype) for i, (name, dtype) in enumerate(self.dtypes.items())}]
 
@@ -179,9 +179,9 @@ class StepGraph:
         """
         if not self.logs or self.recording is None:
             return None
-        last = to_numpy(self.recording.log)
-        self.done = self.start + int(last[1])
-        logs = [log() if log else last for number, log in self.logs.items() if step <= number < self.done]
+        self.done = self.start + int(to_numpy(self.recording.count))
+        here = [log for number, log in self.logs.items() if step <= number < self.done]
+        logs = [to_numpy(self.recording.log) if log is None else log() for log in here]
         return *self.recording.reached(), self.recording.infos(logs)
 
     def settled(self, states: list[Any]) -> None:

@@ -247,6 +247,24 @@ def test_an_interrupt_keeps_the_steps_before(moment, at, device, monkeypatch):
     assert_same(caught.value.result, trained(sparse(), graphs.EAGER + at, graphs=False))
 
 
+@pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
+def test_an_interrupt_after_a_wrong_guess_counts_no_step_of_before(device, monkeypatch):
+    """Before the first launch since: the log that the device has is an old one."""
+    launch = graphs._Recording.launch
+
+    def interrupted(self, parts):
+        if device.replays == 20 - graphs.EAGER + 2:
+            raise KeyboardInterrupt
+        return launch(self, parts)
+
+    monkeypatch.setattr(graphs._Recording, "launch", interrupted)
+    model, updates = collided([20])
+    with pytest.raises(Interrupted) as caught:
+        trained(model, updates=updates)
+    assert caught.value.result.steps == 31
+    assert_same(caught.value.result, trained(model, 31, updates=updates, graphs=False))
+
+
 def test_a_fit_goes_the_same_way(device):
     settings = {"batch_size": 10, "max_steps": 40}
     with pytest.warns(agp.errors.ConvergenceWarning):
