@@ -4,6 +4,7 @@ A constraint is declared on a field of a model (`agp.tree.param`) and applied by
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from agp.backend import Array, backend_of
 
@@ -15,6 +16,8 @@ class Constraint:
     """The identity: any real value. Other constraints override all of its methods."""
 
     name: str = "real"
+    by_entry: ClassVar[bool] = False
+    """Whether each entry of a leaf is mapped by itself, so that leaves can be mapped together."""
 
     def constrain(self, raw: Array) -> Array:
         """The value that the model holds for an unconstrained leaf."""
@@ -42,6 +45,8 @@ class Constraint:
 
 class _Positive(Constraint):
     # v = softplus(r) = log(1 + e^r);  r = v + log(-expm1(-v));  dv/dr = sigmoid(r) = -expm1(-v)
+    by_entry: ClassVar[bool] = True
+
     def constrain(self, raw: Array) -> Array:
         xp = backend_of(raw).xp
         return xp.logaddexp(raw, xp.zeros_like(raw))

@@ -74,7 +74,7 @@ class ConstantMean(Mean):
         def pullback(h_bar):
             return tree.cotangent(self, value=_over_rows(h_bar, self.value)), None
 
-        return B.xp.zeros((X.shape[0], 1), **B.like(X)) + self.value, pullback
+        return B.xp.broadcast_to(self.value, (X.shape[0], *(self.value.shape or (1,)))), pullback
 
     def from_data(self, _X: Array, level: Array, spread: float | Array, /) -> Self:
         return tree.filled(self, value=level, value_unit=_unit(self.value, spread))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Iterator
 
 import pytest
 import solvers
@@ -13,7 +14,9 @@ os.environ.setdefault("JAX_ENABLE_X64", "1")  # JAX is imported later, here and 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else each process takes 75 % of a GPU at once
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
-PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}
+PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA, "torch-standin": TORCH_CUDA}
+STANDIN = "torch-standin"
+"""Where torch has no CUDA device, `torch_standin` has its place."""
 
 
 def _absent(place: Place) -> str:
@@ -25,6 +28,10 @@ def _absent(place: Place) -> str:
 
 
 ABSENT = {name: why for name, place in PLACES.items() if (why := _absent(place))}
+if "torch-cuda" not in ABSENT:
+    ABSENT[STANDIN] = "torch has a device: its stand-in"
+elif "torch" not in ABSENT:
+    del ABSENT[STANDIN]
 
 
 def pytest_report_header() -> str:
@@ -49,9 +56,25 @@ def available():
 
 
 @pytest.fixture(params=[name for name in PLACES if name not in ABSENT])
-def backend(request) -> Place:
-    """Each array library in turn; array-api-strict on a device that is not the default."""
-    return _available(PLACES[request.param])
+def backend(request) -> Iterator[Place]:
+    """Each array library in turn; array-api-strict on a device that is not the default, torch on the stand-in of one."""
+    if request.param == STANDIN:
+        from torch_standin import standing_in
+
+        with standing_in():
+            yield PLACES[STANDIN]
+    else:
+        yield _available(PLACES[request.param])
+
+
+@pytest.fixture
+def torch_device() -> Iterator[Place]:
+    """Torch on the stand-in of a CUDA device, whether or not there is a real one; or a skip."""
+    pytest.importorskip("torch")
+    from torch_standin import standing_in
+
+    with standing_in():
+        yield TORCH_CUDA
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 from agp.backend._discovery import backend_of
 from agp.backend._types import Array
 
-__all__ = ["constant", "like", "numbers_of", "placed", "to_numpy", "wide"]
+__all__ = ["constant", "constants", "like", "numbers_of", "placed", "to_numpy", "wide"]
 
 CONSTANTS = 256
 """How many constants are kept."""
@@ -51,6 +51,11 @@ def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
     return found
 
 
+def constants() -> tuple[Array, ...]:
+    """What `constant` keeps now: who has recorded work with some of them holds on to them."""
+    return tuple(_constants.values())
+
+
 def numbers_of(several: Sequence[Array | float], /) -> list[float]:
     """The values of 0-d arrays of one device, Boolean ones as 0 and 1, by one transfer; numbers stay as they are."""
     arrays = [x for x in several if not isinstance(x, (int, float))]
@@ -59,7 +64,7 @@ def numbers_of(several: Sequence[Array | float], /) -> list[float]:
     B = backend_of(arrays[0])
     floating = next((x for x in arrays if B.xp.isdtype(x.dtype, "real floating")), None)
     dtype = B.xp.float32 if floating is None else B.widest_float(floating)
-    stacked = B.xp.stack([B.xp.astype(x, dtype) for x in arrays])
+    stacked = B.xp.stack([B.xp.astype(x, dtype, copy=False) for x in arrays])
     values = iter(to_numpy(stacked))
     return [float(x) if isinstance(x, (int, float)) else float(next(values)) for x in several]
 
@@ -72,4 +77,4 @@ def to_numpy(x: Array, /) -> Any:
 def wide(x: Array, /) -> Array:
     """X in the widest floating-point dtype of its device (float64, where there is one), for sums that lose digits."""
     B = backend_of(x)
-    return B.xp.astype(x, B.widest_float(x))
+    return B.xp.astype(x, B.widest_float(x), copy=False)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from agp.backend._guesses import guessed
+from agp.backend._guesses import goes_on, guessed
 from agp.backend._library import Library
 from agp.backend._types import Array
 from agp.errors import BackendError
@@ -41,15 +41,24 @@ class ControlFlow(Library):
         /,
         *,
         at_least: int = 0,
+        at_most: float = float("inf"),
+        look_every: int = 1,
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
 
-        `at_least` tells how often the condition is known to hold at first: it need not be looked at then.
+        `at_least` and `at_most` tell how often the condition is known to hold: it need not be looked at then. With
+        `look_every` it is looked at once in so many times where that makes the host wait for a device; the body must
+        then change nothing that matters once the condition does not hold. Where nothing can be looked at, in a blind
+        `guessing` block, `at_least` is taken for the length of the loop; 0 says that nobody knows it.
         """
         for _ in range(at_least):
             carry = body(*carry)
-        while bool(condition(*carry)):
-            carry = body(*carry)
+        done, at_once = at_least, look_every if self.reading_waits(carry[0]) else 1
+        while done < at_most and goes_on(condition(*carry), foreseen=at_least > 0):
+            several = int(min(at_once, at_most - done))
+            for _ in range(several):
+                carry = body(*carry)
+            done += several
         return carry
 
     def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:

@@ -37,6 +37,30 @@ class Mathematics(Library):
         """The sum of all entries of x * y, 0-d, for arrays of one shape."""
         return self.xp.sum(x * y)
 
+    def norm(self, x: Array, /) -> Array:
+        """The root of the sum of the squares of all entries of x, 0-d."""
+        return self.xp.sqrt(self.inner(x, x))
+
+    def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
+        """x + a * b, for arrays that are broadcast to the shape of x."""
+        return x + a * b
+
+    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+        """(1 - share) old + share new, for arrays of one shape, to which the share is broadcast."""
+        return (1.0 - share) * old + share * new
+
+    def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
+        """|x|^2 + |z|^2 - 2 x.z [..., N, M] of rows of X [..., N, D] and Z [..., M, D], whose squared norms are given.
+
+        What rounding leaves below zero is zero.
+        """
+        # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; compared with a row of zeros, for which NumPy has vector
+        # instructions: it has none for a single zero
+        xp, X_squares, Z_squares = self.xp, X_squares[..., None], Z_squares[..., None]
+        left = xp.concat([-2.0 * X, X_squares, xp.ones_like(X_squares)], axis=-1)
+        right = xp.concat([Z, xp.ones_like(Z_squares), Z_squares], axis=-1)
+        return xp.maximum(left @ right.mT, xp.zeros((Z.shape[-2],), **self.like(X)))
+
     def triangular_product(
         self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
     ) -> Array:
@@ -77,6 +101,11 @@ class Mathematics(Library):
     def symmetric_from_lower(self, A: Array, /) -> Array:
         """The symmetric matrix with the lower triangle of A [..., M, M]."""
         return self.xp.tril(A) + self.xp.tril(A, k=-1).mT
+
+    def hollow_from_lower(self, A: Array, /) -> Array:
+        """The symmetric matrix with what is below the diagonal of A [..., M, M], and zeros on it."""
+        low = self.xp.tril(A, k=-1)
+        return low + low.mT
 
     def times_own_transpose(self, A: Array, /) -> Array:
         """A A^T [..., M, M], symmetric, for A [..., M, K]."""

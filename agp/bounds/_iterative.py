@@ -10,6 +10,7 @@ from agp.kernels import Kernel
 from agp.linalg import (
     Preconditioner,
     Solution,
+    add_diagonal,
     conjugate_gradients,
     log_quadrature,
     pivoted_cholesky,
@@ -60,10 +61,14 @@ class CovarianceSystem(NamedTuple):
         kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(wide(noise_variance))
         known = kernel(X)[0] if block_rows >= X.shape[0] else None  # one tile is all, and is kept
 
+        if known is not None and known.dtype == noise.dtype:
+            matrix = add_diagonal(known, noise)
+            return cls(lambda V: matrix @ V, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
+
         def product(V: Array) -> Array:
-            narrow = B.xp.astype(V, X.dtype)
+            narrow = B.xp.astype(V, X.dtype, copy=False)
             KV = _product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow
-            return wide(KV) + noise * V
+            return B.add_product(wide(KV), noise, V)
 
         return cls(product, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
 
@@ -215,7 +220,7 @@ def _kernel_form(
     """A function that gives sum left * (K right), 0-d, and ``bar -> kernel_bar``: by tiles, for [N, k] constants."""
     B = backend_of(X)
     xp = B.xp
-    left, right = xp.astype(left, X.dtype), xp.astype(right, X.dtype)
+    left, right = xp.astype(left, X.dtype, copy=False), xp.astype(right, X.dtype, copy=False)
 
     def tile(kernel: Any, block: tuple[Array, Array]) -> tuple[Array, Pullback]:
         X_block, left_block = block

@@ -1,6 +1,6 @@
 """Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
 
-import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,15 +8,7 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = [
-    "centre_of",
-    "inner_products",
-    "least_root",
-    "pull_squared_distances",
-    "safe_sqrt",
-    "squared_distances",
-    "sums_by_column",
-]
+__all__ = ["centre_of", "inner_products", "least_root", "safe_sqrt", "squared_distances", "sums_by_column"]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -24,36 +16,66 @@ SMALL_ROUNDOFF = 1e-5
 """The expansion serves only while max |x|^2 times the unit roundoff stays below this."""
 
 
-def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False) -> Array:
+def squared_distances(
+    X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False
+) -> tuple[Array, Callable[..., tuple[Array, Array | None, Array]]]:
     """r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2, for X [N, D] and Z [M, D], or Z = X with an exact diagonal.
 
     Both, or one of them, may be stacks [G, ., D]; then so is r2 [G, N, M].
     Sums of squared differences are exactly zero for equal rows and safe in float32; the expansion
     |x|^2 + |z|^2 - 2 x.z of centred inputs, one matrix product, is faster for many columns. Differences serve for at
     most four columns, where `differences` is asked for, and unless the centred scaled inputs are small.
+
+    Returns
+    -------
+    r2
+    pullback
+        ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size bar of r2, with a 0-d
+        size and bar [N, M]; Z_bar is None where Z is. By two matrix products; or, where `differences` is asked for, by
+        one pass over [N, M] for each column, which does not cancel for close pairs of rows whose cotangents are large.
+        With `scales` a [..., N], b [..., M], for two sets of rows and products alone, the cotangent is
+        size diag(a) bar diag(b), and the arrays may be stacks.
     """
     B = backend_of(X)
     xp = B.xp
     other = X if Z is None else Z
-
-    if differences or X.shape[-1] <= FEW_COLUMNS:
-        return _by_differences(X, other, lengthscale)
-    centre = B.stop_gradient(centre_of(other))
-    xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
-    roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
+    by_differences = partial(_by_differences, X, other, lengthscale)
+    if differences:
+        return by_differences(), partial(_pull_differences, X, Z, lengthscale)
+    single = Z is not None and Z.shape[-2] == 1
+    scaled = None if single or X.shape[-1] <= FEW_COLUMNS else _centred(B, X, Z, lengthscale)
+    pullback = partial(_pull_products, B, X, Z, lengthscale, scaled)
+    if single:
+        apart = (X - Z) / lengthscale
+        return xp.sum(apart * apart, axis=-1, keepdims=True), pullback
+    if scaled is None:
+        return by_differences(), pullback
+    xs, zs = scaled
     x_squares = z_squares = xp.sum(xs * xs, axis=-1)
     largest = xp.max(x_squares)
     if zs is not None:
         z_squares = xp.sum(zs * zs, axis=-1)
         largest = xp.maximum(largest, xp.max(z_squares))
-    by_expansion = partial(_by_expansion, xs, zs, x_squares, z_squares)
-    by_differences = partial(_by_differences, X, other, lengthscale)
-    return B.cond(largest * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
+    by_expansion = partial(_by_expansion, B, xs, zs, x_squares, z_squares)
+    roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
+    return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
+
+
+def _centred(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
+    """X and Z (None is X) less the mean of all rows of Z, in units of the lengthscales."""
+    other = X if Z is None else Z
+    centre = B.stop_gradient(centre_of(other))
+    return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
 
 
 def centre_of(X: Array) -> Array:
     """The mean of all rows of X [..., N, D], [D]."""
-    return sums_by_column(X) / math.prod(X.shape[:-1])
+    return backend_of(X).xp.mean(X, axis=tuple(range(X.ndim - 1)))
+
+
+def sums_by_column(x: Array) -> Array:
+    """The sums [D] of all rows of x [..., N, D]."""
+    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
@@ -76,65 +98,37 @@ def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array
     return difference * difference, None
 
 
-def _by_expansion(xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
-    # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; what rounding has left below zero is zero
-    # (by comparison with a row of zeros, for which NumPy has vector instructions: it has none for a single zero)
-    B = backend_of(xs)
-    xp, others = B.xp, xs if zs is None else zs
-    x_squares, z_squares = x_squares[..., None], z_squares[..., None]
-    left = xp.concat([-2.0 * xs, x_squares, xp.ones_like(x_squares)], axis=-1)
-    right = xp.concat([others, xp.ones_like(z_squares), z_squares], axis=-1)
-    r2 = xp.maximum(left @ right.mT, xp.zeros((others.shape[-2],), **B.like(xs)))
+def _by_expansion(B: Any, xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
     if zs is not None:
-        return r2
-    r2 = B.symmetric_from_lower(r2)  # exactly
-    return B.add_diagonal(r2, -B.diagonal(r2))
-
-
-def pull_squared_distances(
-    bar: Array,
-    X: Array,
-    Z: Array | None,
-    lengthscale: Array,
-    *,
-    differences: bool = False,
-    scales: tuple[Array, Array] | None = None,
-) -> tuple[Array, Array | None, Array]:
-    """The cotangents (X_bar, Z_bar, lengthscale_bar) for the cotangent [N, M] of r2; Z_bar is None where Z is.
-
-    Two matrix products; or, where `differences` is asked for, one pass over [N, M] for each column, which does not
-    cancel for close pairs of rows whose cotangents are large.
-
-    With `scales` a [..., N], b [..., M], for products alone, the cotangent of r2 is diag(a) bar diag(b). The arrays may
-    be stacks.
-    """
-    if differences:
-        X_bar, Z_bar, by_column = _pull_differences(bar + bar.mT if Z is None else bar, X, Z, lengthscale)
-    else:
-        X_bar, Z_bar, by_column = _pull_products(bar, X, Z, lengthscale, *(scales or (None, None)))
-    return X_bar, Z_bar, per_column(by_column, lengthscale)
+        return B.squared_distances(xs, zs, x_squares, z_squares)
+    return B.hollow_from_lower(B.squared_distances(xs, xs, x_squares, x_squares))  # exactly symmetric
 
 
 def _pull_products(
-    W: Array, X: Array, Z: Array | None, lengthscale: Array, a: Array | None, b: Array | None
+    B: Any,
+    X: Array,
+    Z: Array | None,
+    lengthscale: Array,
+    scaled: tuple[Array, Array | None] | None,
+    W: Array,
+    size: Array | float = 1.0,
+    scales: tuple[Array | None, Array | None] = (None, None),
 ) -> tuple[Array, Array | None, Array]:
-    # X_bar = 2/ell^2 (r Xc - W Zc), Z_bar = 2/ell^2 (q Zc - W^T Xc) with the row and column sums r, q of W, which are
-    # columns of the same products;
-    # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
-    xp = backend_of(X).xp
-    centre = centre_of(X if Z is None else Z)
-    Xc = X - centre
-    Zc = Xc if Z is None else Z - centre
-    factor = 2.0 / (lengthscale * lengthscale)
-    X_bar = factor * _sums_less_products(xp, W, Xc, Zc, a, b)
-    Z_bar = factor * _sums_less_products(xp, W.mT, Zc, Xc, b, a)
-    lengthscale_bar = -(sums_by_column(Xc * X_bar) + sums_by_column(Zc * Z_bar)) / lengthscale
-    return (X_bar + Z_bar, None, lengthscale_bar) if Z is None else (X_bar, Z_bar, lengthscale_bar)
-
-
-def sums_by_column(x: Array) -> Array:
-    """The sums [D] of all rows of x [..., N, D]."""
-    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
+    # with xs, zs of no unit: X_bar = 2/ell (r xs - W zs), Z_bar = 2/ell (q zs - W^T xs) with the row and column sums
+    # r, q of W, which are columns of the same products;
+    # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_bar_d = -sum(xs X_bar + zs Z_bar)
+    xp, factor = B.xp, (2.0 * size) / lengthscale
+    xs, zs = _centred(B, X, Z, lengthscale) if scaled is None else scaled
+    a, b = scales
+    if zs is None:
+        right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
+        products = W @ right + W.mT @ right
+        X_bar = factor * (products[..., -1:] * xs - products[..., :-1])
+        return X_bar, None, -per_column(sums_by_column(xs * X_bar), lengthscale)
+    X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
+    Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
+    by_column = sums_by_column(xs * X_bar) + sums_by_column(zs * Z_bar)
+    return X_bar, Z_bar, -per_column(by_column, lengthscale)
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
@@ -151,23 +145,26 @@ def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None
     return products[..., -1:] * Xc - products[..., :-1]
 
 
-def _pull_differences(W: Array, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None, Array]:
+def _pull_differences(
+    X: Array, Z: Array | None, lengthscale: Array, W: Array, size: Array | float = 1.0
+) -> tuple[Array, Array | None, Array]:
     # dr2/dx_d = 2 (x_d - z_d) / ell_d^2, dr2/dell_d = -2 (x_d - z_d)^2 / ell_d^3; a symmetric W counts pairs twice
     xp = backend_of(X).xp
-    other = X if Z is None else Z
+    other, W = (X, W + W.mT) if Z is None else (Z, W)
     scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
     X_bars, Z_bars, totals = [], [], []
     for d in range(X.shape[-1]):
-        difference = (X[..., :, d, None] - other[..., None, :, d]) / scale[d]
+        difference, factor = (X[..., :, d, None] - other[..., None, :, d]) / scale[d], size / scale[d]
         weighted = W * difference
-        X_bars.append(2.0 * xp.sum(weighted, axis=-1) / scale[d])
-        Z_bars.append(-2.0 * xp.sum(weighted, axis=-2) / scale[d])
-        totals.append((-1.0 if Z is None else -2.0) * xp.sum(weighted * difference) / scale[d])
-    return xp.stack(X_bars, axis=-1), None if Z is None else xp.stack(Z_bars, axis=-1), xp.stack(totals)
+        X_bars.append(2.0 * xp.sum(weighted, axis=-1) * factor)
+        Z_bars.append(-2.0 * xp.sum(weighted, axis=-2) * factor)
+        totals.append((-1.0 if Z is None else -2.0) * xp.sum(weighted * difference) * factor)
+    by_column = per_column(xp.stack(totals), lengthscale)
+    return xp.stack(X_bars, axis=-1), None if Z is None else xp.stack(Z_bars, axis=-1), by_column
 
 
 def inner_products(X: Array, Z: Array | None) -> Array:
-    """X Z^T [..., N, M] of X [..., N, D] and Z [..., M, D], or X X^T, exactly symmetric in any order of summation."""
+    """X Z^T [N, M] of X [N, D] and Z [M, D], or X X^T, exactly symmetric whatever the order of summation."""
     if Z is not None:
         return X @ Z.mT
     products = X @ X.mT

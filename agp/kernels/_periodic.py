@@ -7,7 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column, per_column
-from agp.kernels._distance import centre_of, pull_squared_distances, squared_distances, sums_by_column
+from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
@@ -48,11 +48,12 @@ class Periodic(Kernel):
         x_features, pull_x = self._wound(X - centre)
         z_features, pull_z = (None, None) if Z is None else self._wound(Z - centre)
         scale = 2.0 * self._repeated(self.lengthscale)
-        g = xp.exp(-0.5 * squared_distances(x_features, z_features, scale))
+        r2, pull = squared_distances(x_features, z_features, scale)
+        g = xp.exp(-0.5 * r2)
+        del r2
 
         def pullback(K_bar):
-            W = -0.5 * self.variance * (K_bar * g)
-            x_features_bar, z_features_bar, scale_bar = pull_squared_distances(W, x_features, z_features, scale)
+            x_features_bar, z_features_bar, scale_bar = pull(K_bar * g, -0.5 * self.variance)
             inputs_bar, period_bar = pull_x(x_features_bar)
             inputs_bar = (inputs_bar,)
             if pull_z is not None:

@@ -12,7 +12,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
-from agp.kernels._distance import least_root, pull_squared_distances, safe_sqrt, squared_distances
+from agp.kernels._distance import least_root, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
@@ -63,20 +63,15 @@ class Stationary(Kernel):
         return features_of(self.variance, waves)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        r2 = squared_distances(X, Z, self.lengthscale, differences=self.differences)
+        r2, pull = squared_distances(X, Z, self.lengthscale, differences=self.differences)
         g, slope, pull_shape = *self.profile(r2), self.pull_shape(r2)
         del r2  # most profiles need it no longer
 
         def pullback(K_bar):
-            W = K_bar * slope()
-            # bars of the variance-free kernel, small arrays, are multiplied by the variance in the end
-            bars = pull_squared_distances(W, X, Z, self.lengthscale, differences=self.differences)
-            del W
-            (X_bar, Z_bar, lengthscale_bar) = bars
-            X_bar, lengthscale_bar = self.variance * X_bar, self.variance * lengthscale_bar
+            X_bar, Z_bar, lengthscale_bar = pull(K_bar * slope(), self.variance)
             variance_bar = backend_of(g).inner(K_bar, g)
             bar = tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **pull_shape(K_bar))
-            return (bar, X_bar) if Z is None else (bar, X_bar, self.variance * Z_bar)
+            return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
 
         return self.variance * g, pullback
 
@@ -84,11 +79,12 @@ class Stationary(Kernel):
         # K_bar = bar w^T is of rank one in each group: its factors scale the narrow arrays of the pullback, not g'
         if not self._scales_cotangents:
             return super().grouped_sums(X, Z, w)
-        g, slope = self.profile(squared_distances(X, Z, self.lengthscale))
+        r2, pull = squared_distances(X, Z, self.lengthscale)
+        g, slope = self.profile(r2)
         sums = (g @ w[:, :, None])[:, :, 0]
 
         def pullback(bar):
-            X_bar, Z_bar, kernel_bar = self._pull_scaled(slope(), X, Z, sums, (bar, w))
+            X_bar, Z_bar, kernel_bar = self._pull_scaled(pull, slope(), sums, (bar, w))
             return kernel_bar, X_bar, Z_bar, self.variance * (bar[:, None, :] @ g)[:, 0, :]
 
         return self.variance * sums, pullback
@@ -97,25 +93,25 @@ class Stationary(Kernel):
         # k is even: the two halves of X_bar, of the same size by symmetry, are those of different inputs
         if not self._scales_cotangents:
             return super().quadratic_forms(X, w)
-        g, slope = self.profile(squared_distances(X, X, self.lengthscale))
+        r2, pull = squared_distances(X, X, self.lengthscale)
+        g, slope = self.profile(r2)
         sums = (g @ w[:, :, None])[:, :, 0]
 
         def pullback(bar):
             scale = bar[:, None] * w
-            X_bar, Z_bar, kernel_bar = self._pull_scaled(slope(), X, X, sums, (scale, w))
+            X_bar, Z_bar, kernel_bar = self._pull_scaled(pull, slope(), sums, (scale, w))
             return kernel_bar, X_bar + Z_bar, 2.0 * self.variance * bar[:, None] * sums
 
-        return self.variance * backend_of(X).xp.vecdot(w, sums), pullback
+        return self.variance * backend_of(X).xp.sum(w * sums, axis=-1), pullback
 
     @property
     def _scales_cotangents(self) -> bool:
         """Whether distances come from products, and the profile has no parameters that need the whole cotangent."""
         return not self.differences and type(self).pull_shape is Stationary.pull_shape
 
-    def _pull_scaled(self, slope: Array, X: Array, Z: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
-        bars = pull_squared_distances(slope, X, Z, self.lengthscale, scales=scales)
-        X_bar, Z_bar, lengthscale_bar = (self.variance * x for x in bars if x is not None)
-        variance_bar = backend_of(X).xp.sum(scales[0] * sums)
+    def _pull_scaled(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
+        X_bar, Z_bar, lengthscale_bar = pull(slope, self.variance, scales)
+        variance_bar = backend_of(sums).inner(scales[0], sums)
         return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:

@@ -1,5 +1,7 @@
 """The Cholesky factorisation: one answer to failure on every backend, and its adjoint."""
 
+import math
+
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
 from agp.linalg._jitter import default_jitter, diagonal, identity
@@ -44,7 +46,7 @@ def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
     B = backend_of(A)
     xp = B.xp
     L = B.cholesky(A if jitter is None else A + jitter[..., None, None] * identity(A))
-    good = xp.all(xp.isfinite(B.diagonal(L)), axis=-1)
+    good = xp.all(B.diagonal(L) < math.inf, axis=-1)  # False for NaN
 
     def accept() -> Array:
         if jitter is not None:
@@ -60,7 +62,7 @@ def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
         _fail(A, before)
         return L
 
-    return B.cond(xp.all(good), accept, again, likely=True)
+    return B.cond(xp.all(good) if good.ndim else good, accept, again, likely=True)
 
 
 def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
@@ -110,7 +112,7 @@ def positive_definite(A: Array) -> Array:
     """Whether each of the matrices [P, M, M] has a Cholesky factor as it is, Boolean [P]."""
     B = backend_of(A)
     factors = [B.cholesky(A[p, ...]) for p in range(A.shape[0])]
-    return B.xp.stack([B.xp.all(B.xp.isfinite(diagonal(L))) for L in factors])
+    return B.xp.stack([B.xp.all(diagonal(L) < math.inf) for L in factors])
 
 
 def phi(A: Array) -> Array:

@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["Solution", "conjugate_gradients", "log_quadrature"]
+__all__ = ["LOOK_EVERY", "Solution", "conjugate_gradients", "log_quadrature"]
+
+LOOK_EVERY = 5
+"""Iterations between looks of the host at what a device has left to do."""
 
 
 class Solution(NamedTuple):
@@ -60,44 +63,45 @@ def conjugate_gradients(
     xp = B.xp
     solve = (lambda r: r) if solve is None else solve
     index = xp.arange(coefficients, **like(rhs))[:, None]
-    norm = _norms(rhs)
-    one = xp.ones_like(norm)
-
-    def open_columns(residual: Array) -> Array:
-        return _norms(residual) > tolerance * norm
+    squares = xp.sum(rhs * rhs, axis=0)
+    limit, zero = tolerance * tolerance * squares, xp.zeros_like(squares)
+    infinite = xp.full_like(squares, float("inf"))
+    least = float(xp.finfo(rhs.dtype).smallest_normal)
 
     def condition(count, x, residual, direction, square, active, steps, ratios):  # noqa: ARG001
-        return xp.any(active) & (count < float(max_iterations))
+        return xp.any(active) & (xp.max(count) < float(max_iterations))
 
     def body(count, x, residual, direction, square, active, steps, ratios):
+        # a column that has stopped has the square 0, and takes steps of length zero
         moved = product(direction)
         curvature = xp.sum(direction * moved, axis=0)
-        active = active & ~(curvature <= 0.0)  # NaN goes on into the solution, and ends the iteration
-        # a column that has stopped takes steps of length zero
-        step = xp.where(active, square / xp.where(active, curvature, one), 0.0 * one)
-        x, residual = x + step * direction, residual - step * moved
+        stuck = curvature <= 0.0  # NaN goes on into the solution, and ends the iteration
+        step = square / xp.where(stuck, infinite, curvature)
+        x, residual = B.add_product(x, step, direction), residual - step * moved
         preconditioned = solve(residual)
-        new = xp.sum(residual * preconditioned, axis=0)
-        ratio = xp.where(active, new / xp.where(active, square, one), 0.0 * one)
         here = xp.astype(index == count, rhs.dtype)
-        steps, ratios = steps + here * step, ratios + here * ratio
-        active = active & open_columns(residual)
-        return count + 1.0, x, residual, preconditioned + ratio * direction, new, active, steps, ratios
+        count = count + xp.astype(active, rhs.dtype)
+        active = active & (xp.sum(residual * residual, axis=0) > xp.where(stuck, infinite, limit))
+        new = xp.where(active, xp.sum(residual * preconditioned, axis=0), zero)
+        ratio = new / xp.clip(square, min=least)
+        steps, ratios = B.add_product(steps, here, step), B.add_product(ratios, here, ratio)
+        return count, x, residual, B.add_product(preconditioned, ratio, direction), new, active, steps, ratios
 
-    direction = solve(rhs)
+    direction, active = solve(rhs), squares > limit
     start = (
-        xp.zeros((), **like(rhs)),
+        zero,
         xp.zeros_like(rhs),
         rhs,
         direction,
-        xp.sum(rhs * direction, axis=0),
-        open_columns(rhs),
+        xp.where(active, xp.sum(rhs * direction, axis=0), zero),
+        active,
         xp.zeros((coefficients, rhs.shape[1]), **like(rhs)),
         xp.zeros((coefficients, rhs.shape[1]), **like(rhs)),
     )
-    count, x, residual, _, _, _, steps, ratios = B.while_loop(condition, body, start)
-    relative = _norms(residual) / xp.where(norm > 0.0, norm, one)
-    return Solution(x, relative, count, steps, ratios)
+    found = B.while_loop(condition, body, start, at_most=max_iterations, look_every=LOOK_EVERY)
+    count, x, residual, _, _, _, steps, ratios = found
+    relative = xp.sqrt(xp.sum(residual * residual, axis=0) / xp.where(squares > 0.0, squares, xp.ones_like(squares)))
+    return Solution(x, relative, xp.max(count), steps, ratios)
 
 
 def log_quadrature(steps: Array, ratios: Array, /) -> Array:
@@ -113,8 +117,8 @@ def log_quadrature(steps: Array, ratios: Array, /) -> Array:
     T = _tridiagonal(steps.mT, ratios.mT)
     usable = xp.all(xp.isfinite(T))  # some libraries raise where others return NaN
     eigenvalues, vectors = xp.linalg.eigh(xp.where(usable, T, xp.eye(T.shape[-1], **like(T))))
-    smallest = xp.asarray(float(xp.finfo(T.dtype).smallest_normal), **like(T))
-    logs = xp.sum(vectors[:, 0, :] ** 2 * xp.log(xp.maximum(eigenvalues, smallest)), axis=-1)
+    smallest = float(xp.finfo(T.dtype).smallest_normal)
+    logs = xp.sum(vectors[:, 0, :] ** 2 * xp.log(xp.clip(eigenvalues, smallest)), axis=-1)
     return xp.where(usable, logs, xp.full_like(logs, xp.nan))
 
 
@@ -131,9 +135,3 @@ def _tridiagonal(a: Array, b: Array) -> Array:
     main = inverse + xp.concat([zero[:, :1], before], axis=1)
     upper = xp.concat([off, zero[:, :1]], axis=1)[:, :, None] * xp.eye(L, k=1, **like(a))
     return main[:, :, None] * xp.eye(L, **like(a)) + upper + upper.mT
-
-
-def _norms(x: Array) -> Array:
-    """The Euclidean norms of the columns."""
-    xp = backend_of(x).xp
-    return xp.sqrt(xp.sum(x * x, axis=0))

@@ -44,13 +44,13 @@ def natural_step(
 
 def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
     """An estimate of lambda_max from the lower triangle of B [M, M], times 1.1 for safety, and the last iterate."""
-    xp = backend_of(B).xp
-    upper = xp.tril(B, k=-1).mT
-    norm = least = xp.full_like(vector[0], float(xp.finfo(B.dtype).smallest_normal))  # an image of zeros stays zero
+    own = backend_of(B)
+    matrix = own.symmetric_from_lower(B)
+    norm, least = vector[0], float(own.xp.finfo(B.dtype).smallest_normal)
     for _ in range(iterations):
-        image = B @ vector + upper @ vector
-        norm = xp.sqrt(xp.sum(image * image))
-        vector = image / xp.maximum(norm, least)
+        image = matrix @ vector
+        norm = own.norm(image)
+        vector = image / own.xp.clip(norm, least)  # an image of zeros stays zero
     return 1.1 * norm, vector
 
 
@@ -63,8 +63,9 @@ def residual_of(B: Array) -> Array:
     """The same, from the lower triangle of B = L^T A L [M, M]."""
     # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
     own = backend_of(B)
-    xp, G = own.xp, own.add_diagonal(B, -1.0)
-    return xp.sqrt((2.0 * xp.sum(G * G) - xp.sum(own.diagonal(G) ** 2)) / B.shape[-1])
+    G = own.add_diagonal(B, -1.0)
+    entries = own.diagonal(G)
+    return own.xp.sqrt((2.0 * own.inner(G, G) - own.inner(entries, entries)) / B.shape[-1])
 
 
 def merit_of(L: Array, B: Array) -> Array:

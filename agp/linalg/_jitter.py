@@ -25,7 +25,7 @@ def default_jitter(A: Array) -> Array:
     """1e-6 (float64) or 1e-4 (float32) of the mean diagonal of each A [..., M, M], constants [...]."""
     B = backend_of(A)
     relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
-    return B.stop_gradient(relative * (B.xp.sum(B.diagonal(A), axis=-1) / A.shape[-1]))
+    return B.stop_gradient(relative * B.xp.mean(B.diagonal(A), axis=-1))
 
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:

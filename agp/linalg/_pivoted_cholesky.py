@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
-from agp.linalg._variances import nonnegative
 
 __all__ = ["LowRank", "Preconditioner", "pivoted_cholesky", "preconditioner"]
 
@@ -50,31 +49,30 @@ def pivoted_cholesky(
     """
     B = backend_of(diagonal)
     xp = B.xp
-    rows = xp.arange(diagonal.shape[0], **like(diagonal))
-    columns = xp.arange(rank, **like(diagonal))
+    columns = xp.eye(rank, **like(diagonal))
     precision = float(xp.finfo(diagonal.dtype).eps) if precision is None else precision
     floor = ROUNDING * precision * xp.max(diagonal)
+
+    infinite = xp.full((1,), float("inf"), **like(diagonal))
 
     def body(count, U, pivots, rest):
         best = xp.max(rest)
         pivot = xp.reshape(xp.argmax(xp.astype(rest >= (1.0 - TIE) * best, U.dtype)), (1,))
         # u = (K[:, i] - U U[i, :]^T) / sqrt(rest_i)
-        left = xp.astype(column(pivot), U.dtype) - U @ xp.take(U, pivot, axis=0).mT
-        there = best > floor
-        size = xp.where(there, xp.take(rest, pivot, axis=0), xp.ones_like(rest[:1]))
-        u = xp.where(there, left[:, 0] / xp.sqrt(size), xp.zeros_like(rest))
-        here = xp.astype(columns == count, U.dtype)
-        place = xp.astype(pivot, U.dtype)
-        rest = xp.where(rows == place, 0.0 * rest, nonnegative(rest - u * u)[0])
-        return count + 1.0, U + u[:, None] * here, pivots + place * here, rest
+        left = xp.astype(column(pivot), U.dtype, copy=False) - U @ B.rows_at(U, pivot).mT
+        u = left[:, 0] / xp.sqrt(xp.where(best > floor, B.rows_at(rest, pivot), infinite))  # 0 where all is rounding
+        here, place = B.rows_at(columns, count)[0, :], xp.astype(pivot, U.dtype)
+        rest = xp.clip(rest - u * u, min=0.0)  # of the pivot itself a rounding
+        return count + 1, B.add_product(U, u[:, None], here), B.add_product(pivots, place, here), rest
 
     start = (
-        xp.zeros((), **like(diagonal)),
+        xp.zeros((1,), **{**like(diagonal), "dtype": xp.int64}),
         xp.zeros((diagonal.shape[0], rank), **like(diagonal)),
         xp.zeros((rank,), **like(diagonal)),
         diagonal,
     )
-    _, U, pivots, rest = B.while_loop(lambda count, *_: count < float(rank), body, start, at_least=rank)
+    length = {"at_least": rank, "at_most": rank}
+    _, U, pivots, rest = B.while_loop(lambda count, *_: count[0] < rank, body, start, **length)
     return LowRank(U, xp.astype(pivots, xp.int64), rest)
 
 

@@ -57,9 +57,10 @@ class SummedSites(SparseSites, HoldsSums):
     @classmethod
     def of(cls, model: SparseSites, kept: dict[str, Any], memory: float | None) -> Self:
         """The model with these sums if they are its own, else with new ones."""
-        xp = backend_of(model.X).xp
-        same = [xp.all(kept["at"][name] == x) for name, x in depended_on(model).items()]
+        xp, now = backend_of(model.X).xp, depended_on(model)
+        same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
         fits = xp.all(xp.stack(same)) & _accurate(kept)
+        untouched = all(kept["at"][name] is x for name, x in now.items())  # as where the hyperparameters are frozen
 
         def old() -> tuple[Array, ...]:
             return tuple(kept[name] for name in HELD)
@@ -68,7 +69,7 @@ class SummedSites(SparseSites, HoldsSums):
             Lu = cholesky(model._inducing_covariance()[0])
             return Lu, *model._white_sites(memory=memory)[0], xp.zeros_like(kept["drift"])
 
-        held = dict(zip(HELD, backend_of(model.X).cond(fits, old, new), strict=True))
+        held = dict(zip(HELD, backend_of(model.X).cond(fits, old, new, likely=untouched), strict=True))
         return cls(model=model, **held, memory=memory)
 
     def _released(self) -> tuple[SparseSites, dict[str, Any]]:
@@ -128,7 +129,8 @@ def nothing_kept(model: SparseSites) -> dict[str, Any]:
     new = like(model.X)
     shapes = {"factor": (M, M), "shift": (M, P), "precision": (P, M, M)}
     none = {name: xp.zeros(shape, **new) for name, shape in shapes.items()}
-    return none | {"drift": xp.ones((2,), **new), "at": depended_on(model)}
+    at = {name: xp.full_like(x, float("nan")) for name, x in depended_on(model).items()}
+    return none | {"drift": xp.ones((2,), **new), "at": at}
 
 
 def _sizes(sums: Any) -> Array:

@@ -155,7 +155,9 @@ def guarded_step(
         return rate, good | proper(mixed(old, target.raw, rate).precision), xp.where(good, count, count + 1.0)
 
     start = (full, ~negative | proper(mixed(old, target.raw, full).precision), xp.zeros_like(full))
-    rate, good, count = B.while_loop(unfinished, halve, start)
+    rate, good, count = B.cond(
+        xp.all(start[1]), lambda: start, lambda: B.while_loop(unfinished, halve, start), likely=True
+    )
     step, fallback = mixed(old, target.raw, rate), mixed(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
     halvings = xp.where(good, count, xp.zeros_like(count))
@@ -186,8 +188,8 @@ def _logged(halvings: Array, clipped: Array) -> dict[str, Array]:
 
 def mixed(old: Sums, new: Sums, rate: Array) -> Sums:
     """(1 - rate_p) old + rate_p new for each output p, with rates [P]."""
-    pairs = zip(old, new, strict=True)
-    return Sums(*((1.0 - _along(rate, x)) * x + _along(rate, x) * y for x, y in pairs))
+    B = backend_of(rate)
+    return Sums(*(B.interpolated(x, y, _along(rate, x)) for x, y in zip(old, new, strict=True)))
 
 
 def _along(per_output: Array, x: Array) -> Array:

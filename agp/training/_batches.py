@@ -18,6 +18,9 @@ __all__ = ["Batches", "Place", "check_place"]
 DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
+TOGETHER, TOGETHER_MIB = 10, 16.0
+"""Steps whose noise travels to a device by one transfer, where it takes no more than so many MiB."""
+
 
 class Batches:
     """The batch of every step: each epoch reshuffles the rows and drops the last, partial batch.
@@ -66,6 +69,7 @@ class Batches:
         if backend_of(X).rows_elsewhere and not self.whole:
             self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
         self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
+        self._joined_draws = lru_cache(maxsize=1)(self._together)
 
     @property
     def backend(self) -> Backend:
@@ -95,13 +99,25 @@ class Batches:
         return self.size == self.X.shape[0]
 
     def __getitem__(self, step: int) -> Batch:
-        host = not self.draws_on_device
-        draws = _beside(self.reference, self.host_draws(step)) if host else self.device_draws(self.reference, step)
+        return self.of_parts(*self.parts(step))
+
+    def parts(self, step: int) -> tuple[Any, Draws]:
+        """What changes from one batch to the next: its rows, as arrays, or None where it is all data, and its noise."""
+        if self.draws is None:
+            draws = NO_DRAWS
+        else:
+            draws = self.device_draws(self.reference, step) if self.draws_on_device else self._draws_from_host(step)
         if self.pooled is None:
-            return self.of(self.X, self.y, None if self.whole else self._rows(step), draws)
+            return None if self.whole else self._rows(step), draws
         epoch, here = self._place(step)
-        X, y, rows = self.pooled.rows(epoch, here.start, here.stop)
-        return Batch(X, y, self.X.shape[0] / self.size, rows, draws)
+        return self.pooled.rows(epoch, here.start, here.stop), draws
+
+    def of_parts(self, rows: Any, draws: Draws) -> Batch:
+        """The batch that is made of these parts."""
+        if self.pooled is None:
+            return self.of(self.X, self.y, rows, draws)
+        X, y, places = rows
+        return Batch(X, y, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
         """The rows [B] of a step; those of an epoch travel to a device once."""
@@ -120,6 +136,23 @@ class Batches:
         if self.draws is None or self.draws_on_device:
             return NO_DRAWS
         return self.draws(generator(self.seed, 3, step), self.size)
+
+    def _draws_from_host(self, step: int) -> Draws:
+        """The noise of a step, drawn on the host, beside the batches."""
+        if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
+            group, i = divmod(step, TOGETHER)
+            if (several := self._joined_draws(group)) is not None:
+                return Draws(*({name: x[i, ...] for name, x in part.items()} for part in several))
+        return _beside(self.reference, self.host_draws(step))
+
+    def _together(self, group: int) -> Draws | None:
+        """The noise of so many steps, one after another along a first axis; None where it takes too much memory."""
+        first = self.host_draws(group * TOGETHER)
+        if sum(x.nbytes for part in first for x in part.values()) * TOGETHER > TOGETHER_MIB * 2**20:
+            return None
+        several = [first, *(self.host_draws(group * TOGETHER + i) for i in range(1, TOGETHER))]
+        parts = ({name: np.stack([one[k][name] for one in several]) for name in first[k]} for k in range(2))
+        return _beside(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
         """The noise of a step, by the generator of the library of X; the number of the step may be traced."""

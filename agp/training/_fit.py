@@ -83,6 +83,7 @@ def fit(
     progress: bool = False,
     checkpoint: str | Path | None = None,
     draws: Place = "host",
+    graphs: bool = True,
 ) -> FitResult:
     """Train a model until its bound gains no more, or a budget is spent.
 
@@ -120,7 +121,7 @@ def fit(
         Called with a `Progress` after each step; one that returns True ends the training.
     progress
         Show a progress bar (needs the extra ``cli``).
-    draws
+    draws, graphs
         As `train`.
     checkpoint
         As `train`; with one, models that have steps are trained by them. The last steps, at falling rates, have a file
@@ -151,6 +152,7 @@ def fit(
         "progress": progress,
         "seed": seed,
     }
+    launched: dict[str, Any] = {"draws": draws, "graphs": graphs}
     inner = inner_updates(model, memory)
     if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
         if not model.stochastic and not inner:
@@ -158,7 +160,7 @@ def fit(
         if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
             limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
             how = {"gradient": gradient, "memory": memory}
-            return judged(_by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings), y)
+            return judged(_by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings, graphs), y)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model._draws(generator(0), X.shape[0]))
@@ -167,13 +169,13 @@ def fit(
     planned = partial(updates or recipe, gradient=gradient, memory=memory)
     cooled = _beside(checkpoint, slope)
     watched: dict[str, Any] = {**settings, "callbacks": [*settings["callbacks"], slope]}
-    watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint, "draws": draws}
+    watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint, **launched}
     found = train(model, X, y, steps=slope.steps if slope.converged else steps, batch_size=size, **watched)
     if slope.converged:
         cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
         reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
-        settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "draws": draws, "checkpoint": cooled}
+        settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "checkpoint": cooled, **launched}
         return judged(_said(continued(found, train, X, y, settings), True, clock, slope.message), y)
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _said(found, False, clock, ending)
@@ -205,6 +207,7 @@ def _by_lbfgs(
     inner: list[Update],
     how: dict[str, Any],
     watched: dict[str, Any],
+    graphs: bool,
 ) -> FitResult:
     """L-BFGS until so many nats per datum are gained no more; once more from where rounding has ended a line search.
 
@@ -213,7 +216,7 @@ def _by_lbfgs(
     gain, found = Gain(tolerance * X.shape[0]), None
     if moves_posteriors(model, inner):
         steps = min(FIRST_STEPS, limit)
-        found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), **watched)
+        found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
         if found.steps < steps or steps == limit:
             ending = "a callback ended it" if found.steps < steps else f"the limit of {limit} steps was reached"
             return _said(found, False, clock, ending)
@@ -262,7 +265,8 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
             f"the training has not converged: {message} after {found.steps} steps. Give it more, or a larger tolerance."
         )
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-    said = {"converged": converged, "message": message, "frozen": found.frozen}
+    said = {"converged": converged, "message": message}
+    said |= {"frozen": found.frozen, "launched_singly": found.launched_singly}
     return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, **said)
 
 

@@ -46,6 +46,7 @@ def train(
     on_device: bool = False,
     data_parallel: bool = False,
     draws: Place = "host",
+    graphs: bool = True,
 ) -> Result:
     """Train a model: apply the updates in turn, `steps` times, from where `begun` moves an untrained one.
 
@@ -82,6 +83,10 @@ def train(
         "host", the same for every library, or on the "device" of X by the generator of its library, so that nothing
         has to travel. The same seed and step give the same numbers on one library and kind of device, also in a run
         that is resumed. On NumPy both are one.
+    graphs
+        Launch each step as one graph of the device where the array library has graphs, torch on CUDA devices, and the
+        updates can be recorded: the same numbers, without the host's time for each launch. Why it was not done is in
+        `Result.launched_singly`. An update of one's own must be pure, as on JAX. False launches one call after another.
 
     Raises
     ------
@@ -124,7 +129,7 @@ def train(
     updates = _checked_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model._draws, draws, **rows)
     model = begun(model, leaves_kept(model, updates)) if steps else model
-    run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device)
+    run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device, graphs=graphs)
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)

@@ -39,6 +39,8 @@ class Result:
     """How often each kind of numerical trouble was met and repaired, by the message of its first time."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
     """The names of the parameters that no update moved, as far as the updates say."""
+    launched_singly: str = field(default="", kw_only=True)
+    """Why no step was launched as one graph of the device; empty where steps were, or where there are no graphs."""
 
     def _repr_html_(self) -> str:
         return guarded(lambda: result_html(self), self)

@@ -18,6 +18,7 @@ from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
+from agp.training._graphs import StepGraph
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
 from agp.updates import MovesLeaves, Update
@@ -42,6 +43,8 @@ class Run:
         The checkpoint, if any, and what must be the same when it is resumed.
     on_device
         Whether the device takes whole epochs of steps by itself.
+    graphs
+        Whether steps may be launched as a graph of the device, where it has graphs.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Run:
         facts: dict[str, Any],
         *,
         on_device: bool = False,
+        graphs: bool = False,
     ) -> None:
         model = laid_out(model)
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
@@ -79,6 +83,8 @@ class Run:
             self._resume(path)
         self._apply = batches.backend.compile(self._apply_updates)
         self.epochs = Epochs(self._apply_updates, batches) if on_device else None
+        graphs = graphs and not on_device and batches.backend.captures(batches.reference)
+        self.graph = StepGraph(self._apply_updates, batches, self.step) if graphs else None
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -96,23 +102,50 @@ class Run:
 
     def advance_to(self, steps: int, callbacks: list[Callback], bar: Any, checkpoint_every: int) -> None:
         """Steps until `steps` are done or a callback returns True."""
-        while self.step < steps:
+        step = self.step
+        while step < steps:
             began = time.perf_counter()
             if self.epochs is None:
-                info = self._advance()
+                step += 1
             else:
-                info = self._advance_to(self.epochs.to(self.step, min(steps, _next(self.step, checkpoint_every))))
-            if self.step % CHECK_EVERY == 0 or self.step == steps or self.epochs is not None:
+                step = self.epochs.to(step, min(steps, _next(step, checkpoint_every)))
+            look = step % CHECK_EVERY == 0 or step == steps or self.epochs is not None
+            save = step % checkpoint_every == 0
+            info = self._reach(step, wait=look or save or bool(callbacks))
+            if look:
                 self._look()
                 self._show(bar)
             elif callbacks:
                 self._wait(info)
             self.seconds += time.perf_counter() - began
-            if self.step % checkpoint_every == 0:
+            if save:
                 self.save()
             seen = Progress(self.step, self.model, info, self.seconds)
             if sum(bool(callback(seen)) for callback in callbacks):  # every callback is called
                 return
+
+    def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
+        """Have steps up to this one done, or under way on the device unless `wait`; what the last one logged."""
+        if self.epochs is not None:
+            return self._advance_to(step)
+        if self.graph is not None:
+            wary = step <= self.wary_until
+            if not wary and self.graph.launch(self.model, self.states, step - 1) and not wait:
+                return {}
+            self._arrive()
+        while self.step < step:
+            self._advance()
+        return self.pending[-1][0]
+
+    def _arrive(self) -> None:
+        """Count the steps that were under way on the device, as far as they were right."""
+        if self.graph is None or (arrived := self.graph.arrived(self.step)) is None:
+            return
+        model, states, infos = arrived
+        pending = [*self.pending, *((info, []) for info in infos)]
+        # one assignment, as below
+        self.model, self.states, self.step, self.pending = model, states, self.step + len(infos), pending
+        self.graph.settled(states)
 
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
@@ -174,6 +207,7 @@ class Run:
 
     def _look(self) -> None:
         """Read what was logged since the last look, and refuse numbers and leaves that are not finite."""
+        self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
         unsound = [leaf.constraint.violated(leaf.value) for leaf in leaves]
@@ -235,7 +269,8 @@ class Run:
     def _last_finite(self) -> Result:
         step, model = self.finite
         frozen = frozen_parameters(model, self.updates)
-        return Result(model, step, self.seconds, _joined(self.looks), self.repairs.messages, frozen=frozen)
+        told = {"frozen": frozen, "launched_singly": self.graph.reason if self.graph else ""}
+        return Result(model, step, self.seconds, _joined(self.looks), self.repairs.messages, **told)
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
@@ -267,6 +302,7 @@ class Run:
 
     def save(self) -> None:
         """Write the checkpoint, if there is one and a step since, once the numbers are known to be finite."""
+        self._arrive()
         if self.path is None or self.saved == self.step:
             return
         self._look()

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of
 from agp.constraints import REAL
-from agp.tree._plans import plan_of
+from agp.tree._plans import Plan, plan_of
 
 __all__ = ["constrain", "pull_raw", "unconstrain"]
 
@@ -16,36 +16,55 @@ def unconstrain(model: Any) -> dict[str, Array]:
     """The raw leaves of the parameters, by name."""
     plan = plan_of(model)
     nodes, out = plan.nodes(model), {}
-    for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
+    for name, place, (key, _, _, unit, _, _) in plan.parameters:
         values = vars(nodes[place])
-        value = values[key] if unit is None or values[unit] is None else values[key] / values[unit]
-        out[name] = value if constraint is REAL else constraint.unconstrain(value)
-    return out
+        out[name] = values[key] if unit is None or values[unit] is None else values[key] / values[unit]
+    return out | _mapped(plan, "unconstrain", {name: (value,) for name, value in out.items()})
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
     """The model whose named parameters have these raw leaves."""
     plan = plan_of(model)
     nodes, new = plan.nodes(model), dict(raw)
-    for name, place, (_, _, constraint, unit, _, _) in plan.parameters:
-        if name in raw:
-            value, values = raw[name] if constraint is REAL else constraint.constrain(raw[name]), vars(nodes[place])
-            new[name] = value if unit is None or values[unit] is None else values[unit] * value
+    new |= _mapped(plan, "constrain", {name: (raw[name],) for name, _, _ in plan.parameters if name in raw})
+    for name, place, (_, _, _, unit, _, _) in plan.parameters:
+        if name in raw and unit is not None and (size := vars(nodes[place])[unit]) is not None:
+            new[name] = size * new[name]
     return plan.with_leaves(model, new)
 
 
 def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     """The gradient with respect to the raw leaves, from a gradient in the model's structure; None becomes zero."""
     plan = plan_of(model)
-    nodes, bars, out = plan.nodes(model), plan.nodes(bar), {}
+    nodes, bars, out, given, sizes = plan.nodes(model), plan.nodes(bar), {}, {}, {}
     for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
         values = vars(nodes[place])
         value, known = values[key], None if bars[place] is None else vars(bars[place]).get(key)
-        if known is None:
-            known = backend_of(value).xp.zeros_like(value)
-        size = None if unit is None else values[unit]
-        if constraint is not REAL:
-            known = constraint.pull(value if size is None else value / size, known)
-        # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
-        out[name] = known if size is None else size * known
+        out[name] = backend_of(value).xp.zeros_like(value) if known is None else known
+        sizes[name] = size = None if unit is None else values[unit]
+        if known is not None and constraint is not REAL:
+            given[name] = (value if size is None else value / size, known)
+    out |= _mapped(plan, "pull", given)
+    # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
+    return {name: x if sizes[name] is None else sizes[name] * x for name, x in out.items()}
+
+
+def _mapped(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
+    """What a method of their constraints makes of the arrays of leaves that are not real, by name.
+
+    Constraints that map each entry by itself map all their leaves together.
+    """
+    out, together = {}, {}
+    for name, arrays in given.items():
+        constraint = plan.constraints[name]
+        if constraint.by_entry:
+            together.setdefault(constraint, []).append(name)
+        elif constraint is not REAL:
+            out[name] = getattr(constraint, method)(*arrays)
+    for constraint, names in together.items():
+        f = getattr(constraint, method)
+        several = [given[name] for name in names]
+        B = backend_of(several[0][0])
+        found = B.elementwise_each(lambda *arrays, f=f: (f(*arrays),), several, lower=[False] * len(several))
+        out |= {name: x for name, (x,) in zip(names, found, strict=True)}
     return out

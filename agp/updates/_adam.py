@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, Backend, backend_of, like
 from agp.batch import Batch
 from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of
@@ -180,9 +180,11 @@ class Adam:
         for name, plateau, old in waiting:
             rates[name] = plateau.reduced(scheduled[name], old)
         moved, first, second = {}, dict(state["first"]), dict(state["second"])
-        constraints = tree.constraints(model)
-        for pattern, names in _by_pattern((*self.groups,), (*first,)).items():
-            step = self._moved_by(B.xp, rates[pattern], groups[pattern], count)
+        constraints, later = tree.constraints(model), count + 1.0
+        by_pattern = _by_pattern((*self.groups,), (*first,))
+        corrections = _corrections([groups[pattern] for pattern in by_pattern], later)
+        for pattern, names in by_pattern.items():
+            step = self._moved_by(B, rates[pattern], groups[pattern], corrections)
             arrays, lower = [], []
             for name in names:
                 arrays.append((raw[name], gradient[name], first[name], second[name]))
@@ -192,7 +194,7 @@ class Adam:
                 moved[name], first[name], second[name] = parts
         if self.natural is not None:
             moved |= root_steps(model, raw, gradient, rate_at(self.natural, count), tuple(self.frozen))
-        new = {"count": count + 1.0, "first": first, "second": second}
+        new = {"count": later, "first": first, "second": second}
         if waiting:
             best, xp = state["plateau"]["best"], B.xp
             improved = bound > best
@@ -204,20 +206,26 @@ class Adam:
         return tree.constrain(model, moved), new, info
 
     def _moved_by(
-        self, xp: Any, rate: Array | float, group: Group, count: Array
+        self, B: Backend, rate: Array | float, group: Group, corrections: dict[float, Array]
     ) -> Callable[..., tuple[Array, Array, Array]]:
         """(raw leaf, slope, first and second moment) -> (raw leaf, moments) after a step, each entry by itself."""
         # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
-        root = xp.sqrt(1.0 - group.beta2 ** (count + 1.0))
-        size = rate * root / (1.0 - group.beta1 ** (count + 1.0))
+        root = B.xp.sqrt(corrections[group.beta2])
+        size, least = rate * root / corrections[group.beta1], self.epsilon * root
 
         def step(raw: Array, slope: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
-            slope = _squarable(xp, slope)
-            first = group.beta1 * first + (1.0 - group.beta1) * slope
-            second = group.beta2 * second + (1.0 - group.beta2) * (slope * slope)
-            return raw + size * first / (xp.sqrt(second) + self.epsilon * root), first, second
+            slope = _squarable(B.xp, slope)
+            first = B.interpolated(first, slope, 1.0 - group.beta1)
+            second = B.interpolated(second, slope * slope, 1.0 - group.beta2)
+            return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
 
         return step
+
+
+def _corrections(groups: list[Group], steps: Array) -> dict[float, Array]:
+    """1 - beta^t, 0-d, for the decays of the groups: what the moments after t steps are divided by."""
+    betas = {beta: None for group in groups for beta in (group.beta1, group.beta2)}
+    return {beta: 1.0 - beta**steps for beta in betas}
 
 
 @lru_cache(maxsize=256)
@@ -243,7 +251,7 @@ def _zero(x: Array) -> Array:
 def _squarable(xp: Any, x: Array) -> Array:
     """The finite entries cut where their squares would overflow: the second moment would be infinite ever after, and
     the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
-    entries stay, for the watch over the training to see.
+    entries become NaN, for the watch over the training to see.
     """
     largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
-    return xp.where(xp.isfinite(x), xp.minimum(xp.maximum(x, -largest), largest), x)
+    return xp.clip(x, -largest, largest) + 0.0 * x

@@ -63,9 +63,9 @@ class delayed:  # noqa: N801 - reads as the function that it is
     def __call__(self, count: Array, /) -> Array:
         """The rate after `count` steps, 0-d."""
         xp = backend_of(count).xp
-        zero = xp.zeros_like(count)
-        later = zero + rate_at(self.rate, xp.maximum(count - float(self.start), zero))
-        return xp.where(count >= self.start, later, zero)
+        begun = count - float(self.start)
+        rate = rate_at(self.rate, xp.clip(begun, min=0.0)) if callable(self.rate) else xp.full_like(count, self.rate)
+        return xp.where(begun >= 0.0, rate, xp.zeros_like(count))
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,7 @@ class linear:  # noqa: N801
 
     def __call__(self, count: Array, /) -> Array:
         """The rate after `count` steps, 0-d."""
-        xp = backend_of(count).xp
-        done = xp.minimum(count / float(self.steps), xp.ones_like(count))
+        done = backend_of(count).xp.clip(count / float(self.steps), max=1.0)
         return self.start * (1.0 - done) + self.end * done
 
 
@@ -112,8 +111,7 @@ class exponential:  # noqa: N801
 
     def __call__(self, count: Array, /) -> Array:
         """The rate after `count` steps, 0-d."""
-        xp = backend_of(count).xp
-        return xp.maximum(self.rate * self.factor ** self._times(count), xp.full_like(count, self.floor))
+        return backend_of(count).xp.clip(self.rate * self.factor ** self._times(count), min=self.floor)
 
     def _times(self, count: Array) -> Array:
         return count / float(self.every)

@@ -50,6 +50,11 @@ def _eigh(A: Array, /) -> Any:
     return type(found[0])(*(cupy.stack(parts) for parts in zip(*found, strict=True)))
 
 
+def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the standard's names
+    # CuPy's own, one kernel: the wrapper of the standard looks at masks, and its bounds travel
+    return cupy.clip(x, min, max)
+
+
 JACOBI = 32
 """Rows of matrices up to which Jacobi's rotations of several at once are faster than one matrix after another."""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
@@ -87,6 +92,7 @@ class CupyBackend(Backend):
         | {name: _on_device(getattr(compat, name)) for name in NEW}
         | {name: _beside(getattr(compat, name)) for name in NEW_LIKE}
         | {"linalg": SimpleNamespace(**vars(compat.linalg) | {"eigh": _eigh})}
+        | {"clip": _clip}
     )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"

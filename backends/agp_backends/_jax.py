@@ -169,11 +169,11 @@ class JaxBackend(Backend):
         return value
 
     def while_loop(
-        self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, *, at_least: int = 0
+        self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, **known: Any
     ) -> tuple:
         # an eager device loop is traced anew at each call: the Python loop is 30 times faster there
         if all(self.is_concrete(x) for x in carry):
-            return super().while_loop(condition, body, carry, at_least=at_least)
+            return super().while_loop(condition, body, carry, **known)
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
         run, reports = _traced(lambda *c: tuple(body(*c)), *carry)
         kinds = _kinds(reports)

@@ -52,11 +52,22 @@ def _above(rows: int, columns: int, k: int = 0) -> Array:
     return ~np.tri(rows, columns, k, dtype=bool)
 
 
+def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    total = np.add.reduce(x, axis=axis, keepdims=keepdims)
+    return total / (x.size // total.size)
+
+
+def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the standard's names
+    above = x if min is None else np.maximum(x, min)
+    return above if max is None else np.minimum(above, max)
+
+
 xp = SimpleNamespace(
     **vars(standard)
     | {name: getattr(np, name) for name in ("empty", "eye", "full_like", "ones_like", "zeros", "zeros_like")}
     | {"sum": _reduction(np.add), "max": _reduction(np.maximum), "min": _reduction(np.minimum)}
-    | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril}
+    | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril, "clip": _clip}
+    | {"mean": _mean}
 )
 """The standard's functions; NumPy's own, or parts of them, where these are the same and take less time."""
 
@@ -234,6 +245,11 @@ class NumpyBackend(Backend):
 
     def inner(self, x: Array, y: Array, /) -> Array:
         return xp.sum(np.vecdot(x, y))
+
+    def hollow_from_lower(self, A: Array, /) -> Array:
+        out, M = self.symmetric_from_lower(A), A.shape[-1]
+        out.reshape((*A.shape[:-2], M * M))[..., :: M + 1] = 0.0
+        return out
 
     def diagonal(self, A: Array, /) -> Array:
         return A.diagonal(axis1=-2, axis2=-1)

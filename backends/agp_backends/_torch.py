@@ -1,31 +1,45 @@
 """PyTorch: closed-form gradients or autograd, on the CPU and on CUDA devices.
 
 `compile` stays the identity: the compiler has been seen to drop the jitter before a Cholesky factorisation without a
-warning, and an eager step is right.
+warning, and an eager step is right. On CUDA devices its launches can be recorded as they are (`capture`).
 """
 
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar
 
-import array_api_compat.torch as xp
+import array_api_compat.torch as compat
 import numpy as np
 import torch
 from torch._C import _functorch as functorch
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from agp.backend import Array, Backend, ClosedForm, is_row_major
+from agp.backend import Array, Backend, ClosedForm, constant, is_row_major
 from agp.draws import Noise
 from agp.errors import BackendError
 from agp.ledger import collected
 from agp_backends._cuda import whole_block
+from agp_backends._graphs import captured
 from agp_backends._threads import one_thread
 from agp_backends._together import joined_where_small
 
+T = TypeVar("T")
+
 HOST = one_thread("blas")  # what is computed beside torch, such as the steps of L-BFGS
 THREADS = one_thread("openmp")  # torch.set_num_threads would reach threads that meet torch for the first time meanwhile
+
+
+def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
+    if indices.ndim == 1:  # in one call, where the wrapper of the standard makes four
+        return torch.index_select(x, 0 if axis is None else axis, indices)
+    return compat.take(x, indices, axis=axis)
+
+
+xp = SimpleNamespace(**vars(compat) | {"take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf})
+"""The standard's functions; those that torch puts together from several calls in fewer."""
 
 
 def _ndtr(x: Array) -> Array:
@@ -231,6 +245,44 @@ class TorchBackend(Backend):
     def reading_waits(self, x: Array, /) -> bool:
         return x.device.type != "cpu"
 
+    # -- graphs of launches -----------------------------------------------------------------------------------------
+
+    def captures(self, x: Array, /) -> bool:
+        return x.device.type == "cuda"
+
+    def capture(self, f: Callable[[], T], x: Array, /) -> tuple[Callable[[], None], T]:
+        return captured(f, x.device) if self.captures(x) else super().capture(f, x)
+
+    def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
+        moved = [(x, y) for x, y in zip(several, by, strict=True) if y is not x]
+        memory = {x.untyped_storage().data_ptr() for x in several}
+        # a number that is overwritten may be wanted elsewhere
+        new = [y.clone() if y.untyped_storage().data_ptr() in memory else y for _, y in moved]
+        for (x, _), y in zip(moved, new, strict=True):
+            torch.where(where, y, x, out=x)
+
+    def copies(self, several: Sequence[Array], /) -> list[Array]:
+        found = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in several]
+        if found:
+            torch._foreach_copy_(found, list(several))  # type: ignore[attr-defined] - few launches for all of them
+        return found
+
+    def fetch(self, x: Array, /) -> Callable[[], Any]:
+        if x.device.type != "cuda":
+            return super().fetch(x)
+        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        host.copy_(x, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record(torch.cuda.current_stream(x.device))
+
+        def fetched() -> Any:
+            arrived.synchronize()
+            return host.numpy()
+
+        return fetched
+
+    # -- mathematics beyond the standard ----------------------------------------------------------------------------
+
     def peak_memory(self, x: Array, /) -> float:
         if x.device.type == "cuda":
             return torch.cuda.max_memory_allocated(x.device) / 2**20
@@ -251,6 +303,25 @@ class TorchBackend(Backend):
     ) -> list[tuple]:
         return joined_where_small(self, f, several)
 
+    def inner(self, x: Array, y: Array, /) -> Array:
+        if x.device.type == "cpu":
+            return super().inner(x, y)
+        return torch.dot(x.reshape(-1), y.reshape(-1))  # one launch, and no array of products
+
+    def norm(self, x: Array, /) -> Array:
+        return torch.linalg.vector_norm(x)
+
+    def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
+        return torch.addcmul(x, a, b)
+
+    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+        return torch.lerp(old, new, share)
+
+    def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
+        if X.device.type == "cpu" or X.ndim != 2 or Z.ndim != 2:
+            return super().squared_distances(X, Z, X_squares, Z_squares)
+        return torch.addmm(X_squares[:, None] + Z_squares, X, Z.mT, alpha=-2.0).clamp(min=0.0)
+
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         if isinstance(d, torch.Tensor) and _is_mapped(d):  # A need not be mapped, and then takes nothing in place
             return super().add_diagonal(A, d)
@@ -261,7 +332,7 @@ class TorchBackend(Backend):
     def cholesky(self, A: Array, /) -> Array:
         with self._threads_for(A, A.numel() * A.shape[-1] / 3):
             L, info = torch.linalg.cholesky_ex(A)
-        return torch.where((info == 0)[..., None, None], L, torch.nan)
+        return torch.where((info == 0)[..., None, None], L, constant((math.nan,), A))
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         if _is_mapped(B) and L.ndim == B.ndim == 2:

@@ -195,10 +195,10 @@ def _started(name, X, y, labels):
 
 
 @pytest.mark.parametrize(
-    ("name", "reads"), [("bernoulli", 1), ("sgpr", 1), ("cagp", 1), ("dual", 2), ("tsvgp", 2), ("inverse-free", 2)]
+    ("name", "reads"), [("bernoulli", 1), ("sgpr", 1), ("cagp", 1), ("dual", 1), ("tsvgp", 1), ("inverse-free", 2)]
 )
 def test_reads_of_a_step_of_the_recipe(name, reads, device):
-    """Once what was taken for granted; and with sites, or inverse factors, whether a loop has to go on."""
+    """Once what was taken for granted; and with inverse factors whether a loop has to go on."""
     rng = np.random.default_rng(0)
     X, y = TORCH.array(rng.normal(size=(80, 8))), TORCH.array(np.sin(rng.normal(size=(80, 1))))
     model, y = _started(name, X, y, TORCH.array((rng.normal(size=(80, 1)) > 0.0).astype(float)))
