@@ -116,7 +116,8 @@ def _pull_products(
     xp = backend_of(xs).xp
     factor, (a, b) = 2.0 * per_length, scales
     if zs is None:
-        X_bar = factor * _sums_less_products(xp, W + W.mT, xs, xs, None, None)
+        right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
+        X_bar = factor * _differences(W @ right + W.mT @ right, xs)
         return X_bar, None, -_by_column(xp, xs * X_bar)
     X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
@@ -139,6 +140,11 @@ def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None
         products = a[..., None] * products
     if products.ndim > Xc.ndim:
         products = xp.sum(products, axis=0)
+    return _differences(products, Xc)
+
+
+def _differences(products: Array, Xc: Array) -> Array:
+    """R Xc - W Zc from the products W [Zc, 1]."""
     return products[..., -1:] * Xc - products[..., :-1]
 
 
