@@ -41,16 +41,10 @@ def squared_distances(
     other = X if Z is None else Z
     by_differences = partial(_by_differences, X, other, lengthscale)
     if differences:
-        pull_apart = partial(_pull_differences, X, Z, lengthscale)
-        return by_differences(), lambda bar, size=1.0: _for_leaf(pull_apart(bar, size), lengthscale)
-
+        return by_differences(), partial(_pull_differences, X, Z, lengthscale)
     single = Z is not None and Z.shape[-2] == 1
-    scaled = None if single or X.shape[-1] <= FEW_COLUMNS else _centred(X, Z, lengthscale)
-
-    def pullback(bar, size=1.0, scales=None):
-        rows = _centred(X, Z, lengthscale) if scaled is None else scaled
-        return _for_leaf(_pull_products(bar, *rows, size / lengthscale, scales or (None, None)), lengthscale)
-
+    scaled = None if single or X.shape[-1] <= FEW_COLUMNS else _centred(B, X, Z, lengthscale)
+    pullback = partial(_pull_products, B, X, Z, lengthscale, scaled)
     if single:
         apart = (X - Z) / lengthscale
         return xp.sum(apart * apart, axis=-1, keepdims=True), pullback
@@ -62,22 +56,16 @@ def squared_distances(
     if zs is not None:
         z_squares = xp.sum(zs * zs, axis=-1)
         largest = xp.maximum(largest, xp.max(z_squares))
-    by_expansion = partial(_by_expansion, xs, zs, x_squares, z_squares)
+    by_expansion = partial(_by_expansion, B, xs, zs, x_squares, z_squares)
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
 
 
-def _centred(X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
+def _centred(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
     """X and Z (None is X) less the mean of all rows of Z, in units of the lengthscales."""
-    B = backend_of(X)
     other = X if Z is None else Z
     centre = B.stop_gradient(B.xp.mean(other, axis=tuple(range(other.ndim - 1))))
     return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
-
-
-def _for_leaf(bars: tuple[Array, Array | None, Array], lengthscale: Array) -> tuple[Array, Array | None, Array]:
-    X_bar, Z_bar, by_column = bars
-    return X_bar, Z_bar, per_column(by_column, lengthscale)
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
@@ -100,33 +88,37 @@ def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array
     return difference * difference, None
 
 
-def _by_expansion(xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
-    B = backend_of(xs)
+def _by_expansion(B: Any, xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
     if zs is not None:
         return B.squared_distances(xs, zs, x_squares, z_squares)
     return B.hollow_from_lower(B.squared_distances(xs, xs, x_squares, x_squares))  # exactly symmetric
 
 
 def _pull_products(
-    W: Array, xs: Array, zs: Array | None, per_length: Array, scales: tuple[Array | None, Array | None]
+    B: Any,
+    X: Array,
+    Z: Array | None,
+    lengthscale: Array,
+    scaled: tuple[Array, Array | None] | None,
+    W: Array,
+    size: Array | float = 1.0,
+    scales: tuple[Array | None, Array | None] = (None, None),
 ) -> tuple[Array, Array | None, Array]:
     # with xs, zs of no unit: X_bar = 2/ell (r xs - W zs), Z_bar = 2/ell (q zs - W^T xs) with the row and column sums
     # r, q of W, which are columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_bar_d = -sum(xs X_bar + zs Z_bar)
-    xp = backend_of(xs).xp
-    factor, (a, b) = 2.0 * per_length, scales
+    xp, factor = B.xp, (2.0 * size) / lengthscale
+    xs, zs = _centred(B, X, Z, lengthscale) if scaled is None else scaled
+    (a, b), rows = scales, tuple(range(X.ndim - 1))
     if zs is None:
         right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
-        X_bar = factor * _differences(W @ right + W.mT @ right, xs)
-        return X_bar, None, -_by_column(xp, xs * X_bar)
+        products = W @ right + W.mT @ right
+        X_bar = factor * (products[..., -1:] * xs - products[..., :-1])
+        return X_bar, None, -per_column(xp.sum(xs * X_bar, axis=rows), lengthscale)
     X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
-    return X_bar, Z_bar, -(_by_column(xp, xs * X_bar) + _by_column(xp, zs * Z_bar))
-
-
-def _by_column(xp: Any, x: Array) -> Array:
-    """The sums [D] of all rows of x [..., N, D]."""
-    return xp.sum(x, axis=tuple(range(x.ndim - 1)))
+    by_column = xp.sum(xs * X_bar, axis=rows) + xp.sum(zs * Z_bar, axis=tuple(range(zs.ndim - 1)))
+    return X_bar, Z_bar, -per_column(by_column, lengthscale)
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
@@ -140,16 +132,11 @@ def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None
         products = a[..., None] * products
     if products.ndim > Xc.ndim:
         products = xp.sum(products, axis=0)
-    return _differences(products, Xc)
-
-
-def _differences(products: Array, Xc: Array) -> Array:
-    """R Xc - W Zc from the products W [Zc, 1]."""
     return products[..., -1:] * Xc - products[..., :-1]
 
 
 def _pull_differences(
-    X: Array, Z: Array | None, lengthscale: Array, W: Array, size: Array | float
+    X: Array, Z: Array | None, lengthscale: Array, W: Array, size: Array | float = 1.0
 ) -> tuple[Array, Array | None, Array]:
     # dr2/dx_d = 2 (x_d - z_d) / ell_d^2, dr2/dell_d = -2 (x_d - z_d)^2 / ell_d^3; a symmetric W counts pairs twice
     xp = backend_of(X).xp
@@ -162,7 +149,8 @@ def _pull_differences(
         X_bars.append(2.0 * xp.sum(weighted, axis=1) * factor)
         Z_bars.append(-2.0 * xp.sum(weighted, axis=0) * factor)
         totals.append((-1.0 if Z is None else -2.0) * xp.sum(weighted * difference) * factor)
-    return xp.stack(X_bars, axis=1), None if Z is None else xp.stack(Z_bars, axis=1), xp.stack(totals)
+    by_column = per_column(xp.stack(totals), lengthscale)
+    return xp.stack(X_bars, axis=1), None if Z is None else xp.stack(Z_bars, axis=1), by_column
 
 
 def inner_products(X: Array, Z: Array | None) -> Array:
