@@ -131,7 +131,9 @@ def _not_finite(x: Array) -> tuple[int, int]:
     if guessed(xp.all(good), likely=True):
         return 0, 0
     bad = ~good
-    return int(xp.count_nonzero(bad)), int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
+    return int(xp.count_nonzero(bad)), int(
+        xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64))
+    )
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:

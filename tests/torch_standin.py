@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -105,7 +105,7 @@ class DeviceTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, held: torch.Tensor) -> "DeviceTensor":
+    def __new__(cls, held: torch.Tensor) -> Self:
         """The values on the device."""
         layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
         out = torch.Tensor._make_wrapper_subclass(cls, held.shape, device="meta", **layout)
@@ -250,7 +250,7 @@ _CUDA: dict[str, Any] = {
 class _Generator(torch.Generator):
     """Random numbers of the host that are taken for those of the device that was asked for."""
 
-    def __new__(cls, device: Any = "cpu") -> "_Generator":
+    def __new__(cls, device: Any = "cpu") -> Self:
         out = super().__new__(cls, "cpu")
         out.place = torch.device(device)
         return out
@@ -259,6 +259,6 @@ class _Generator(torch.Generator):
     def device(self) -> torch.device:
         return self.place
 
-    def manual_seed(self, seed: int) -> "_Generator":
+    def manual_seed(self, seed: int) -> Self:
         super().manual_seed(seed)
         return self

@@ -49,8 +49,8 @@ class ControlFlow(Library):
 
         `at_least` and `at_most` tell how often the condition is known to hold: it need not be looked at then. With
         `look_every` it is looked at once in so many times where that makes the host wait for a device; the body must
-        then change nothing that matters once the condition does not hold. `likely_enough` says that the condition nearly
-        never holds more often than `at_least`: that may be taken for granted (`agp.backend.guessed`).
+        then change nothing that matters once the condition does not hold. `likely_enough` says that the condition
+        nearly never holds more often than `at_least`: that may be taken for granted (`agp.backend.guessed`).
         """
         for _ in range(at_least):
             carry = body(*carry)
