@@ -95,8 +95,9 @@ class ConjugateGradients:
         step = xp.zeros_like(column[0])
         blank = xp.zeros((m, count), **like(r))
         start = (step, blank, blank, blank, r, step == 0)
-        limits = {"at_most": count, "look_every": LOOK_EVERY}
-        found = B.while_loop(lambda *carry: carry[5] & more(carry[0], carry[4]), body, start, **limits)
+        found = B.while_loop(
+            lambda *carry: carry[5] & more(carry[0], carry[4]), body, start, at_most=count, look_every=LOOK_EVERY
+        )
         taken = int(found[0]) if concrete else count
         return FixedActions(xp.astype(found[1][:, :taken], X.dtype))
 

@@ -102,7 +102,8 @@ def test_a_loop_is_looked_at_as_seldom_as_it_allows(device):
     assert taken(look_every=4) == (8.0, 3)
     assert taken(look_every=4, at_most=5) == (5.0, 2)
     assert taken(at_least=3, at_most=3) == (3.0, 0)
-    with guessing([]) as guesses:
+    guesses = []
+    with guessing(guesses):
         assert taken(at_least=5, likely_enough=True) == (5.0, 0)
         assert taken(at_least=4, likely_enough=True) == (4.0, 0)
     assert [bool(guess) for guess in guesses] == [True, False]
