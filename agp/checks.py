@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of, check_array_type, row_blocks
+from agp.backend import Array, backend_of, check_array_type, guessed, row_blocks
 from agp.errors import NonFiniteError
 
 
@@ -127,11 +127,13 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
 def _not_finite(x: Array) -> tuple[int, int]:
     """How many entries of x [N, ...] are NaN or infinite, and the first row with one."""
     xp = backend_of(x).xp
-    bad = ~xp.isfinite(x)
-    count = int(xp.count_nonzero(bad))
-    if not count:
+    good = xp.isfinite(x)
+    if guessed(xp.all(good), likely=True):
         return 0, 0
-    return count, int(xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64)))
+    bad = ~good
+    return int(xp.count_nonzero(bad)), int(
+        xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64))
+    )
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
@@ -140,7 +142,7 @@ def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> No
     if not known:
         return
     xp = backend_of(next(iter(known.values()))).xp
-    if bool(xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in known.values()]))):  # one transfer
+    if guessed(xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in known.values()])), likely=True):  # one transfer
         return
     bad = {name: x for name, x in known.items() if not bool(xp.all(xp.isfinite(x)))}
     dtype = str(next(iter(bad.values())).dtype).rpartition(".")[2]

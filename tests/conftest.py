@@ -57,7 +57,7 @@ def available():
 
 @pytest.fixture(params=[name for name in PLACES if name not in ABSENT])
 def backend(request) -> Iterator[Place]:
-    """Each array library in turn; array-api-strict on a device that is not the default, torch on the stand-in of one."""
+    """Each array library in turn; array-api-strict on a device that is not the default, torch on a stand-in, too."""
     if request.param == STANDIN:
         from torch_standin import standing_in
 

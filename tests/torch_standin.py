@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -102,10 +102,10 @@ class DeviceTensor(torch.Tensor):
     device = property(lambda self: DEVICE)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
     is_meta = property(lambda self: False)  # type: ignore[assignment]
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, held: torch.Tensor) -> "DeviceTensor":
+    def __new__(cls, held: torch.Tensor) -> "DeviceTensor":  # noqa: PYI034
         """The values on the device."""
         layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
         out = torch.Tensor._make_wrapper_subclass(cls, held.shape, device="meta", **layout)
@@ -133,7 +133,7 @@ class DeviceTensor(torch.Tensor):
         return self.cpu().tolist()
 
     def data_ptr(self) -> int:
-        return self.storage_offset() * self.element_size()  # new memory begins at a multiple of 512
+        return int(self.storage_offset()) * self.element_size()  # new memory begins at a multiple of 512
 
     def __getitem__(self, key: Any) -> torch.Tensor:
         return super().__getitem__(_positions(key))
@@ -250,15 +250,15 @@ _CUDA: dict[str, Any] = {
 class _Generator(torch.Generator):
     """Random numbers of the host that are taken for those of the device that was asked for."""
 
-    def __new__(cls, device: Any = "cpu") -> "_Generator":
+    def __new__(cls, device: Any = "cpu") -> Self:
         out = super().__new__(cls, "cpu")
         out.place = torch.device(device)
         return out
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return self.place
 
-    def manual_seed(self, seed: int) -> "_Generator":
+    def manual_seed(self, seed: int) -> Self:
         super().manual_seed(seed)
         return self

@@ -7,6 +7,7 @@ from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
 from agp.actions._policies import BUDGET, check_count, covariance_product
 from agp.backend import Array, backend_of, like, wide
+from agp.linalg import LOOK_EVERY
 
 __all__ = ["ConjugateGradients"]
 
@@ -67,6 +68,7 @@ class ConjugateGradients:
             return wide(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
+            going = going & more(step, left) if concrete else going  # what is done is not begun again between looks
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
             for _ in range(2):
                 s = s - S @ (S.mT @ s)
@@ -79,7 +81,7 @@ class ConjugateGradients:
                 shares = KD.mT @ d
                 d, Kd = d - D @ shares, Kd - KD @ shares
             energy = xp.sum(d * Kd)
-            going = energy > SPAN * xp.sum(s * z) if concrete else going
+            going = going & (energy > SPAN * xp.sum(s * z)) if concrete else going
             root = xp.sqrt(xp.where(energy > 0.0, energy, xp.ones_like(energy)))
             d, Kd = d / root, Kd / root
             here = xp.astype(column == step, s.dtype)[None, :]
@@ -87,13 +89,15 @@ class ConjugateGradients:
             S, D, KD = S + s[:, None] * here, D + d[:, None] * here, KD + Kd[:, None] * here
             return step + xp.astype(going, step.dtype), S, D, KD, left, going
 
-        def more(step, S, D, KD, left, going):  # noqa: ARG001
-            left_to_do = (step < count) & going
-            return left_to_do & xp.any(_norms(left) > limit) if concrete else left_to_do
+        def more(step, left):
+            return (step < count) & xp.any(_norms(left) > limit) if concrete else step < count
 
         step = xp.zeros_like(column[0])
         blank = xp.zeros((m, count), **like(r))
-        found = B.while_loop(more, body, (step, blank, blank, blank, r, step == 0))
+        start = (step, blank, blank, blank, r, step == 0)
+        found = B.while_loop(
+            lambda *carry: carry[5] & more(carry[0], carry[4]), body, start, at_most=count, look_every=LOOK_EVERY
+        )
         taken = int(found[0]) if concrete else count
         return FixedActions(xp.astype(found[1][:, :taken], X.dtype))
 

@@ -34,8 +34,8 @@ def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
         return [rows]
     B = backend_of(X)
     xp, here = B.xp, B.rows_at(X, rows)
-    widest = int(xp.argmax(xp.max(here, axis=0) - xp.min(here, axis=0)))
-    ordered = xp.take(rows, xp.argsort(here[:, widest], stable=True))
+    widest = xp.reshape(xp.argmax(xp.max(here, axis=0) - xp.min(here, axis=0)), (1,))  # not looked at by the host
+    ordered = xp.take(rows, xp.argsort(xp.take(here, widest, axis=1)[:, 0], stable=True))
     half = len(sizes) // 2
     edge = sum(sizes[:half])
     return [*_leaves(X, ordered[:edge], sizes[:half]), *_leaves(X, ordered[edge:], sizes[half:])]

@@ -146,7 +146,7 @@ def _greedy_units(model: Any, count: int) -> Array:
         return step + 1, nonnegative(left - c * c)[0], C + c[:, None] * here, S + unit[:, None] * here
 
     start = (xp.zeros_like(column[0]), model.kernel.diag(X)[0] + noise, blank, blank)
-    return B.while_loop(lambda step, *_: step < count, body, start)[3]
+    return B.while_loop(lambda step, *_: step < count, body, start, at_least=count, at_most=count)[3]
 
 
 @dataclass(frozen=True)

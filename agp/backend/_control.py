@@ -43,16 +43,21 @@ class ControlFlow(Library):
         at_least: int = 0,
         at_most: float = float("inf"),
         look_every: int = 1,
+        likely_enough: bool = False,
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
 
         `at_least` and `at_most` tell how often the condition is known to hold: it need not be looked at then. With
         `look_every` it is looked at once in so many times where that makes the host wait for a device; the body must
-        then change nothing that matters once the condition does not hold. Where nothing can be looked at, in a blind
-        `guessing` block, `at_least` is taken for the length of the loop; 0 says that nobody knows it.
+        then change nothing that matters once the condition does not hold. `likely_enough` says that the condition
+        nearly never holds more often than `at_least`: that may be taken for granted (`agp.backend.guessed`). Where
+        nothing can be looked at, in a blind `guessing` block, `at_least` is taken for the length of the loop; 0 says
+        that nobody knows it.
         """
         for _ in range(at_least):
             carry = body(*carry)
+        if likely_enough and guessed(~condition(*carry), likely=True):
+            return carry
         done, at_once = at_least, look_every if self.reading_waits(carry[0]) else 1
         while done < at_most and goes_on(condition(*carry), foreseen=at_least > 0):
             several = int(min(at_once, at_most - done))

@@ -24,7 +24,7 @@ class Mathematics(Library):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
 
-    # What follows is optional: a library with faster routines overrides it. `agp.linalg` is the only caller.
+    # What follows is optional: a library with faster routines, or on whose devices launches cost, overrides it.
 
     def device_block(self, x: Array, /) -> float:
         """Matrices like x up to this size are worked on at once, whatever operations parts would save.

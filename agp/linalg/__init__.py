@@ -27,7 +27,7 @@ __all__ = [
 from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
 from agp.linalg._blocks import block_diagonal, groups_of
 from agp.linalg._cholesky import inverse_from_cholesky, phi, positive_definite
-from agp.linalg._conjugate_gradients import Solution, conjugate_gradients, log_quadrature
+from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
 from agp.linalg._inverse import Gap, largest_eigenvalue, natural_step, starting_vector
 from agp.linalg._inverse_reports import report_fallbacks, report_restarts
 from agp.linalg._jitter import add_diagonal, checked_jitter, default_jitter, diagonal, identity

@@ -41,6 +41,8 @@ Gap = Callable[[Array, Array, Array], Array]
 
 BASIN = 0.68
 """Unit steps converge quadratically from every B with |B - I|_F below this."""
+ONE_STEP = 1e-3
+"""Tolerances from here on are nearly always met by the least number of steps, from the factor of the last call."""
 RESCUE = 1e3
 """Within a call, L is rescaled (no eigenvalue of B above 1) if the largest eigenvalue exceeds this."""
 
@@ -165,7 +167,8 @@ def inverse_factor(
     fallbacks = zero if rough is None else _fallbacks(rough, restarts, residual >= tolerance)
     certain = 0 if rough is not None else max(0, min(least_steps, max_steps, math.ceil(patience)))
     first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector)
-    last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain))
+    enough = certain > 0 and tolerance >= ONE_STEP
+    last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain, likely_enough=enough))
     rounding = zero if rough is None else rough.rounding
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap, fallbacks, rounding)
 

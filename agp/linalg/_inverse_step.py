@@ -46,11 +46,11 @@ def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple
     """An estimate of lambda_max from the lower triangle of B [M, M], times 1.1 for safety, and the last iterate."""
     own = backend_of(B)
     matrix = own.symmetric_from_lower(B)
-    norm, least = vector[0], float(own.xp.finfo(B.dtype).smallest_normal)
+    norm = least = own.xp.full_like(vector[0], float(own.xp.finfo(B.dtype).smallest_normal))
     for _ in range(iterations):
         image = matrix @ vector
         norm = own.norm(image)
-        vector = image / own.xp.clip(norm, least)  # an image of zeros stays zero
+        vector = image / own.xp.maximum(norm, least)  # an image of zeros stays zero
     return 1.1 * norm, vector
 
 

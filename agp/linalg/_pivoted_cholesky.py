@@ -71,8 +71,7 @@ def pivoted_cholesky(
         xp.zeros((rank,), **like(diagonal)),
         diagonal,
     )
-    length = {"at_least": rank, "at_most": rank}
-    _, U, pivots, rest = B.while_loop(lambda count, *_: count[0] < rank, body, start, **length)
+    _, U, pivots, rest = B.while_loop(lambda count, *_: count[0] < rank, body, start, at_least=rank, at_most=rank)
     return LowRank(U, xp.astype(pivots, xp.int64), rest)
 
 

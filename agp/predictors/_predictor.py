@@ -17,6 +17,7 @@ from agp.checks import (
     check_whole,
 )
 from agp.entrances import entrance
+from agp.guesses import settled
 from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.leaves import first_leaf
 from agp.likelihoods import Likelihood, Prediction
@@ -411,7 +412,7 @@ class Predictor:
 
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
-        found = [f(conditional, *rows) for conditional in self.conditionals]
+        found, _ = settled(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
         return tuple(self._shaped(list(parts), batch, 1) for parts in zip(*found, strict=True))
 
     def _by_set(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:

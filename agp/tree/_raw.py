@@ -15,20 +15,27 @@ T = TypeVar("T")
 def unconstrain(model: Any) -> dict[str, Array]:
     """The raw leaves of the parameters, by name."""
     plan = plan_of(model)
-    nodes, out = plan.nodes(model), {}
-    for name, place, (key, _, _, unit, _, _) in plan.parameters:
+    nodes, out, given = plan.nodes(model), {}, {}
+    for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
         values = vars(nodes[place])
         out[name] = values[key] if unit is None or values[unit] is None else values[key] / values[unit]
-    return out | _mapped(plan, "unconstrain", {name: (value,) for name, value in out.items()})
+        if constraint is not REAL:
+            given[name] = (out[name],)
+    return out | _mapped(plan, "unconstrain", given)
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
     """The model whose named parameters have these raw leaves."""
     plan = plan_of(model)
-    nodes, new = plan.nodes(model), dict(raw)
-    new |= _mapped(plan, "constrain", {name: (raw[name],) for name, _, _ in plan.parameters if name in raw})
-    for name, place, (_, _, _, unit, _, _) in plan.parameters:
-        if name in raw and unit is not None and (size := vars(nodes[place])[unit]) is not None:
+    nodes, given, sizes = plan.nodes(model), {}, {}
+    for name, place, (_, _, constraint, unit, _, _) in plan.parameters:
+        if name in raw:
+            sizes[name] = None if unit is None else vars(nodes[place])[unit]
+            if constraint is not REAL:
+                given[name] = (raw[name],)
+    new = {**raw, **_mapped(plan, "constrain", given)}
+    for name, size in sizes.items():
+        if size is not None:
             new[name] = size * new[name]
     return plan.with_leaves(model, new)
 
@@ -46,11 +53,14 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
             given[name] = (value if size is None else value / size, known)
     out |= _mapped(plan, "pull", given)
     # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
-    return {name: x if sizes[name] is None else sizes[name] * x for name, x in out.items()}
+    for name, size in sizes.items():
+        if size is not None:
+            out[name] = size * out[name]
+    return out
 
 
 def _mapped(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
-    """What a method of their constraints makes of the arrays of leaves that are not real, by name.
+    """What a method of their constraints makes of the arrays of leaves, by name.
 
     Constraints that map each entry by itself map all their leaves together.
     """
@@ -58,13 +68,17 @@ def _mapped(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> 
     for name, arrays in given.items():
         constraint = plan.constraints[name]
         if constraint.by_entry:
-            together.setdefault(constraint, []).append(name)
-        elif constraint is not REAL:
+            together.setdefault(constraint, {})[name] = arrays
+        else:
             out[name] = getattr(constraint, method)(*arrays)
-    for constraint, names in together.items():
+    for constraint, several in together.items():
         f = getattr(constraint, method)
-        several = [given[name] for name in names]
-        B = backend_of(several[0][0])
-        found = B.elementwise_each(lambda *arrays, f=f: (f(*arrays),), several, lower=[False] * len(several))
-        out |= {name: x for name, (x,) in zip(names, found, strict=True)}
+        if len(several) == 1:
+            ((name, arrays),) = several.items()
+            out[name] = f(*arrays)
+            continue
+        B = backend_of(next(iter(several.values()))[0])
+        found = B.elementwise_each(lambda *xs, f=f: (f(*xs),), [*several.values()], lower=[False] * len(several))
+        for name, (x,) in zip(several, found, strict=True):
+            out[name] = x
     return out

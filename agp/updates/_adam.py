@@ -182,7 +182,7 @@ class Adam:
         moved, first, second = {}, dict(state["first"]), dict(state["second"])
         constraints, later = tree.constraints(model), count + 1.0
         by_pattern = _by_pattern((*self.groups,), (*first,))
-        corrections = _corrections([groups[pattern] for pattern in by_pattern], later)
+        corrections = _corrections(by_pattern, groups, later)
         for pattern, names in by_pattern.items():
             step = self._moved_by(B, rates[pattern], groups[pattern], corrections)
             arrays, lower = [], []
@@ -222,10 +222,14 @@ class Adam:
         return step
 
 
-def _corrections(groups: list[Group], steps: Array) -> dict[float, Array]:
-    """1 - beta^t, 0-d, for the decays of the groups: what the moments after t steps are divided by."""
-    betas = {beta: None for group in groups for beta in (group.beta1, group.beta2)}
-    return {beta: 1.0 - beta**steps for beta in betas}
+def _corrections(by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array) -> dict[float, Array]:
+    """1 - beta^t, 0-d, for the decays of these groups: what the moments after t steps are divided by."""
+    found: dict[float, Array] = {}
+    for pattern in by_pattern:
+        for beta in (groups[pattern].beta1, groups[pattern].beta2):
+            if beta not in found:
+                found[beta] = 1.0 - beta**steps
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -227,7 +227,7 @@ class NumpyBackend(Backend):
         if len(several) == 1:
             return [self.elementwise(f, *several[0], lower=lower[0])]
         found: list[Any] = [None] * len(several)
-        columns: list[list[Array]] = [[] for _ in several[0]]
+        columns: list[list[Array]] = list(map(list, ((),) * len(several[0])))
         start, places = 0, []
         for i, arrays in enumerate(several):
             if arrays[0].size > SMALL:
@@ -240,8 +240,13 @@ class NumpyBackend(Backend):
         if places:
             joined = f(*map(np.concatenate, columns))
             for i, shape, start, stop in places:
-                found[i] = [x[start:stop].reshape(shape) for x in joined]
+                found[i] = []
+                for x in joined:  # without the frame of a comprehension
+                    found[i].append(x[start:stop].reshape(shape))
         return found
+
+    def norm(self, x: Array, /) -> Array:
+        return np.sqrt(np.vdot(x, x))
 
     def inner(self, x: Array, y: Array, /) -> Array:
         return xp.sum(np.vecdot(x, y))

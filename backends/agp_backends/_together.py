@@ -38,8 +38,8 @@ def joined_where_small(
 
 
 def _apart(B: Backend, arrays: Sequence[Array]) -> Array:
-    """The arrays one behind the other, with zeros between them."""
+    """The arrays one behind the other, with ones between them, of which every function has a value."""
     xp = B.xp
-    zeros = constant((0.0,) * APART, arrays[0])
+    ones = constant((1.0,) * APART, arrays[0])
     parts = [xp.reshape(x, (-1,)) for x in arrays]
-    return xp.concat([piece for x in parts for piece in (x, zeros[: -x.shape[0] % APART])])
+    return xp.concat([piece for x in parts for piece in (x, ones[: -x.shape[0] % APART])])

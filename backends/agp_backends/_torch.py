@@ -301,6 +301,8 @@ class TorchBackend(Backend):
     def elementwise_each(
         self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
     ) -> list[tuple]:
+        if torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays):
+            return super().elementwise_each(f, several, lower=lower)  # each slice would have a derivative of its own
         return joined_where_small(self, f, several)
 
     def inner(self, x: Array, y: Array, /) -> Array:

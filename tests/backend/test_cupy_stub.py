@@ -151,6 +151,7 @@ def B(monkeypatch):
     cuda = SimpleNamespace(Device=Device, is_available=lambda: True, runtime=SimpleNamespace(getDeviceCount=lambda: 2))
     cupy = _module(
         "cupy", ndarray=Stub, cuda=cuda, array=_stub(np.array), asnumpy=lambda x: np.array(np.asarray(x)),
+        clip=_giving_stubs(np.clip),
         stack=lambda xs: np.stack(xs).view(Stub), linalg=SimpleNamespace(cholesky=_cholesky),
         random=SimpleNamespace(Generator=Generator, Philox4x3210=np.random.default_rng),
     )  # fmt: skip

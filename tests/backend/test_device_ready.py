@@ -1,22 +1,18 @@
-"""What a device is asked for in a training step: launches, reads of the host and uploads, counted on the host.
+"""What a device is asked for where decisions are taken for granted: launches, reads of the host and uploads.
 
-Torch tells every call of its library (`TorchDispatchMode`), whatever the device; here it takes the settings of a CUDA
-device with fast float64. A call that only looks at memory in another way, or takes memory, launches nothing.
+Counted on the stand-in of a CUDA device; what a step of each method may ask for stands in `test_step_budgets`.
 """
 
-import sys
-from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import JAX, NUMPY, TORCH, assert_close
+from helpers import JAX, NUMPY, TORCH, TORCH_CUDA, assert_close
 
 import agp
 from agp import tree
 from agp.actions import BlockActions, DenseActions
-from agp.backend import constant, get_backend, guessed, guessing, numbers_of, to_numpy
+from agp.backend import constant, get_backend, guessed, guessing, numbers_of, placed, to_numpy
 from agp.backend._guesses import _guesses
 from agp.errors import NonFiniteError
 from agp.guesses import settled
@@ -30,41 +26,7 @@ from agp.updates import Adam, Group, InverseUpdate
 from agp_backends._cuda import whole_block
 
 torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-FREE = {"detach", "alias", "lift_fresh", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-FREE |= {"_unsafe_view", "view", "reshape"}
-READ = "_local_scalar_dense"
-BELOW = {"backend", "linalg", "entrances", "host", "ledger", "leaves"}
-"""Rooms whose launches count for those that call them."""
-ROOT = Path(agp.__file__).parent
-
-
-def _room():
-    """The room of the library that makes the current call."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = Path(frame.f_code.co_filename)
-        if file.is_relative_to(ROOT) and (room := file.relative_to(ROOT).parts[0].removesuffix(".py")) not in BELOW:
-            return room
-        frame = frame.f_back
-    return ""
-
-
-class Counting(TorchDispatchMode):
-    """Calls of torch that launch something, by the room that makes them, and how often the host reads a number."""
-
-    def __init__(self):
-        super().__init__()
-        self.launches, self.reads = Counter(), 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function._schema.name.rpartition("::")[2]
-        if name == READ:
-            self.reads += 1
-        elif name not in FREE and not function.is_view:
-            self.launches[_room()] += 1
-        return function(*args, **(kwargs or {}))
+from torch_standin import counted  # noqa: E402
 
 
 class Traffic(list):
@@ -76,8 +38,8 @@ class Traffic(list):
 
 
 @pytest.fixture
-def device(monkeypatch):
-    """Torch with the settings of a CUDA device with fast float64, and what travels."""
+def device(monkeypatch, torch_device):
+    """The stand-in of a CUDA device, and what travels by way of the library."""
     B, traffic = get_backend("torch"), Traffic()
     kind = type(B)
     fetch, send = kind.to_numpy, kind.from_numpy
@@ -92,8 +54,6 @@ def device(monkeypatch):
 
     for name, f in {"to_numpy": to_numpy, "from_numpy": from_numpy}.items():
         monkeypatch.setattr(kind, name, f)
-    monkeypatch.setattr(kind, "device_block", lambda self, x: 1024)
-    monkeypatch.setattr(kind, "reading_waits", lambda self, x: True)
     return traffic
 
 
@@ -101,138 +61,61 @@ def _relaxed(Kuu, outputs):
     """R-SVGP's q(u) at the prior; the inverse factor by NumPy, which is faster than steps from a cold start."""
     leaves = Relaxed._prior_leaves(Kuu, outputs, True)
     target = to_numpy(Relaxed(**leaves, inverse_factor=None).inverse_target(Kuu))
-    return Relaxed(**leaves, inverse_factor=TORCH.array(np.linalg.cholesky(np.linalg.inv(target))))
+    return Relaxed(**leaves, inverse_factor=placed(np.linalg.cholesky(np.linalg.inv(target)), Kuu))
 
 
 METHODS = {"W": "whitened", "R": _relaxed}
 
 
-def _run(method, M, D=8, updates=None, **settings):
+def _run(method, M, place=TORCH_CUDA):
     """A training with minibatches of M of 4 M rows, at M inducing inputs."""
     rng = np.random.default_rng(0)
-    X = TORCH.array(rng.normal(size=(4 * M, D)))
-    y = TORCH.array(np.sin(rng.normal(size=(4 * M, 1))))
-    model = agp.SVGP.from_data(X, y, posterior=METHODS[method], num_inducing=M, inducing="random", **settings)
-    if updates is None:
-        updates = [Adam(1e-2), *([InverseUpdate()] if method == "R" else [])]
+    X = place.array(rng.normal(size=(4 * M, 8)))
+    y = place.array(np.sin(rng.normal(size=(4 * M, 1))))
+    model = agp.SVGP.from_data(X, y, posterior=METHODS[method], num_inducing=M, inducing="random")
+    updates = [Adam(1e-2), *([InverseUpdate()] if method == "R" else [])]
     return Run(model, updates, Batches(X, y, M, 0, model._draws), None, {})
 
 
-def _counted(run):
-    """What the third step launches and reads."""
-    run._advance()
-    run._advance()
-    with Counting() as counting:
-        run._advance()
-    return counting
-
-
-STEPS = {
-    "W": {
-        "training": 8,
-        "kernels": 120,
-        "means": 3,
-        "processes": 6,
-        "posteriors": 68,
-        "likelihoods": 22,
-        "bounds": 6,
-        "tree": 24,
-        "constraints": 35,
-        "updates": 54,
-        "guesses": 2,
-    },
-    "R": {
-        "training": 8,
-        "kernels": 146,
-        "means": 3,
-        "processes": 11,
-        "posteriors": 323,
-        "likelihoods": 22,
-        "bounds": 6,
-        "tree": 35,
-        "constraints": 44,
-        "updates": 43,
-        "repairs": 2,
-        "guesses": 2,
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "total", "bar", "reads"), [("W", 348, 410, 1), ("R", 645, 790, 2)])
-def test_launches_and_reads_of_a_step(method, total, bar, reads, device):
-    """M = B = 1024, D = 8, float64, closed form with Adam; of R with one step of the inverse. No room asks for more.
-
-    Rooms pay for the linear algebra that they ask for. The batch is 2 look-ups of rows, 4 calls each: 8. Kernels are
-    Kuu and Kuf with their pullbacks, and in R Kuu again, for the inverse follows the parameters that Adam has moved.
-    W's posterior has one Cholesky factorisation, 2 solves with it, and 2 more for its adjoint in one piece. Most of
-    R's 323 are steps of the inverse: an estimate of an eigenvalue, of 4 products with a vector, and what judges a
-    step. Constraints are 11 calls for each of 3 positive leaves (in R 4), constrained, raw and pulled: 33, and 44; 2
-    for the triangular leaf of W. Adam has 9 for the sizes of its steps, 20 for the large leaf of W, 20 for all
-    others and 4 that put them together, and 1 for its count: 54, and 34, beside which R has 9 for what it logs. To look
-    at what was taken for granted are 2. The sums are 348 and 645.
-
-    The host reads that nothing was taken for granted in vain; and in R whether another step of the inverse is wanted.
-    """
-    run = _run(method, 1024)
-    device.clear()
-    counting = _counted(run)
-    more = {room: count for room, count in counting.launches.items() if count > STEPS[method].get(room, 0)}
-    assert not more
-    assert counting.launches.total() <= sum(STEPS[method].values()) == total <= bar
-    assert counting.reads + len(device) == reads
-
-
-def _started(name, X, y, labels):
-    """A model of a method, with its targets."""
-    if name == "bernoulli":
-        return agp.SVGP.from_data(X, labels, posterior="whitened", likelihood=agp.Bernoulli(), num_inducing=20), labels
-    if name in ("dual", "inverse-free"):
-        return agp.SVGP.from_data(X, y, posterior=name, num_inducing=20), y
-    if name == "cagp":
-        return agp.CaGP.from_data(X, y, num_actions=8), y
-    return {"tsvgp": agp.TSVGP, "sgpr": agp.SGPR}[name].from_data(X, y, num_inducing=20), y
-
-
-@pytest.mark.parametrize(
-    ("name", "reads"), [("bernoulli", 1), ("sgpr", 1), ("cagp", 1), ("dual", 1), ("tsvgp", 1), ("inverse-free", 2)]
-)
-def test_reads_of_a_step_of_the_recipe(name, reads, device):
-    """Once what was taken for granted; and with inverse factors whether a loop has to go on."""
-    rng = np.random.default_rng(0)
-    X, y = TORCH.array(rng.normal(size=(80, 8))), TORCH.array(np.sin(rng.normal(size=(80, 1))))
-    model, y = _started(name, X, y, TORCH.array((rng.normal(size=(80, 1)) > 0.0).astype(float)))
-    run = Run(model, agp.training.recipe(model, 1000), Batches(X, y, 80, 0, model._draws), None, {})
-    run._advance()
-    device.clear()
-    assert _counted(run).reads + len(device) == reads
-
-
 def test_a_loop_whose_length_is_known_is_looked_at_once(device):
-    B, x, counts = get_backend("torch"), TORCH.array(0.0), []
+    B, x, counts = get_backend("torch"), TORCH_CUDA.array(0.0), []
 
     def body(count):
         counts.append(count)
         return (count + 1.0,)
 
     for at_least, reads in ((0, 6), (3, 3), (5, 1)):
-        with Counting() as counting:
+        with counted() as counting:
             (found,) = B.while_loop(lambda count: count < 5.0, body, (x,), at_least=at_least)
-        assert (float(found), counting.reads) == (5.0, reads)
+        assert (float(found), counting.reads.total()) == (5.0, reads)
     assert len(counts) == 15
 
 
-def test_launches_do_not_depend_on_the_number_of_columns_or_rows(device):
-    few, many = (_counted(_run("W", M, D)).launches.total() for M, D in ((257, 8), (300, 20)))
-    assert few == many
+def test_a_loop_is_looked_at_as_seldom_as_it_allows(device):
+    B, x = get_backend("torch"), TORCH_CUDA.array(0.0)
+
+    def taken(**known):
+        with counted() as counting:
+            (found,) = B.while_loop(lambda count: count < 5.0, lambda count: (count + 1.0,), (x,), **known)
+        return float(found), counting.reads.total()
+
+    assert taken(look_every=4) == (8.0, 3)
+    assert taken(look_every=4, at_most=5) == (5.0, 2)
+    assert taken(at_least=3, at_most=3) == (3.0, 0)
+    guesses = []
+    with guessing(guesses):
+        assert taken(at_least=5, likely_enough=True) == (5.0, 0)
+        assert taken(at_least=4, likely_enough=True) == (4.0, 0)
+    assert [bool(guess) for guess in guesses] == [True, False]
+    assert taken(at_least=4, likely_enough=True) == (5.0, 3)
 
 
 # -- what is taken for granted ----------------------------------------------------------------------------------------
 
 
-def _deciding(outcome, calls, trouble=None):
+def _deciding(outcome, calls, trouble=None, place=TORCH_CUDA):
     """Work whose likely decision turns out as `outcome`."""
-    x = TORCH.array(1.0)
+    x = place.array(1.0)
 
     def work():
         taken = guessed(x > (0.5 if outcome else 2.0), likely=True)
@@ -248,9 +131,9 @@ def _deciding(outcome, calls, trouble=None):
 def test_a_right_guess_is_looked_at_once_and_kept(device):
     calls = []
     work, x = _deciding(True, calls)
-    with collected() as reports, Counting() as counting:
+    with collected() as reports, counted() as counting:
         assert settled(work, x) == (True, True)
-    assert (calls, counting.reads, len(reports)) == ([True], 1, 1)
+    assert (calls, counting.reads.total(), len(reports)) == ([True], 1, 1)
 
 
 def test_a_wrong_guess_is_taken_back_with_all_that_came_of_it(device):
@@ -276,7 +159,7 @@ def test_an_error_that_comes_of_a_wrong_guess_is_none(device):
 def test_on_the_host_every_decision_is_looked_at():
     for outcome in (True, False):
         calls = []
-        work, x = _deciding(outcome, calls)
+        work, x = _deciding(outcome, calls, place=TORCH)
         with collected():
             assert settled(work, x) == (outcome, True)
         assert calls == [outcome]
@@ -295,14 +178,14 @@ def test_what_is_unlikely_is_guessed_too_and_what_nobody_knows_is_read():
 
 @pytest.mark.parametrize("method", ["W", "R"])
 def test_training_on_a_device_gives_the_numbers_of_the_host(method, request):
-    def trained():
-        run = _run(method, 20)
+    def trained(place):
+        run = _run(method, 20, place)
         run.advance_to(25, [], None, 1000)
         return run.result()
 
-    host = trained()
+    host = trained(TORCH)
     request.getfixturevalue("device")
-    found = trained()
+    found = trained(TORCH_CUDA)
     for name, x in tree.leaves(host.model).items():
         assert_close(to_numpy(tree.leaves(found.model)[name]), to_numpy(x), 1e-9, name)
     assert found.repairs == host.repairs
@@ -313,8 +196,8 @@ def test_repairs_on_a_device_are_counted_once_and_made_warily(device):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 2))
     y = np.sin(X[:, :1])
-    parts = {"posterior": agp.posteriors.Whitened, "Z": TORCH.array(np.repeat(X[:3], 4, axis=0)), "jitter": 0.0}
-    X, y = TORCH.array(X), TORCH.array(y)
+    parts = {"posterior": agp.posteriors.Whitened, "Z": TORCH_CUDA.array(np.repeat(X[:3], 4, axis=0)), "jitter": 0.0}
+    X, y = TORCH_CUDA.array(X), TORCH_CUDA.array(y)
     model = agp.SVGP.from_data(X, y, **parts)
     run = Run(model, [Adam(frozen=("*",))], Batches(X, y, 30, 0), None, {})
     seen = []
@@ -342,15 +225,15 @@ def test_a_look_at_ten_steps_takes_one_transfer(device):
     for _ in range(CHECK_EVERY):
         run._advance()
     device.clear()
-    with Counting() as counting:
+    with counted() as counting:
         run._look()
-    assert (len(device), counting.reads) == (1, 0)
+    assert (len(device), counting.reads.total()) == (1, 1)
     (trace,) = run.looks
     assert {name: len(numbers) for name, numbers in trace.items()} == dict.fromkeys(trace, CHECK_EVERY)
 
 
 def test_numbers_come_by_one_transfer_whatever_they_are(device):
-    several = [TORCH.array(0.5), TORCH.array(1.5, "float32"), TORCH.array(2.0) > 1.0, 7, torch.tensor(3)]
+    several = [TORCH_CUDA.array(0.5), TORCH_CUDA.array(1.5, "float32"), TORCH_CUDA.array(2.0) > 1.0, 7, torch.tensor(3)]
     assert numbers_of(several) == [0.5, 1.5, 1.0, 7.0, 3.0]
     assert len(device) == 1
     assert numbers_of([]) == []
@@ -362,7 +245,9 @@ def test_reports_come_by_one_transfer(device):
     for step in range(3):
         with collected() as reports:
             for repair in range(step):
-                report(f"repair {repair} of {{0:.0f}}", TORCH.array(float(step)), count=TORCH.array(repair + 1.0))
+                report(
+                    f"repair {repair} of {{0:.0f}}", TORCH_CUDA.array(float(step)), count=TORCH_CUDA.array(repair + 1.0)
+                )
         several.append(reports)
     device.clear()
     found = [Tally(reports) for reports in fetched(several)]
@@ -375,7 +260,7 @@ def test_reports_come_by_one_transfer(device):
 
 
 def test_the_rows_of_an_epoch_travel_once(device):
-    X, y = TORCH.array(np.arange(14.0)[:, None]), TORCH.array(np.zeros((14, 1)))
+    X, y = TORCH_CUDA.array(np.arange(14.0)[:, None]), TORCH_CUDA.array(np.zeros((14, 1)))
     batches = Batches(X, y, 4, 0)
     device.sent.clear()
     for step in range(6):
@@ -386,7 +271,7 @@ def test_the_rows_of_an_epoch_travel_once(device):
 
 def test_nodes_of_a_quadrature_travel_once(device):
     rng = np.random.default_rng(0)
-    X, y = TORCH.array(rng.normal(size=(12, 2))), TORCH.array(rng.integers(0, 2, size=(12, 1)).astype(float))
+    X, y = TORCH_CUDA.array(rng.normal(size=(12, 2))), TORCH_CUDA.array(rng.integers(0, 2, size=(12, 1)).astype(float))
     model = agp.SVGP.from_data(X, y, likelihood=agp.Bernoulli(link="logit", points=23), num_inducing=4)
     agp.value_and_gradient(model, X, y)
     model.log_density(X, y)
@@ -418,12 +303,12 @@ def test_constants_of_a_trace_do_not_outlive_it(available):
 
 
 def test_actions_are_looked_at_in_one_transfer(device):
-    values = TORCH.array([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
-    with Counting() as counting:
+    values = TORCH_CUDA.array([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
+    with counted() as counting:
         assert BlockActions(values, 3).dependent() == []
-        assert BlockActions(values * TORCH.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0]), 3).dependent() == [0]
-        assert DenseActions(TORCH.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]])).dependent() == [1]
-    assert (counting.reads, len(device)) == (0, 3)
+        assert BlockActions(values * TORCH_CUDA.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0]), 3).dependent() == [0]
+        assert DenseActions(TORCH_CUDA.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]])).dependent() == [1]
+    assert (counting.reads.total(), len(device)) == (3, 3)
 
 
 # -- what a device brings ---------------------------------------------------------------------------------------------

@@ -15,34 +15,40 @@ from agp.training._run import Run
 from agp.updates import Adam
 
 pytest.importorskip("torch")
-from torch_standin import counted  # noqa: E402
+from torch_standin import counted
 
 SIZE = 257
 WITHOUT_INDUCING = ("gpr", "tvgp", "cggp", "cagp-opt", "cagp-cg")
 ALL_ROWS = ("sgpr", "solve-collapsed", *WITHOUT_INDUCING)
 
 BUDGETS = {
-    "wsvgp": (454, 1),
-    "rsvgp": (655, 2),
-    "lsvgp": (416, 1),
-    "asvgp": (879, 3),
-    "msvgp": (474, 1),
-    "qsvgp": (538, 1),
-    "gpr": (184, 1),
-    "sgpr": (376, 1),
-    "cggp": (1995, 18),
-    "tsvgp": (1102, 2),
-    "tvgp": (369, 1),
-    "solve": (577, 1),
-    "solve-collapsed": (416, 1),
-    "solve-relaxed": (1245, 5),
-    "cagp-opt": (364, 1),
-    "cagp-cg": (1301, 17),
-    "deep-wsvgp": (764, 1),
-    "deep-rsvgp": (1226, 3),
-    "deep-asvgp": (2157, 9),
+    "wsvgp": (340, 1),
+    "rsvgp": (521, 1),
+    "lsvgp": (314, 1),
+    "asvgp": (596, 1),
+    "msvgp": (360, 1),
+    "qsvgp": (415, 1),
+    "gpr": (125, 1),
+    "sgpr": (287, 1),
+    "cggp": (1190, 7),
+    "tsvgp": (800, 1),
+    "tvgp": (290, 1),
+    "solve": (440, 1),
+    "solve-collapsed": (317, 1),
+    "solve-relaxed": (930, 1),
+    "cagp-opt": (302, 1),
+    "cagp-cg": (1350, 7),
+    "deep-wsvgp": (560, 1),
+    "deep-rsvgp": (965, 3),
+    "deep-asvgp": (1770, 9),
 }
-"""Launches and reads of a step; there are no uploads."""
+"""Launches and reads of a step; there are no uploads. Conjugate gradients, and inverses of layers, are looked at."""
+
+BEFORE = {"asvgp": 13, "solve-relaxed": 25}
+"""Steps before, where the first ones need more than one step of an inverse, and guesses are given up for a while.
+
+None is the first of an epoch, with which the order of its rows travels.
+"""
 
 
 def started(method, place, size=SIZE, columns=8, updates=None):
@@ -51,9 +57,7 @@ def started(method, place, size=SIZE, columns=8, updates=None):
     rows = size if method in WITHOUT_INDUCING else 4 * size
     X = place.array(rng.normal(size=(rows, columns)))
     y = place.array(np.sin(rng.normal(size=(rows, 1))))
-    model = build(
-        method, X, y, likelihood=agp.Gaussian(), kernel="rbf", num_inducing=size, num_actions=16, seed=0
-    )
+    model = build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", num_inducing=size, num_actions=16, seed=0)
     updates = updates_of(method, model, 1000) if updates is None else updates
     batches = Batches(X, y, rows if method in ALL_ROWS else size, 0, model._draws)
     return Run(model, updates, batches, None, {})
@@ -70,7 +74,7 @@ def counts_of_a_step(run, before=2):
 
 @pytest.mark.parametrize("method", BUDGETS)
 def test_a_step_launches_reads_and_uploads_no_more(method, torch_device):
-    counts = counts_of_a_step(started(method, torch_device))
+    counts = counts_of_a_step(started(method, torch_device), BEFORE.get(method, 2))
     launches, reads = BUDGETS[method]
     assert counts.uploads.total() == 0, counts
     assert counts.reads.total() <= reads, counts

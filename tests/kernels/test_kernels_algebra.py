@@ -369,7 +369,7 @@ def test_memory_is_what_the_kernel_says(name, call, columns):
     made = []
     value = peak(lambda: made.extend(kernel(*arguments)))
     K, pullback = made
-    assert value / entry <= kernel.floats_per_entry + 0.3
+    assert value / entry <= kernel.floats_per_entry + 0.4  # scaled inputs, narrow here, are kept for the pullback
     # the budget of a model counts the cotangent and temporaries beside what the kernel holds
     assert (peak(lambda: pullback(K)) + value) / entry <= 2 * kernel.floats_per_entry + 4
     assert isinstance(kernel, Kernel)
