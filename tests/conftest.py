@@ -7,6 +7,8 @@ import pytest
 import solvers
 from helpers import CUPY, JAX, JAX_CUDA, NUMPY, STRICT, TORCH, TORCH_CUDA, Place
 
+from standins import strict_cupy
+
 from agp.backend import get_backend
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")  # JAX is imported later, here and in the processes that tests start
@@ -47,9 +49,24 @@ def available():
     return _available
 
 
-@pytest.fixture(params=[name for name in PLACES if name not in ABSENT])
+@pytest.fixture
+def cupy_stand_in(monkeypatch) -> Place:
+    """The plug-in of CuPy over a stand-in, where CuPy itself is not installed."""
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("CuPy itself is installed")
+    strict_cupy.install(monkeypatch)
+    return CUPY
+
+
+STAND_INS = {"cupy-stand-in": "cupy_stand_in"}
+"""Fixtures that put something in the place of a library that is not installed."""
+
+
+@pytest.fixture(params=[*(name for name in PLACES if name not in ABSENT), *STAND_INS])
 def backend(request) -> Place:
-    """Each array library in turn; array-api-strict on a device that is not the default."""
+    """Each array library in turn; array-api-strict on a device that is not the default; stand-ins for what needs one."""
+    if request.param in STAND_INS:
+        return request.getfixturevalue(STAND_INS[request.param])
     return _available(PLACES[request.param])
 
 
