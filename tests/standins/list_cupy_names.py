@@ -109,6 +109,7 @@ def listed(root: Path) -> dict[str, Any]:
         owner, _, name = module.rpartition(".")
         there = getattr(importlib.import_module(owner), name) if owner else importlib.import_module(module)
         names = {name: described(value) for name, value in vars(there).items() if not name.startswith("_")}
+        names |= {path.rpartition(".")[2]: "type" for path, module_of in CLASSES.items() if module_of == module}
         kept = ONLY.get(module, names)
         found[module] = {name: names[name] for name in sorted(kept) if names[name] != "module"}
     for path, module in CLASSES.items():

@@ -33,7 +33,7 @@ from standins.cupy_counts import tell
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 DEVICES = 2
 HOST = {
-    "broadcast_shapes", "can_cast", "common_type", "isdtype", "isscalar", "min_scalar_type", "ndim", "promote_types",
+    "broadcast_shapes", "can_cast", "common_type", "isdtype", "isscalar", "issubdtype", "min_scalar_type", "ndim", "promote_types",
     "result_type", "shape", "size",
 }  # fmt: skip
 """Functions of the host, whose results are no arrays."""
