@@ -189,6 +189,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     """An opaque array. Methods and operators that are not written here come from the list of names (`_complete`)."""
 
     __slots__ = ("_device", "_host")
+    __module__ = "cupy"
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
 
