@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.special
-from helpers import CUPY, assert_close
+from helpers import CUPY, NUMPY, assert_close
 from standins import strict_cupy
 from standins.cupy_counts import counted
 
@@ -401,8 +401,8 @@ SYNCS = {
 """Reads of a step of the recipe: what was taken for granted, and with sites or inverses whether a loop goes on."""
 
 
-def _third_step(method, place="device", extra=()):
-    """What the third step of the recipe asks for."""
+def _begun(method, where, place="device", extra=()):
+    """A training by the recipe, of arrays that `where` puts somewhere."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
     y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(40, 1))
@@ -410,13 +410,30 @@ def _third_step(method, place="device", extra=()):
     model = build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", num_inducing=10, seed=0, **parts)
     updates = [*updates_of(method, model, 1000), *extra]
     batch = 40 if method in (*GAUSSIAN_METHODS, *DENSE_METHODS, "tsvgp") else 10
-    model, X, y = CUPY.move(model), CUPY.array(X), CUPY.array(y)
-    run = Run(model, updates, Batches(X, y, batch, 0, model._draws, place), None, {})
+    model, X, y = where.move(model), where.array(X), where.array(y)
+    return Run(model, updates, Batches(X, y, batch, 0, model._draws, place), None, {})
+
+
+def _third_step(method, place="device", extra=()):
+    """What the third step of the recipe asks for."""
+    run = _begun(method, CUPY, place, extra)
     run._advance()
     run._advance()
     with counted() as counts:
         run._advance()
     return counts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_training_of_every_method_is_that_of_numpy(method, B):
+    there, here = (_begun(method, where, "host") for where in (CUPY, NUMPY))
+    for run in (there, here):
+        for _ in range(3):
+            run._advance()
+        run._look()
+    assert_close(there.looks[0]["bound"], here.looks[0]["bound"], 1e-7, method)
+    for name, x in tree.leaves(here.model).items():
+        assert_close(CUPY.numpy(tree.leaves(there.model)[name]), x, 1e-6, name)
 
 
 @pytest.mark.parametrize("method", SYNCS)
