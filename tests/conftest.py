@@ -6,7 +6,6 @@ import os
 import pytest
 import solvers
 from helpers import CUPY, JAX, JAX_CUDA, NUMPY, STRICT, TORCH, TORCH_CUDA, Place
-
 from standins import strict_cupy
 
 from agp.backend import get_backend
@@ -64,7 +63,7 @@ STAND_INS = {"cupy-stand-in": "cupy_stand_in"}
 
 @pytest.fixture(params=[*(name for name in PLACES if name not in ABSENT), *STAND_INS])
 def backend(request) -> Place:
-    """Each array library in turn; array-api-strict on a device that is not the default; stand-ins for what needs one."""
+    """Each array library in turn, array-api-strict on a device that is not the default; stand-ins for others."""
     if request.param in STAND_INS:
         return request.getfixturevalue(STAND_INS[request.param])
     return _available(PLACES[request.param])

@@ -14,11 +14,15 @@ PLUGINS = tuple(f"{ROOT / folder}/" for folder in ("agp/backend", "backends"))
 
 @dataclass
 class Counts:
-    """How often the host waited for the device, sent it numbers, and launched kernels, from which lines."""
+    """How often the host waited for the device, sent it numbers, and launched kernels, from which lines.
+
+    `tables` are addresses of arrays that one call of the library sends to its own kernel, without waiting.
+    """
 
     syncs: Counter[str] = field(default_factory=Counter)
     uploads: Counter[str] = field(default_factory=Counter)
     launches: Counter[str] = field(default_factory=Counter)
+    tables: Counter[str] = field(default_factory=Counter)
 
 
 _active: list[Counts] = []

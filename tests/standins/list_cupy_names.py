@@ -117,9 +117,7 @@ def listed(root: Path) -> dict[str, Any]:
         own = {name for name in dir(kind) if not name.startswith("_") or name.startswith("__")}
         inherited = set(dir(object)) - {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__init__"}
         names = {name: getattr(kind, name) for name in sorted(own - inherited)}
-        found[path] = {
-            name: "special" if name.startswith("__") else attribute(value) for name, value in names.items()
-        }
+        found[path] = {name: "special" if name.startswith("__") else attribute(value) for name, value in names.items()}
     for module, folder in SOURCES.items():
         found[module] = public(root / folder)
     for module, (pattern, names) in BINARIES.items():
@@ -131,7 +129,7 @@ def listed(root: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    import cupy
+    import cupy  # pyright: ignore[reportMissingImports]
 
     document = {"version": cupy.__version__, **listed(Path(sys.argv[1]))}
     Path(__file__).with_name("cupy_names.json").write_text(json.dumps(document, indent=1) + "\n")

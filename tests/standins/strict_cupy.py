@@ -3,11 +3,10 @@
 `cupy_names.json` lists what a wheel of CuPy has (see `list_cupy_names.py`). Functions here take arguments of those
 signatures alone, and arrays have no attribute that CuPy's lack. Arrays are opaque: they refuse to become NumPy's by
 themselves, NumPy arrays beside them are errors, results without axes stay arrays, and every array lies on a numbered
-device, which must be the current one where a kernel reads it. NumPy and SciPy compute behind them. `array_api_compat.cupy`
-and the plug-in are the real ones. What the host asks of the device is counted (`cupy_counts`).
+device, which must be the current one where a kernel reads it. NumPy and SciPy compute behind them.
+`array_api_compat.cupy` and the plug-in are the real ones. What the host asks of the device is counted (`cupy_counts`).
 
-Not imitated: speed, memory, the rounding of another library, and what CuPy uploads by itself within one call, such as
-the table of addresses that `concatenate` hands to its kernel.
+Not imitated: speed, memory, and the rounding of another library.
 """
 
 import ctypes
@@ -15,7 +14,6 @@ import importlib
 import inspect
 import json
 import math
-import operator
 import sys
 import threading
 from collections.abc import Callable
@@ -33,8 +31,8 @@ from standins.cupy_counts import tell
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 DEVICES = 2
 HOST = {
-    "broadcast_shapes", "can_cast", "common_type", "isdtype", "isscalar", "issubdtype", "min_scalar_type", "ndim", "promote_types",
-    "result_type", "shape", "size",
+    "broadcast_shapes", "can_cast", "common_type", "isdtype", "isscalar", "issubdtype", "min_scalar_type", "ndim",
+    "promote_types", "result_type", "shape", "size",
 }  # fmt: skip
 """Functions of the host, whose results are no arrays."""
 NEW = {
@@ -125,8 +123,7 @@ def _check_device(arrays):
     for x in arrays:
         if x._device != current:
             msg = (
-                "Array device must be same as the current device: "
-                f"array device = {x._device} while current = {current}"
+                f"Array device must be same as the current device: array device = {x._device} while current = {current}"
             )
             raise ValueError(msg)
 
@@ -139,12 +136,10 @@ def _computed(f: Callable, arguments: _Arguments, args: tuple, keywords: dict[st
 
 
 def _wrapped(found, sources, launches, out=None):
+    """What NumPy has found, as arrays of the device; one call launches for all of its results."""
     if isinstance(found, (tuple, list)):
-        return type(found)._make(  # pyright: ignore[reportAttributeAccessIssue]
-            _wrapped(x, sources, launches if i == 0 else 0) for i, x in enumerate(found)
-        ) if hasattr(found, "_make") else type(found)(
-            _wrapped(x, sources, launches if i == 0 else 0) for i, x in enumerate(found)
-        )  # fmt: skip
+        parts = [_wrapped(x, sources, launches if i == 0 else 0) for i, x in enumerate(found)]
+        return parts if isinstance(found, list) else tuple(parts)
     if not isinstance(found, (np.ndarray, np.generic)):
         return found
     found = np.asarray(found)
@@ -210,7 +205,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     data = property(lambda self: _Pointer(self._host.__array_interface__["data"][0]))
     base = property(lambda self: None if self._host.base is None else _new(self._host.base, self._device))
     T = property(lambda self: _new(self._host.T, self._device))
-    mT = property(lambda self: _new(self._host.mT, self._device))
+    mT = property(lambda self: _new(self._host.mT, self._device))  # noqa: N815
     real = property(lambda self: self if self.dtype.kind != "c" else _new(self._host.real, self._device))
     imag = property(lambda self: _computed(np.imag, _among(self), (self._host,), {}))
 
@@ -255,7 +250,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     # what NumPy does with foreign arrays
 
     def __array__(self, dtype=None, copy=None):
-        msg = "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array explicitly."
+        msg = "Implicit conversion to a NumPy array is not allowed. Please use `.get()` explicitly."
         raise TypeError(msg)
 
     def __array_ufunc__(self, function, method, *args, **keywords):
@@ -392,35 +387,37 @@ def _function(name: str, signature: str, compute: Callable, factorises: bool = F
 
     def called(*args, **keywords):
         bound, arguments = bound_to.bind(*args, **keywords), _Arguments()
-        positional, named = tuple(map(arguments.host, bound.args)), {
-            key: arguments.host(x) for key, x in bound.kwargs.items()
-        }  # fmt: skip
+        kernels = _copies(bound.args[0]) if name in ("concatenate", "stack") else launches
+        positional = tuple(map(arguments.host, bound.args))
+        named = {key: arguments.host(x) for key, x in bound.kwargs.items()}
         if name in HOST:
             return compute(*positional, **named)
         if takes_arrays and not _holds_arrays(bound.args[0] if bound.args else None):
             raise _refused(bound.args[0] if bound.args else None)
-        if name in WAITING:
+        if name in WAITING or (factorises and CURRENT.linalg == "raise"):
             tell("syncs")
         try:
             with np.errstate(all="ignore"):
                 found = compute(*positional, **named)
         except np.linalg.LinAlgError:
-            found = _failed(positional[0]) if factorises else None
-            if found is None:
+            if not factorises or CURRENT.linalg == "raise":
                 raise
-        if factorises and CURRENT.linalg == "raise":
-            tell("syncs")
-        if type(found).__name__ in ("EighResult", "QRResult", "SVDResult", "SlogdetResult"):
-            found = tuple(found)
-        return _wrapped(found, arguments.arrays, launches, named.get("out"))
+            found = np.full(positional[0].shape, 0.5, positional[0].dtype)  # whatever lies in memory, and no word of it
+        return _wrapped(found, arguments.arrays, kernels, named.get("out"))
 
     called.__name__, called.__qualname__ = name, name
     return called
 
 
-def _failed(A):
-    """What lies in memory after a factorisation that has failed: an error where errors are asked for, else anything."""
-    return None if CURRENT.linalg == "raise" else np.full(A.shape, 0.5, dtype=A.dtype)
+def _copies(arrays):
+    """Kernels that put arrays one behind the other: a copy of each, or one for more than eight that are not large,
+    which reads from a table where they lie.
+    """
+    if len(arrays) <= 8 or len({x.dtype for x in arrays}) > 1 or sum(x.nbytes for x in arrays) >= 2**21 * len(arrays):
+        return len(arrays)
+    alike = len({x.shape for x in arrays}) == 1 and all(x.flags.c_contiguous for x in arrays)
+    tell("tables", 1 if alike else 3)
+    return 1
 
 
 def _holds_arrays(x):
@@ -491,7 +488,8 @@ class Philox4x3210:
     """A state of random numbers on the current device."""
 
     def __init__(self, seed=None, *, size=-1):
-        self._source, self._device = np.random.default_rng(seed), CURRENT.devices[-1]
+        bits = np.random.Philox(seed)  # not the generator of the host
+        self._source, self._device = np.random.Generator(bits), CURRENT.devices[-1]
 
 
 class Generator:
@@ -658,7 +656,8 @@ def _complete() -> None:
             setattr(ndarray, f"__r{name}__", lambda self, other, f=compute: _operated(f, other, self))
             setattr(ndarray, f"__i{name}__", lambda self, other, f=compute: f(self, other, out=self))
     for name, function in {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}.items():
-        setattr(ndarray, f"__{name}__", lambda self, f=getattr(cupy, function): f(self))
+        compute = getattr(cupy, function)
+        setattr(ndarray, f"__{name}__", lambda self, f=compute: f(self))
     del ndarray.__imatmul__
 
 
