@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import solvers
 from helpers import CUPY, JAX, JAX_CUDA, NUMPY, STRICT, TORCH, TORCH_CUDA, Place
+from standins import strict_cupy
 
 from agp.backend import get_backend
 
@@ -14,9 +15,7 @@ os.environ.setdefault("JAX_ENABLE_X64", "1")  # JAX is imported later, here and 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else each process takes 75 % of a GPU at once
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
-PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA, "torch-standin": TORCH_CUDA}
-STANDIN = "torch-standin"
-"""Where torch has no CUDA device, `torch_standin` has its place."""
+PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}
 
 
 def _absent(place: Place) -> str:
@@ -28,10 +27,6 @@ def _absent(place: Place) -> str:
 
 
 ABSENT = {name: why for name, place in PLACES.items() if (why := _absent(place))}
-if "torch-cuda" not in ABSENT:
-    ABSENT[STANDIN] = "torch has a device: its stand-in"
-elif "torch" not in ABSENT:
-    del ABSENT[STANDIN]
 
 
 def pytest_report_header() -> str:
@@ -55,26 +50,40 @@ def available():
     return _available
 
 
-@pytest.fixture(params=[name for name in PLACES if name not in ABSENT])
-def backend(request) -> Iterator[Place]:
-    """Each array library in turn; array-api-strict on a device that is not the default, torch on a stand-in, too."""
-    if request.param == STANDIN:
-        from torch_standin import standing_in
-
-        with standing_in():
-            yield PLACES[STANDIN]
-    else:
-        yield _available(PLACES[request.param])
+@pytest.fixture
+def cupy_stand_in(monkeypatch) -> Place:
+    """The plug-in of CuPy over a stand-in, where CuPy itself is not installed."""
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("CuPy itself is installed")
+    strict_cupy.install(monkeypatch)
+    return CUPY
 
 
 @pytest.fixture
 def torch_device() -> Iterator[Place]:
     """Torch on the stand-in of a CUDA device, whether or not there is a real one; or a skip."""
     pytest.importorskip("torch")
-    from torch_standin import standing_in
+    from standins.torch_device import standing_in
 
     with standing_in():
         yield TORCH_CUDA
+
+
+STAND_INS = {"cupy": "cupy_stand_in", "torch-cuda": "torch_device"}
+"""Fixtures that put something in the place of a library or device that is not there."""
+FOUND = [
+    *(name for name in PLACES if name not in ABSENT),
+    *(f"{name}-stand-in" for name in STAND_INS if name in ABSENT),
+]
+
+
+@pytest.fixture(params=FOUND)
+def backend(request) -> Place:
+    """Each array library in turn, array-api-strict on a device that is not the default; stand-ins for others."""
+    name, stand_in, _ = request.param.partition("-stand-in")
+    if stand_in:
+        return request.getfixturevalue(STAND_INS[name])
+    return _available(PLACES[request.param])
 
 
 @pytest.fixture

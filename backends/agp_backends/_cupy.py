@@ -6,9 +6,10 @@ Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat.cupy as compat
 import cupy
@@ -50,13 +51,46 @@ def _eigh(A: Array, /) -> Any:
     return type(found[0])(*(cupy.stack(parts) for parts in zip(*found, strict=True)))
 
 
-def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the standard's names
-    # CuPy's own, one kernel: the wrapper of the standard looks at masks, and its bounds travel
+def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - names of the standard
+    """One kernel, where the wrapper of the standard sends the limits to the device and waits for masks."""
     return cupy.clip(x, min, max)
+
+
+def _polygamma(n: int, x: Array, /) -> Array:
+    """(-1)^(n+1) n! zeta(n+1, x): CuPy's own takes no number for n."""
+    from cupyx.scipy.special import digamma, zeta
+
+    return digamma(x) if n == 0 else (-1.0) ** (n + 1) * math.factorial(n) * zeta(n + 1.0, x)
+
+
+def _potrf(A: Array) -> tuple[Array, Array]:
+    """Lower factors of A [..., M, M], and [...] whether cuSOLVER failed: 0 where it did not.
+
+    Both stay on the device. `cupy.linalg.cholesky` either ignores the second or waits for it.
+    """
+    from cupy.cuda import cublas, cusolver, device
+
+    name, M = "dpotrf" if A.dtype == np.float64 else "spotrf", A.shape[-1]
+    L, info = cupy.array(A, order="C"), cupy.empty(A.shape[:-2], dtype=np.int32)
+    # cuSOLVER has columns first: what is upper there is lower here
+    handle, upper, step = device.get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_UPPER, M * M * L.itemsize
+    start = L.data.ptr
+    if A.ndim > 2 and M <= BATCHED:
+        each = cupy.arange(start, start + L.nbytes, step, dtype=np.uintp)
+        getattr(cusolver, f"{name}Batched")(handle, upper, M, each.data.ptr, M, info.data.ptr, info.size)
+        return cupy.tril(L), info
+    size = getattr(cusolver, f"{name}_bufferSize")(handle, upper, M, start, M)
+    workspace = cupy.empty(size, dtype=L.dtype)
+    for i in range(info.size):
+        place = info.data.ptr + i * info.itemsize
+        getattr(cusolver, name)(handle, upper, M, start + i * step, M, workspace.data.ptr, size, place)
+    return cupy.tril(L), info
 
 
 JACOBI = 32
 """Rows of matrices up to which Jacobi's rotations of several at once are faster than one matrix after another."""
+BATCHED = 32
+"""Rows of matrices up to which cuSOLVER factorises several at once: its routine for that is made for small ones."""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
@@ -91,11 +125,12 @@ class CupyBackend(Backend):
         **vars(compat)
         | {name: _on_device(getattr(compat, name)) for name in NEW}
         | {name: _beside(getattr(compat, name)) for name in NEW_LIKE}
-        | {"linalg": SimpleNamespace(**vars(compat.linalg) | {"eigh": _eigh})}
         | {"clip": _clip}
+        | {"linalg": SimpleNamespace(**vars(compat.linalg) | {"eigh": _eigh})}
     )
     array_types = (cupy.ndarray,)
     special_module = "cupyx.scipy.special"
+    special_functions: ClassVar = {"polygamma": _polygamma}
     needs_context = True
 
     # -- arrays -----------------------------------------------------------------------------------------------------
@@ -168,15 +203,10 @@ class CupyBackend(Backend):
         return out
 
     def cholesky(self, A: Array, /) -> Array:
-        if A.ndim > 2:  # the batched routine is slow for few matrices, and does not say which one failed
-            return cupy.stack([self.cholesky(a) for a in A])
-        from cupyx import errstate
-
-        try:
-            with errstate(linalg="raise"):
-                return cupy.linalg.cholesky(A)
-        except np.linalg.LinAlgError:
-            return self.xp.full_like(A, np.nan)
+        if A.size == 0:
+            return A.copy()
+        L, info = _potrf(A)
+        return cupy.where((info == 0)[..., None, None], L, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         from cupyx.scipy.linalg import solve_triangular

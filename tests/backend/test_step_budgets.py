@@ -15,7 +15,7 @@ from agp.training._run import Run
 from agp.updates import Adam
 
 pytest.importorskip("torch")
-from torch_standin import counted
+from standins.torch_device import counted
 
 SIZE = 257
 WITHOUT_INDUCING = ("gpr", "tvgp", "cggp", "cagp-opt", "cagp-cg")

@@ -45,7 +45,7 @@ def test_cuts_are_those_of_loops_and_their_adjoint(grid, torch_place):
     assert_closed_form_is_autograd(stage, {"X": X})
 
 
-@pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy"], indirect=True)
+@pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=list(GRIDS))
 def test_cuts_are_the_same_everywhere(grid, backend):
     X = np.random.default_rng(1).normal(size=(2, grid.width))

@@ -132,7 +132,7 @@ def test_other_likelihoods(name, likelihood, torch_place):
     assert_closed_form_is_autograd(stage, named(model, "parameter") | {"X": X})
 
 
-@pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy"], indirect=True)
+@pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)
 @pytest.mark.parametrize("kind", COVERING)
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_backend_agrees(name, kind, backend):
@@ -143,7 +143,7 @@ def test_every_backend_agrees(name, kind, backend):
     _agree({k: backend.numpy(x) for k, x in found.items()}, gradient, 1e-9)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "strict-device1", "cupy"], indirect=True)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)
 @pytest.mark.parametrize("name", PROCESSES)
 def test_float32_stays_and_follows_float64(name, backend):
     host, X, y = case(name)
@@ -401,7 +401,7 @@ def test_chunks_do_not_change_predictions(name, kind, stale_factors):
     assert_close(model.log_density(X, y, memory=memory), model.log_density(X, y), 1e-12)
 
 
-@pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy"], indirect=True)
+@pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)
 @pytest.mark.parametrize("name", PROCESSES)
 def test_predictions_agree_on_every_backend(name, backend):
     host, X, y = case(name, "whitened")

@@ -16,7 +16,7 @@ from agp.training._run import Run
 from agp.updates import ActionsUpdate, Adam, Group, InverseUpdate, Plateau, Repeat, exponential
 
 torch = pytest.importorskip("torch")
-from device_graphs import recorded_graphs  # noqa: E402
+from standins.torch_graphs import recorded_graphs  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -395,7 +395,7 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
 @pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "asvgp", "sgpr", "tsvgp", "cagp-opt", "deep-wsvgp"])
 def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypatch):
     """On the stand-in of a CUDA device, which sees what would travel."""
-    from torch_standin import counted
+    from standins.torch_device import counted
 
     from agp_backends._torch import TorchBackend
 
