@@ -16,6 +16,16 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else each pro
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
 PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}
+LONG = {
+    "test_bounds_gradients",
+    "test_collapsed_profile",
+    "test_conformance",
+    "test_dual_steps",
+    "test_estimator_files",
+}
+LONG |= {"test_hostile", "test_likelihoods_extremes", "test_linalg_inverse", "test_predictive_quantiles"}
+LONG |= {"test_reference_dual", "test_repairs", "test_selection_places"}
+"""Modules that take most of the time on torch's stand-in; `test_every_method_on_a_device` has what they are about."""
 
 
 def _absent(place: Place) -> str:
@@ -33,6 +43,15 @@ def pytest_report_header() -> str:
     """Say once what no test is executed on."""
     present = ", ".join(name for name in PLACES if name not in ABSENT)
     return f"arrays of {present}; not executed: {', '.join(ABSENT.values()) or 'nothing'}"
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most of the time on the stand-in to the slow tests."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and callspec.params.get("backend") == "torch-cuda-stand-in" and item.path.stem in LONG:
+            item.add_marker("slow")
 
 
 def _available(place: Place) -> Place:

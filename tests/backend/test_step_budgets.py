@@ -37,7 +37,7 @@ BUDGETS = {
     "solve-collapsed": (317, 1),
     "solve-relaxed": (930, 1),
     "cagp-opt": (302, 1),
-    "cagp-cg": (1350, 7),
+    "cagp-cg": (1200, 6),
     "deep-wsvgp": (560, 1),
     "deep-rsvgp": (965, 3),
     "deep-asvgp": (1770, 9),

@@ -242,7 +242,7 @@ _CUDA: dict[str, Any] = {
     "get_device_name": lambda device=None: "stand-in",
     "get_device_capability": lambda device=None: CAPABILITY,
     "synchronize": lambda device=None: _count("reads"),
-    "max_memory_allocated": lambda device=None: 0,
+    "max_memory_allocated": lambda device=None: ALL_BYTES - FREE_BYTES,
     "mem_get_info": lambda device=None: (FREE_BYTES, ALL_BYTES),
 }
 
