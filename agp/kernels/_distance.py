@@ -38,7 +38,7 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
 
     if differences or X.shape[-1] <= FEW_COLUMNS:
         return _by_differences(X, other, lengthscale)
-    centre = B.stop_gradient(centre_of(other))
+    centre = B.stop_gradient(centre_of(xp, other))
     xs, zs = (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     x_squares = z_squares = xp.sum(xs * xs, axis=-1)
@@ -51,9 +51,9 @@ def squared_distances(X: Array, Z: Array | None, lengthscale: Array, *, differen
     return B.cond(largest * roundoff < SMALL_ROUNDOFF, by_expansion, by_differences, likely=True)
 
 
-def centre_of(X: Array) -> Array:
+def centre_of(xp: Any, X: Array) -> Array:
     """The mean of all rows of X [..., N, D], [D]."""
-    return sums_by_column(X) / math.prod(X.shape[:-1])
+    return xp.sum(X, axis=tuple(range(X.ndim - 1))) / math.prod(X.shape[:-1])
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
@@ -122,19 +122,19 @@ def _pull_products(
     # columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_d ell_bar_d = -sum(Xc X_bar + Zc Z_bar)
     xp = backend_of(X).xp
-    centre = centre_of(X if Z is None else Z)
+    centre = centre_of(xp, X if Z is None else Z)
     Xc = X - centre
     Zc = Xc if Z is None else Z - centre
     factor = 2.0 / (lengthscale * lengthscale)
     X_bar = factor * _sums_less_products(xp, W, Xc, Zc, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, Zc, Xc, b, a)
-    lengthscale_bar = -(sums_by_column(Xc * X_bar) + sums_by_column(Zc * Z_bar)) / lengthscale
+    lengthscale_bar = -(sums_by_column(xp, Xc * X_bar) + sums_by_column(xp, Zc * Z_bar)) / lengthscale
     return (X_bar + Z_bar, None, lengthscale_bar) if Z is None else (X_bar, Z_bar, lengthscale_bar)
 
 
-def sums_by_column(x: Array) -> Array:
+def sums_by_column(xp: Any, x: Array) -> Array:
     """The sums [D] of all rows of x [..., N, D]."""
-    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
+    return xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
