@@ -50,8 +50,10 @@ def check_memory(memory: float | None) -> None:
 
 def budget(memory: float | None, x: Array) -> float:
     """The budget in MiB for arrays beside x; None is `usual_memory`. Raises as `check_memory`."""
+    if memory is None:
+        return usual_memory(x)
     check_memory(memory)
-    return usual_memory(x) if memory is None else memory
+    return memory
 
 
 def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:

@@ -64,18 +64,18 @@ def squared_distances(
 def _centred(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
     """X and Z (None is X) less the mean of all rows of Z, in units of the lengthscales."""
     other = X if Z is None else Z
-    centre = B.stop_gradient(centre_of(other))
+    centre = B.stop_gradient(centre_of(B.xp, other))
     return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
 
 
-def centre_of(X: Array) -> Array:
+def centre_of(xp: Any, X: Array) -> Array:
     """The mean of all rows of X [..., N, D], [D]."""
-    return backend_of(X).xp.mean(X, axis=tuple(range(X.ndim - 1)))
+    return xp.mean(X, axis=tuple(range(X.ndim - 1)))
 
 
-def sums_by_column(x: Array) -> Array:
+def sums_by_column(xp: Any, x: Array) -> Array:
     """The sums [D] of all rows of x [..., N, D]."""
-    return backend_of(x).xp.sum(x, axis=tuple(range(x.ndim - 1)))
+    return xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
@@ -124,10 +124,10 @@ def _pull_products(
         right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
         products = W @ right + W.mT @ right
         X_bar = factor * (products[..., -1:] * xs - products[..., :-1])
-        return X_bar, None, -per_column(sums_by_column(xs * X_bar), lengthscale)
+        return X_bar, None, -per_column(sums_by_column(xp, xs * X_bar), lengthscale)
     X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
-    by_column = sums_by_column(xs * X_bar) + sums_by_column(zs * Z_bar)
+    by_column = sums_by_column(xp, xs * X_bar) + sums_by_column(xp, zs * Z_bar)
     return X_bar, Z_bar, -per_column(by_column, lengthscale)
 
 

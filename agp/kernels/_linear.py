@@ -50,9 +50,9 @@ class Linear(Kernel):
         def pullback(K_bar):
             if Z is None:
                 product = (K_bar + K_bar.mT) @ X
-                return self._bar(0.5 * sums_by_column(X * product)), self.variance * product
+                return self._bar(0.5 * sums_by_column(xp, X * product)), self.variance * product
             product = K_bar @ Z
-            bar = self._bar(sums_by_column(X * product))
+            bar = self._bar(sums_by_column(xp, X * product))
             return bar, self.variance * product, self.variance * (K_bar.mT @ X)
 
         # square roots on both sides, so that the one-argument call is symmetric

@@ -44,7 +44,7 @@ class Periodic(Kernel):
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
         B = backend_of(X)
         xp = B.xp
-        centre = B.stop_gradient(centre_of(X if Z is None else Z))
+        centre = B.stop_gradient(centre_of(xp, X if Z is None else Z))
         x_features, pull_x = self._wound(X - centre)
         z_features, pull_z = (None, None) if Z is None else self._wound(Z - centre)
         scale = 2.0 * self._repeated(self.lengthscale)
@@ -81,7 +81,7 @@ class Periodic(Kernel):
         def pullback(bar):
             D = Xc.shape[-1]
             X_bar = frequency * (cos * bar[..., D:] - sin * bar[..., :D])
-            return X_bar, -sums_by_column(Xc * X_bar) / self.period
+            return X_bar, -sums_by_column(xp, Xc * X_bar) / self.period
 
         return xp.concat([cos, sin], axis=-1), pullback
 
