@@ -8,6 +8,7 @@ from helpers import TORCH
 
 import agp
 from agp import tree
+from agp.backend import constants
 from agp.errors import BackendError, Interrupted
 from agp.methods import build, updates_of
 from agp.training import _graphs as graphs
@@ -154,6 +155,14 @@ def test_a_wrong_guess_costs_two_launches_and_a_pause(device):
     # the steps 21 and 22 are taken back; 21 and ten more are taken one call after another
     assert device.replays == STEPS - graphs.EAGER - 11 + 2
     assert device.recorded == 1
+
+
+def test_a_step_that_is_right_after_one_that_was_wrong_is_taken_back_too(device):
+    updates = [Adam(1e-2), _Unlikely(7)]
+    found, desired = trained(sparse(), updates=updates), trained(sparse(), updates=updates, graphs=False)
+    assert_same(found, desired)
+    assert 1 < sum(found.trace["met"]) < STEPS / 2
+    assert device.replays > 4
 
 
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
@@ -385,6 +394,7 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
     for step in (4, 5):
         run._reach(step, wait=False)
     recording = run.graph.recording
+    assert {id(x) for x in constants()} <= {id(x) for x in recording.kept}  # nobody else may get their memory
     recording.replay, launches = lambda: None, device.replays
     with _Launched() as launched:
         run._reach(6, wait=False)
@@ -465,6 +475,24 @@ class _Collision:
         same = torch.where((torch.arange(6) < 3)[:, None], state["Z"][:1, :], state["Z"])
         Z = torch.where(due, same, state["Z"])
         return tree.with_leaves(model, {"process.inducing.Z": Z}), state | {"count": state["count"] + 1.0}, {}
+
+
+@dataclass(frozen=True)
+class _Unlikely:
+    """Shrinks the noise in the step of an epoch that sees a row, which it takes for unlikely."""
+
+    row: int
+
+    def init(self, model):
+        return {}
+
+    def __call__(self, model, batch, state):
+        noise = model.likelihood.noise_variance
+        met = (batch.rows == self.row).any()
+        new, logged = agp.backend_of(noise).cond(
+            met, lambda: (0.99 * noise, noise * 0.0 + 1.0), lambda: (noise, noise * 0.0), likely=False
+        )
+        return tree.with_leaves(model, {"likelihood.noise_variance": new}), state, {"met": logged}
 
 
 class _Growing:
