@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from agp.backend._guesses import goes_on, guessed
+from agp.backend._guesses import guessed
 from agp.backend._library import Library
 from agp.backend._types import Array
 from agp.errors import BackendError
@@ -50,16 +50,14 @@ class ControlFlow(Library):
         `at_least` and `at_most` tell how often the condition is known to hold: it need not be looked at then. With
         `look_every` it is looked at once in so many times where that makes the host wait for a device; the body must
         then change nothing that matters once the condition does not hold. `likely_enough` says that the condition
-        nearly never holds more often than `at_least`: that may be taken for granted (`agp.backend.guessed`). Where
-        nothing can be looked at, in a blind `guessing` block, `at_least` is taken for the length of the loop; 0 says
-        that nobody knows it.
+        nearly never holds more often than `at_least`: that may be taken for granted (`agp.backend.guessed`).
         """
         for _ in range(at_least):
             carry = body(*carry)
         if likely_enough and guessed(~condition(*carry), likely=True):
             return carry
         done, at_once = at_least, look_every if self.reading_waits(carry[0]) else 1
-        while done < at_most and goes_on(condition(*carry), foreseen=at_least > 0):
+        while done < at_most and guessed(condition(*carry), likely=None):
             several = int(min(at_once, at_most - done))
             for _ in range(several):
                 carry = body(*carry)

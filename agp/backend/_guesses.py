@@ -13,7 +13,7 @@ from typing import Any
 
 from agp.errors import BackendError
 
-__all__ = ["goes_on", "guessed", "guessing"]
+__all__ = ["guessed", "guessing"]
 
 _guesses: ContextVar[list[Any] | None] = ContextVar("guesses", default=None)
 _blind: ContextVar[bool] = ContextVar("blind", default=False)
@@ -43,8 +43,3 @@ def guessed(predicate: Any, /, likely: bool | None) -> bool:
         return bool(predicate)
     guesses.append(predicate if likely else ~predicate)
     return likely
-
-
-def goes_on(condition: Any, /, foreseen: bool) -> bool:
-    """Whether a loop goes on: what its 0-d condition says; in a blind block no longer than was foreseen, if it was."""
-    return guessed(condition, likely=False if foreseen and _blind.get() else None)

@@ -9,7 +9,7 @@ import pytest
 from agp.backend import get_backend
 from agp.backend._control import ControlFlow
 from agp.backend._graphs import Graphs
-from agp.backend._guesses import goes_on, guessed, guessing
+from agp.backend._guesses import guessed, guessing
 from agp.errors import BackendError
 
 torch = pytest.importorskip("torch")
@@ -180,22 +180,25 @@ def test_in_a_blind_block_nothing_is_read():
     guesses = []
     with guessing(guesses, blind=True):
         assert guessed(x > 2.0, likely=True) is True
-        assert goes_on(x > 0.0, foreseen=True) is False
-        for ask in (lambda: guessed(x > 0.0, likely=None), lambda: goes_on(x > 0.0, foreseen=False)):
-            with pytest.raises(BackendError, match="nobody can foresee"):
-                ask()
-    assert [bool(guess) for guess in guesses] == [False, False]
+        with pytest.raises(BackendError, match="nobody can foresee"):
+            guessed(x > 0.0, likely=None)
+    assert [bool(guess) for guess in guesses] == [False]
     with guessing([]):
-        assert goes_on(x > 0.0, foreseen=True) is True
-    assert goes_on(x > 2.0, foreseen=True) is False
+        assert guessed(x > 0.0, likely=None) is True
 
 
 def test_a_loop_is_as_long_as_was_foreseen_and_that_is_a_guess():
     B, x = get_backend("torch"), torch.tensor(0.0)
     assert type(B).while_loop is ControlFlow.while_loop
-    for at_least, right in ((5, True), (3, False)):
-        guesses = []
-        with guessing(guesses, blind=True):
-            (found,) = B.while_loop(lambda count: count < 5.0, lambda count: (count + 1.0,), (x,), at_least=at_least)
-        assert float(found) == at_least
-        assert [bool(guess) for guess in guesses] == [right]
+
+    def looped(**known):
+        with guessing([], blind=True) as guesses:
+            (found,) = B.while_loop(lambda count: count < 5.0, lambda count: (count + 1.0,), (x,), **known)
+        return float(found), [bool(guess) for guess in guesses]
+
+    assert looped(at_least=5, likely_enough=True) == (5.0, [True])
+    assert looped(at_least=3, likely_enough=True) == (3.0, [False])
+    assert looped(at_least=4, at_most=4) == (4.0, [])
+    for known in ({}, {"at_least": 5}, {"at_most": 6}):
+        with pytest.raises(BackendError, match="nobody can foresee"):
+            looped(**known)
