@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -243,7 +244,7 @@ _CUDA: dict[str, Any] = {
     "get_device_capability": lambda device=None: CAPABILITY,
     "synchronize": lambda device=None: _count("reads"),
     "max_memory_allocated": lambda device=None: ALL_BYTES - FREE_BYTES,
-    "mem_get_info": lambda device=None: (FREE_BYTES, ALL_BYTES),
+    "get_device_properties": lambda device=None: SimpleNamespace(total_memory=ALL_BYTES),
 }
 
 
