@@ -424,7 +424,7 @@ def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypa
     settings = {"kernel": "rbf", "num_inducing": 6, "num_actions": 4, "seed": 0}
     model = build(method, *data, likelihood=agp.Gaussian(), **settings)
     how = {"batch_size": 10 if METHODS[method] else None, "updates": updates_of(method, model, 100)}
-    found = agp.train(model, *data, steps=4, **how)
+    found = agp.train(model, *data, steps=40, **how)  # after steps whose inverse took more than one
     assert found.launched_singly == "that is all"
     (counts,) = seen
     assert (counts.reads.total(), counts.uploads.total()) == (0, 0), counts
