@@ -11,7 +11,6 @@ from agp.batch import Batch
 from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of
 from agp.priors import check_priors
-from agp.rows import MEMORY
 from agp.updates._base import Info, Moved, State
 from agp.updates._root_steps import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
@@ -89,7 +88,7 @@ class Adam:
         them (`agp.posteriors.RootSteps`) and meets the likelihood, from the same gradient; its leaves are Adam's no
         more, unless they are frozen. None: Adam moves them like all others.
     memory
-        Budget for the working arrays of the bound and its gradient, in MiB.
+        Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
 
     Raises
     ------
@@ -106,7 +105,7 @@ class Adam:
     epsilon: float = 1e-7
     plateau: Plateau | None = None
     natural: Rate | None = None
-    memory: float = MEMORY
+    memory: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tree.patterns(self.frozen))

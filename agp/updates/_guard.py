@@ -19,7 +19,7 @@ ROUNDING = 1e3
 
 
 def guarded_by_bound(
-    step: Callable[[Any], tuple[Any, Info]], model: Any, batch: Batch, rate: Any, memory: float
+    step: Callable[[Any], tuple[Any, Info]], model: Any, batch: Batch, rate: Any, memory: float | None
 ) -> tuple[Any, Info]:
     """The model after ``step(rate)``, the rate halved until the bound of the batch does not fall, and what to log.
 
@@ -64,7 +64,7 @@ def guarded_by_bound(
     return B.cond(good, taken, search, likely=True)
 
 
-def _bound(model: Any, batch: Batch, memory: float) -> Array:
+def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
     """The bound of a batch, 0-d; NaN where there is none."""
     try:
         with collected():  # the optimiser evaluates it, too

@@ -8,7 +8,6 @@ from agp.backend import backend_of
 from agp.batch import Batch
 from agp.leaves import zero_like
 from agp.posteriors import NaturalSteps, Posterior
-from agp.rows import MEMORY
 from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
 from agp.updates._schedules import Rate, check_step, rate_at
@@ -39,7 +38,7 @@ class NaturalGradient:
     coordinates
         "natural" or "root".
     memory
-        Budget for working arrays, in MiB: more rows than fit are taken in blocks.
+        Budget for working arrays, in MiB: more rows than fit are taken in blocks. None as in `agp.models.Model.bound`.
 
     Raises
     ------
@@ -51,7 +50,7 @@ class NaturalGradient:
 
     rate: Rate = 1.0
     coordinates: Literal["natural", "root"] = "natural"
-    memory: float = MEMORY
+    memory: float | None = None
 
     def __post_init__(self) -> None:
         check_step(self.rate, "a natural-gradient")

@@ -8,7 +8,6 @@ from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.leaves import zero_like
 from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
-from agp.rows import MEMORY
 from agp.updates._base import Info, Moved, State
 from agp.updates._guard import guarded_by_bound
 from agp.updates._natural import posterior_names
@@ -45,7 +44,7 @@ class SiteStep:
     groups
         Of an `Orthogonal` posterior: the groups that move, all by default.
     memory
-        Budget for working arrays, in MiB: more rows than fit are taken in blocks.
+        Budget for working arrays, in MiB: more rows than fit are taken in blocks. None as in `agp.models.Model.bound`.
 
     Raises
     ------
@@ -58,7 +57,7 @@ class SiteStep:
     rate: Rate = 0.5
     clip: bool = False
     groups: tuple[int, ...] | None = None
-    memory: float = MEMORY
+    memory: float | None = None
 
     def __post_init__(self) -> None:
         check_step(self.rate, "a site")
