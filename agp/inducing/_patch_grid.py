@@ -3,7 +3,7 @@
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of, constant, like
 from agp.checks import check_whole
 from agp.kernels import RBF, Kernel, Matern32
 
@@ -156,12 +156,13 @@ class PatchGrid:
         first = [0.5 * (n - 1) - self.padding for n in (h, w)]
         repeats = range(self.channels if self.per_channel else 1)
         places = [
-            (first[0] + self.stride * i, first[1] + self.stride * j)
+            place
             for i in range(rows)
             for j in range(columns)
             for _ in repeats
+            for place in (first[0] + self.stride * i, first[1] + self.stride * j)
         ]
-        return backend_of(X).xp.asarray(places, **like(X))
+        return backend_of(X).xp.reshape(constant(tuple(places), X), (-1, 2))
 
 
 def _check_pair(name: str, value: Any) -> None:
