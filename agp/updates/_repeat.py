@@ -80,5 +80,6 @@ class Repeat:
         first = once(zero, model, state, {})
         if self.times == 1:
             return first[1:]
-        length = {"at_least": self.times - 1, "at_most": self.times - 1}
-        return backend_of(zero).while_loop(lambda count, *_: count < self.times, once, first, **length)[1:]
+        more = self.times - 1
+        loop = backend_of(zero).while_loop
+        return loop(lambda count, *_: count < self.times, once, first, at_least=more, at_most=more)[1:]

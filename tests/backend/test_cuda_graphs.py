@@ -194,6 +194,7 @@ def test_a_loop_is_as_long_as_was_foreseen_and_that_is_a_guess():
     def looped(**known):
         with guessing([], blind=True) as guesses:
             (found,) = B.while_loop(lambda count: count < 5.0, lambda count: (count + 1.0,), (x,), **known)
+        assert guesses is not None
         return float(found), [bool(guess) for guess in guesses]
 
     assert looped(at_least=5, likely_enough=True) == (5.0, [True])
