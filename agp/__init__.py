@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         Gaussian,
         HeteroscedasticGaussian,
         LatentNoiseGaussian,
+        LogNormal,
         NegativeBinomial,
         Ordinal,
         Poisson,
@@ -104,6 +105,7 @@ __all__ = [
     "LatentNoiseGaussian",
     "Linear",
     "LinearMean",
+    "LogNormal",
     "Matern12",
     "Matern32",
     "Matern52",
@@ -169,8 +171,8 @@ _HOMES: dict[str, str] = {
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
     "likelihoods": (
-        "Bernoulli Beta Exponential Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian NegativeBinomial "
-        "Ordinal Poisson RobustMax Softmax StudentT"
+        "Bernoulli Beta Exponential Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian LogNormal "
+        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP",

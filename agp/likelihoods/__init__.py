@@ -6,6 +6,7 @@ from agp.likelihoods._beta import Beta
 from agp.likelihoods._gamma import Exponential, Gamma
 from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
 from agp.likelihoods._latent_noise import LatentNoiseGaussian
+from agp.likelihoods._log_normal import LogNormal
 from agp.likelihoods._negative_binomial import NegativeBinomial
 from agp.likelihoods._ordinal import Ordinal
 from agp.likelihoods._poisson import Poisson
@@ -23,6 +24,7 @@ __all__ = [
     "HeteroscedasticGaussian",
     "LatentNoiseGaussian",
     "Likelihood",
+    "LogNormal",
     "NegativeBinomial",
     "Ordinal",
     "Poisson",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, to_numpy, wide
+from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.checks import check_levels, check_whole
 from agp.host import underflow_is_zero
 from agp.likelihoods._range import quantiles_in_range
@@ -176,8 +176,7 @@ class Likelihood(ABC):
             name = type(self).__name__
             msg = f"quantiles of {name} are searched on the host, which a traced function cannot; call it untraced."
             raise TypeError(msg)
-        leaves = {name: wide(to_numpy(x)) for name, x in tree.leaves(self).items()}
-        host = tree.with_leaves(self, leaves)
+        host = self._on_host()
         found = mixture_quantiles(host.mixture, wide(to_numpy(mu)), wide(to_numpy(var)), levels)
         return quantiles_in_range(found, mu, self.support)
 
@@ -196,6 +195,25 @@ class Likelihood(ABC):
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """The tails of observations for marginals [S, N, P] on the host: averages of `observation_model` over f."""
         return averaged(self.observation_model(), mu, var)
+
+    def sample(self, f: Array, rng: Any, /) -> Array:
+        """Draw observations [..., K] given latent functions f [..., P], on the host from a NumPy generator.
+
+        Raises
+        ------
+        TypeError
+            If the likelihood does not offer it.
+        """
+        return placed(self._on_host()._sample(wide(to_numpy(f)), rng), f)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        """`sample` by NumPy, the parameters on the host."""
+        msg = f"{type(self).__name__} draws no observations; define `_sample`."
+        raise TypeError(msg)
+
+    def _on_host(self) -> Self:
+        """The same with all leaves as NumPy arrays of float64."""
+        return tree.with_leaves(self, {name: wide(to_numpy(x)) for name, x in tree.leaves(self).items()})
 
     @property
     def floats_per_row(self) -> int:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -112,6 +112,10 @@ class Bernoulli(Likelihood):
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
         zero, one = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (-mu, mu))
         return finite_quantiles([(zero, one)], levels)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        p = (1.0 - 2.0 * self.squash) * LINKS[self.link].cdf(f) + self.squash
+        return 1.0 * (rng.random(f.shape) < p)
 
     @property
     def floats_per_row(self) -> int:

@@ -16,6 +16,9 @@ from agp.quantiles import LARGEST, LEAST, ObservationModel, beta_tail
 
 __all__ = ["Beta"]
 
+ROUNDING = 2.0**-53
+"""The distance of 1 from the next smaller number of float64."""
+
 
 class _Shapes(NamedTuple):
     """The two parameters of the beta distribution at f, a = s F(f) and b = s F(-f), and what their slopes need."""
@@ -145,6 +148,10 @@ class Beta(Likelihood):
         """Over what distance the logarithm of F changes, in its lower tail."""
         xp = backend_of(f).xp
         return 1.0 / (1.0 + xp.abs(f)) if self.link == "probit" else xp.ones_like(f)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        cdf, s = LINKS[self.link].cdf, float(self.precision)
+        return rng.beta(s * cdf(f) + LEAST, s * cdf(-f) + LEAST).clip(LEAST, 1.0 - ROUNDING)
 
     @property
     def floats_per_row(self) -> int:

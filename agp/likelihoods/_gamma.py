@@ -106,6 +106,9 @@ class Gamma(Likelihood):
     def observation_model(self) -> ObservationModel:
         return _observation_model(self.shape)
 
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return capped_exp(f) * rng.standard_gamma(float(self.shape), f.shape)
+
     @property
     def floats_per_row(self) -> int:
         return 8 + FLOATS
@@ -162,6 +165,9 @@ class Exponential(Likelihood):
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         return averaged(_observation_model(backend_of(mu).xp.ones_like(mu[0, 0, 0])), mu, var)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return capped_exp(f) * rng.standard_exponential(f.shape)
 
     @property
     def floats_per_row(self) -> int:

@@ -133,6 +133,9 @@ class Gaussian(Likelihood):
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         return _normal_mixture(mu, var + self.noise_variance)
 
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return f + self.noise_variance**0.5 * rng.standard_normal(f.shape)
+
     def _observed(self, y: Array) -> tuple[Array, Array | None]:
         """The targets with zeros for those not observed, and weights [N, P], 1 for the observed ones; None for all."""
         if not self.missing:
@@ -247,6 +250,9 @@ class HeteroscedasticGaussian(Likelihood):
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         return _normal_mixture(mu, self._with_common(var))
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return f if self.common is None else self.common._sample(f, rng)
 
     @property
     def floats_per_row(self) -> int:

@@ -116,6 +116,11 @@ class LatentNoiseGaussian(Likelihood):
 
         return Mixture(tail, lambda y: y, centre, xp.sqrt(xp.mean(apart, axis=0)))
 
+    def _sample(self, f: Any, rng: Any) -> Any:
+        K = f.shape[-1] // 2
+        log_noise = self._log_noise(f[..., K:])
+        return f[..., :K] + capped_exp(log_noise) * rng.standard_normal(log_noise.shape)
+
     @property
     def floats_per_row(self) -> int:
         return 10 + FLOATS

@@ -9,9 +9,9 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import LINKS
-from agp.likelihoods._log_link import log_normal_prediction
+from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._poisson import check_counts, check_exposure, observation_model_of_counts
+from agp.likelihoods._poisson import check_counts, check_exposure, counts_of_rate, observation_model_of_counts
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.quantiles import ObservationModel, beta_tail
 
@@ -130,6 +130,12 @@ class NegativeBinomial(Likelihood):
             return beta_tail(1.0 / dispersion, more, expit(-z), expit(z), upper)
 
         return observation_model_of_counts(tail, self.exposure, dispersion)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        # Poisson counts whose rate is gamma distributed with the mean m and the variance dispersion m^2
+        dispersion = float(self.dispersion)
+        rate = self.exposure * capped_exp(f) * dispersion * rng.standard_gamma(1.0 / dispersion, f.shape)
+        return counts_of_rate(rate, rng)
 
     @property
     def floats_per_row(self) -> int:

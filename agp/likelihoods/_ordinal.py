@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -96,6 +96,10 @@ class Ordinal(Likelihood):
         B = backend_of(mu)
         scores = [(self.edges[k] - mu) / B.xp.sqrt(1.0 + var) for k in range(self.classes - 1)]
         return finite_quantiles([(B.special("ndtr", x), B.special("ndtr", -x)) for x in scores], levels)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        x = f + rng.standard_normal(f.shape)
+        return (x[..., None] > self.edges).sum(axis=-1) + 0.0
 
     @property
     def floats_per_row(self) -> int:

@@ -11,7 +11,10 @@ from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.quantiles import LARGEST, ObservationModel, gamma_tail
 
-__all__ = ["Poisson", "check_counts", "check_exposure", "observation_model_of_counts"]
+__all__ = ["Poisson", "check_counts", "check_exposure", "counts_of_rate", "observation_model_of_counts"]
+
+LARGEST_RATE = 9e18
+"""Of the counts that NumPy draws."""
 
 
 @tree.model
@@ -80,6 +83,9 @@ class Poisson(Likelihood):
             lambda more, log_rate, upper: gamma_tail(more, log_rate, not upper), self.exposure
         )
 
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return counts_of_rate(self.exposure * capped_exp(f), rng)
+
     @property
     def floats_per_row(self) -> int:
         return 8 + FLOATS
@@ -114,6 +120,11 @@ def observation_model_of_counts(
         ends=(-log_exposure - 1.0, LARGEST - log_exposure),
         place=lambda y: backend_of(y).xp.log(y + 1.0) - log_exposure,
     )
+
+
+def counts_of_rate(rate: Any, rng: Any) -> Any:
+    """Poisson counts of a rate, as floating-point numbers; a rate beyond the range of the generator is its largest."""
+    return rng.poisson(rate.clip(max=LARGEST_RATE)) + 0.0
 
 
 def check_exposure(exposure: float) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -108,6 +108,12 @@ class RobustMax(MultiClass):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.chosen(y))[0]))
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        largest = f.argmax(axis=-1)[..., None]
+        other = (largest + rng.integers(1, self.classes, largest.shape)) % self.classes
+        wrong = rng.random(largest.shape) < self.epsilon
+        return 1.0 * (largest + wrong * (other - largest))
 
     @property
     def floats_per_row(self) -> int:

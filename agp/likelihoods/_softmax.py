@@ -103,6 +103,10 @@ class Softmax(MultiClass):
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
         return log_mean_exp(self._log_density(log_p, y), axis=0)
 
+    def _sample(self, f: Any, rng: Any) -> Any:
+        # the class whose function plus Gumbel noise is the largest
+        return (f + rng.gumbel(size=f.shape)).argmax(axis=-1)[..., None] + 0.0
+
     @property
     def floats_per_row(self) -> int:
         return 8 + 4 * max(self.samples, self.fixed_samples)

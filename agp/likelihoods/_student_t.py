@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -104,6 +104,9 @@ class StudentT(Likelihood):
             bends=lambda y: ((y, self.scale * min(1.0, math.sqrt(nu))),),
             width=self.scale,
         )
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return f + self.scale * rng.standard_t(self.degrees_of_freedom, f.shape)
 
     @property
     def floats_per_row(self) -> int:

@@ -1,0 +1,118 @@
+"""The log-normal likelihood, for positive targets whose logarithm has Gaussian noise."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._gaussian import Gaussian
+from agp.likelihoods._log_link import capped_exp, log_normal_prediction
+from agp.quantiles import LARGEST, Mixture
+
+__all__ = ["LogNormal"]
+
+
+@tree.model
+class LogNormal(Likelihood):
+    """log y_np ~ N(f_np, noise_variance_p): positive targets whose spread is a share of their size.
+
+    p(y | f) = N(log y; f, noise_variance) / y. Predicted means and variances are those of y, E[y] = exp(mu + (var +
+    noise_variance) / 2); quantiles are the exponentials of those of log y. A predicted mean or variance beyond the
+    largest float comes back as that float, with a `RepairWarning`.
+
+    Parameters
+    ----------
+    logs
+        The likelihood of log y.
+    """
+
+    logs: Gaussian = Gaussian()
+
+    bounded_curvature: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
+    support: ClassVar[tuple[float, float]] = (0.0, float("inf"))
+
+    @property
+    def missing(self) -> bool:  # type: ignore[override]
+        return self.logs.missing
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        log_y = backend_of(y).xp.log(y)
+        value, pull = self.logs.expected_log_density(mu, var, log_y, draws)
+
+        def pullback(bar):
+            logs_bar, mu_bar, var_bar = pull(bar)
+            return tree.cotangent(self, logs=logs_bar), mu_bar, var_bar
+
+        return value - _log_jacobian(log_y), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        # var(y) = E[y]^2 (e^v - 1) with the variance v of log y
+        of_logs = self.logs.predict(mu, var)
+        assert of_logs.variance is not None
+        no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
+        return log_normal_prediction(mu + 0.5 * of_logs.variance, no_noise, of_logs.variance)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        log_y = backend_of(y).xp.log(y)
+        return self.logs.predictive_log_density(mu, var, log_y) - _log_jacobian(log_y)
+
+    def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
+        log_quantiles = self.logs.predictive_quantiles(mu, var, levels, samples=samples)
+        xp = backend_of(mu).xp
+        least = float(xp.finfo(mu.dtype).smallest_normal)
+        return xp.maximum(capped_exp(log_quantiles), xp.full_like(log_quantiles, least))
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        xp = backend_of(mu).xp
+        return self.logs.mixture(mu, var)._replace(value=lambda v: xp.exp(xp.clip(v, -LARGEST, LARGEST)))
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        log_y = self.logs._sample(f, rng)
+        xp = backend_of(log_y).xp
+        return xp.exp(xp.clip(log_y, -LARGEST, LARGEST))
+
+    def check_outputs(self, outputs: int, /) -> None:
+        self.logs.check_outputs(outputs)
+
+    def variance_cost(self) -> Array | None:
+        return self.logs.variance_cost()
+
+    def log_density_alone(self, y: Array, /) -> float | None:
+        xp = backend_of(y).xp
+        log_y = xp.log(y)
+        alone = self.logs.log_density_alone(log_y)
+        return None if alone is None else alone - float(xp.mean(_log_jacobian(log_y)))
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.logs, Gaussian):
+            msg = f"logs is {self.logs!r}, but must be Gaussian(...), the noise of the logarithms."
+            raise TypeError(msg)
+
+    def from_data(self, variance: float, /) -> Self:
+        return tree.replaced(self, {"logs": self.logs.from_data(variance)})
+
+    def from_outputs(self, variances: Array, /) -> Self:
+        return tree.replaced(self, {"logs": self.logs.from_outputs(variances)})
+
+    def observations(self, y: Array, /) -> Array:
+        return backend_of(y).xp.log(y)
+
+    def check_parameters(self) -> None:
+        self.logs.check_parameters()
+
+    def check_targets(self, y: Array, /) -> None:
+        xp = backend_of(y).xp
+        if bool(xp.any(y <= 0.0)):
+            msg = f"targets must be positive for the LogNormal likelihood; found {float(xp.min(y)):g}."
+            raise ValueError(msg)
+
+
+def _log_jacobian(log_y: Array) -> Array:
+    """sum_k log y_nk [N] over the observed targets: log of the derivative of y in log y."""
+    xp = backend_of(log_y).xp
+    return xp.sum(xp.where(xp.isnan(log_y), xp.zeros_like(log_y), log_y), axis=-1)

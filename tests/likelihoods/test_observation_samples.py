@@ -1,0 +1,49 @@
+"""Draws of observations have the distribution that the other functions of the likelihood say."""
+
+import numpy as np
+import pytest
+from helpers import NUMPY
+from likelihood_cases import KINDS, problem_of
+
+from agp import tree
+from agp.likelihoods import Likelihood, RobustMax, Softmax
+
+DRAWS = 40_000
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "robustmax-rough"])  # it rounds predictions
+def test_draws_have_the_predicted_moments(name):
+    problem = problem_of(name, rows=4)
+    rng = np.random.default_rng(3)
+    f = problem.mu + np.sqrt(problem.var) * rng.standard_normal((DRAWS, *problem.mu.shape))
+    y = problem.likelihood.sample(f, rng)
+    mean, variance = problem.likelihood.predict(problem.mu, problem.var)
+    if isinstance(problem.likelihood, RobustMax | Softmax):  # the probabilities of the classes
+        y = 1.0 * (y == np.arange(problem.likelihood.classes))
+    assert y.shape == (DRAWS, *mean.shape)
+    finite = np.isfinite(variance)
+    error = np.abs(y.mean(axis=0) - mean) / np.sqrt(np.where(finite, variance, np.inf) / DRAWS)
+    assert error.max() < (7.0 if isinstance(problem.likelihood, Softmax) else 4.5)  # whose prediction is an estimate
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.classes is None])
+def test_draws_are_as_often_below_quantiles_as_these_say(name):
+    problem = problem_of(name, rows=4)
+    rng = np.random.default_rng(4)
+    f = problem.mu + np.sqrt(problem.var) * rng.standard_normal((DRAWS, *problem.mu.shape))
+    y = problem.likelihood.sample(f, rng)
+    levels = (0.05, 0.5, 0.9)
+    ends = problem.likelihood.predictive_quantiles(problem.mu, problem.var, levels)
+    spread = 4.5 * np.sqrt(0.25 / DRAWS)
+    for level, end in zip(levels, ends, strict=True):
+        assert np.all((y <= end).mean(axis=0) > level - spread)
+        assert np.all((y < end).mean(axis=0) < level + spread)
+
+
+def test_a_likelihood_without_draws_says_so():
+    @tree.model
+    class Own(Likelihood):
+        expected_log_density = predict = predictive_log_density = from_data = check_targets = None
+
+    with pytest.raises(TypeError, match="Own draws no observations"):
+        Own().sample(NUMPY.array([0.0]), None)
