@@ -1,0 +1,80 @@
+"""A posterior whose latent functions are moved by known numbers, such as the logarithms of exposures."""
+
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.predictors._conditional import Conditional
+from agp.predictors._predictor import Predictor
+
+__all__ = ["with_offsets"]
+
+
+@tree.model
+class OffsetConditional(Conditional):
+    """Of inputs [N, D + 1], whose last column is added to every latent function of the posterior at the others.
+
+    Parameters
+    ----------
+    conditional
+        The posterior of inputs [N, D].
+    """
+
+    conditional: Conditional
+
+    @property
+    def outputs(self) -> int:
+        return self.conditional.outputs
+
+    @property
+    def width(self) -> int:
+        return self.conditional.width + 1
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.conditional.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return self.conditional.floats_per_row
+
+    @property
+    def rows_share_work(self) -> bool:  # type: ignore[override]
+        return self.conditional.rows_share_work
+
+    @property
+    def mixing(self) -> Array | None:
+        return self.conditional.mixing
+
+    def mean(self, X: Array, /) -> Array:
+        mean = self.conditional.mean(X[:, :-1])
+        return mean + _tiled(X[:, -1:], mean)
+
+    def moments(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        (mean, variance), pull = self.conditional.moments(X[:, :-1])
+        xp, rows = backend_of(X).xp, X.shape[0]
+
+        def pullback(mu_bar, var_bar):
+            X_bar = pull(mu_bar, var_bar)
+            X_bar = xp.zeros_like(X[:, :-1]) if X_bar is None else X_bar
+            offset_bar = xp.sum(xp.reshape(mu_bar, (-1, rows, mu_bar.shape[1])), axis=(0, 2))
+            return xp.concat([X_bar, offset_bar[:, None]], axis=1)
+
+        return (mean + _tiled(X[:, -1:], mean), variance), pullback
+
+    def covariance(self, X: Array, /) -> Array:
+        return self.conditional.covariance(X[:, :-1])
+
+    def for_rows(self, X: Array, /) -> "OffsetConditional":
+        return OffsetConditional(self.conditional.for_rows(X[:, :-1]))
+
+
+def _tiled(offset: Array, mean: Array) -> Array:
+    """Offsets [N, 1] beside means [S N, P], sample after sample."""
+    return backend_of(mean).xp.tile(offset, (mean.shape[0] // offset.shape[0], 1))
+
+
+def with_offsets(predictor: Predictor, /) -> Predictor:
+    """The predictor of inputs [..., N, D + 1], whose last column is added to the latent functions at the others."""
+    moved: tuple[Any, ...] = tuple(OffsetConditional(one) for one in predictor.conditionals)
+    return tree.replaced(predictor, {"conditionals": moved})
