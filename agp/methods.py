@@ -7,7 +7,17 @@ from typing import Any
 from agp.actions import ConjugateGradients
 from agp.backend import Array
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
-from agp.likelihoods import Likelihood
+from agp.likelihoods import (
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    LatentNoiseGaussian,
+    Likelihood,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
 from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
 from agp.posteriors import (
@@ -36,6 +46,20 @@ KERNELS: dict[str, type[Kernel]] = {
     "constant": Constant,
     "white": White,
 }
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "gaussian": Gaussian,
+    "student-t": StudentT,
+    "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
+    "gamma": Gamma,
+    "exponential": Exponential,
+    "beta": Beta,
+    "latent-noise": LatentNoiseGaussian,
+}
+"""Those of targets that are numbers."""
+RATE_LIKELIHOODS = (Poisson, NegativeBinomial, Gamma, Exponential)
+"""Those with a logarithmic link, whose mean may be a multiple of an exposure."""
 
 
 def _exact(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> GPR:  # noqa: ARG001
@@ -125,6 +149,8 @@ GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cg
 """Methods for the Gaussian likelihood alone."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
 """Methods that take a choice of what several outputs share."""
+WEIGHTED_METHODS = tuple(name for name in METHODS if name not in ("solve-collapsed", "cagp-opt", "cagp-cg", "cggp"))
+"""Methods whose rows may count several times."""
 GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
 """Methods whose number of inducing inputs `agp.fit_growing` finds."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
@@ -188,10 +214,12 @@ def build(
     support: int | None = None,
     layers: int = LAYERS,
     outputs: Any = None,
+    weights: Array | None = None,
 ) -> Any:
     """The model of a method, ready to be trained; the kernel by its name, or itself.
 
-    Those of `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data`.
+    Those of `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data`; "gpr" and "sgpr" take `weights`, others have them
+    in the targets of `agp.likelihoods.Weighted`.
     """
     kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
@@ -206,6 +234,8 @@ def build(
         parts["outputs"] = outputs
     if method == "tsvgp":
         parts["storage"] = storage
+    if weights is not None:
+        parts["weights"] = weights
     return METHODS[method][1](X, y, **parts)
 
 

@@ -72,7 +72,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--kernel", default="matern32")
     parser.add_argument("--task", default="auto")
-    parser.add_argument("--likelihood")
+    parser.add_argument("--likelihood", type=lambda name: "student-t" if name == "studentt" else name)  # 0.2's name
     parser.add_argument("--storage")
     for name, default in NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, default=default)

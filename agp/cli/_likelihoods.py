@@ -5,35 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from agp import methods
 from agp.data import Dataset, TaskName
-from agp.likelihoods import (
-    Bernoulli,
-    Beta,
-    Exponential,
-    Gamma,
-    Gaussian,
-    LatentNoiseGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Ordinal,
-    Poisson,
-    RobustMax,
-    Softmax,
-    StudentT,
-)
+from agp.likelihoods import Bernoulli, Likelihood, Ordinal, RobustMax, Softmax
 
 __all__ = ["LIKELIHOODS", "chosen_likelihood", "chosen_task", "latents_of", "likelihood_named", "takes_own_unit"]
 
 LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
-    "gaussian": ("regression", lambda _: Gaussian()),
-    "studentt": ("regression", lambda _: StudentT()),
-    "poisson": ("regression", lambda _: Poisson()),
-    "negative-binomial": ("regression", lambda _: NegativeBinomial()),
-    "gamma": ("regression", lambda _: Gamma()),
-    "exponential": ("regression", lambda _: Exponential()),
-    "beta": ("regression", lambda _: Beta()),
+    **{name: ("regression", lambda _, kind=kind: kind()) for name, kind in methods.LIKELIHOODS.items()},
     "ordinal": ("regression", lambda data: Ordinal(max(2, 1 + int(max(data.y.max(), data.y_test.max()))))),
-    "latent-noise": ("regression", lambda _: LatentNoiseGaussian()),
     "bernoulli": ("classification", lambda _: Bernoulli()),
     "bernoulli-logit": ("classification", lambda _: Bernoulli(link="logit")),
     "softmax": ("classification", lambda data: Softmax(data.classes)),

@@ -7,24 +7,27 @@ from functools import wraps
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-import array_api_compat
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
+from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
 from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
 from agp.estimators._html import learned_html
 from agp.estimators._learned import Learned
+from agp.estimators._observations import Observations, plain, targets_for, wrapped
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
+from agp.likelihoods import Likelihood
 from agp.markup import guarded
 from agp.methods import (
     ACTION_METHODS,
     DEEP_METHODS,
     DENSE_METHODS,
+    GAUSSIAN_METHODS,
     GROUP_METHODS,
     GROWING_METHODS,
     METHODS,
@@ -39,21 +42,12 @@ from agp.predictors import Predictor
 from agp.repairs import counted
 from agp.selection import select_kernel
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
-from agp.tree import leaves, to_backend
+from agp.tree import leaves, replaced, to_backend
 
 __all__ = [
     "GPEstimator",
     "all_or_nothing",
-    "answered",
-    "check_choice",
-    "floating",
-    "is_foreign",
-    "on_host",
-    "refuse_cells",
-    "refuse_words",
-    "seed_of",
     "takes_parts",
-    "unmasked",
     "usual_inducing",
 ]
 
@@ -151,7 +145,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         check_is_fitted(self, "model_")
         here = vars(self)
         kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
-        found = {"estimator": f"{kind}, likelihood: {here['likelihood']}"}
+        likelihood = here["likelihood"]
+        name = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
+        transform = f", transform: {here['transform']}" if here.get("transform") else ""
+        found = {"estimator": f"{kind}, likelihood: {name}{transform}"}
         if "order_" in here:
             found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])
         elif "classes_" in here:
@@ -269,9 +266,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _usual_method(self, rows: int) -> str:
         """The method for so many rows."""
 
-    def _built(self, X: Array, y: Array, likelihood: Any, *, parts: bool, **settings: Any) -> Model:
+    def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
+        X = data.X
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
         self._seed = seed_of(self.random_state)
+        by_noise = self.method_ in GAUSSIAN_METHODS
+        likelihood = wrapped(likelihood, data, weighted=not by_noise)
+        y = self._training_targets(likelihood, data)
         settings |= {
             "kernel": self._kernel(X, y, likelihood),
             "num_inducing": self._inducing(X.shape[0], parts=parts),
@@ -279,11 +280,17 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         }
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
+        if by_noise and data.weights is not None:
+            settings["weights"] = data.weights
         settings |= self._layers()
         model = build(self.method_, X, y, likelihood=likelihood, **settings)
         if backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
+
+    def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
+        """The targets with the columns that the likelihood takes beside; models of Gaussian methods hold the weights."""
+        return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
         """The kernel that was asked for, or the one that suits a sample of the rows."""
@@ -321,8 +328,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 
-    def _fit(self, model: Any, X: Array, y: Array) -> None:
-        X, y = valid_data(X, y, missing=model.likelihood.missing)
+    def _fit(self, model: Any, data: Observations) -> None:
+        X, y = valid_data(data.X, self._training_targets(model.likelihood, data), missing=model.likelihood.missing)
         grows = self._grows()
         training: Any = fit_growing if grows else fit
         result = training(
@@ -351,8 +358,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.model_ = self.model_._without_rows()
         self._forget_updates()
 
-    def _keep_untrained(self, model: Any, X: Array, y: Array) -> None:
+    def _keep_untrained(self, model: Any, data: Observations) -> None:
         self._start_parts(model)
+        X, y = data.X, self._training_targets(model.likelihood, data)
         self.n_rows_seen_, self.converged_, self.bound_ = X.shape[0], True, float(model.bound(X, y)[0])
         self.learned_ = False
 
@@ -384,12 +392,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     @counted
     @underflow_is_zero
     @overflow_is_judged
-    def _fit_part(self, X: Array, y: Array) -> None:
+    def _fit_part(self, data: Observations) -> None:
         """One step of the recipe on some more rows."""
         if self.method_ not in PART_METHODS:
             msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
             raise ValueError(msg)
-        X, y = valid_data(X, y, missing=self.model_.likelihood.missing)
+        likelihood = self.model_.likelihood
+        X, y = valid_data(data.X, self._training_targets(likelihood, data), missing=likelihood.missing)
         self.model_._check(X, y)
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else self._total(X.shape[0])
@@ -434,8 +443,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         check_is_fitted(self, "model_")
         found = _PREDICTORS.get(self.model_)
         if found is None:
-            found = _PREDICTORS[self.model_] = self.model_.predictor()
+            found = self.model_.predictor()
+            found = _PREDICTORS[self.model_] = replaced(found, {"likelihood": self._likelihood_of(found.likelihood)})
         return found
+
+    def _likelihood_of(self, trained: Likelihood) -> Likelihood:
+        """The likelihood of observations, for one that was trained."""
+        return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
         """Say what the columns are called of an array that the estimator was trained on, by a data frame of numbers.
@@ -464,76 +478,3 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if columns is None:
             return names
         return columns.names() if isinstance(columns, Columns) else [*names, *indicated(columns, names)]
-
-
-def is_foreign(X: Any) -> bool:
-    """Whether X is an array of a library other than NumPy, which stays where it is."""
-    return array_api_compat.is_array_api_obj(X) and not array_api_compat.is_numpy_array(X)
-
-
-def on_host(x: Any) -> Any:
-    """An array of another library as one of NumPy; anything else as it is."""
-    return to_numpy(x) if is_foreign(x) else x
-
-
-def seed_of(random_state: Any) -> int:
-    """A seed, drawn from whatever scikit-learn takes for one. ValueError if it takes it for none."""
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except (TypeError, ValueError) as error:
-        least = "a whole number from 0 to 2**32 - 1, a numpy.random.RandomState, or None"
-        msg = f"random_state is {random_state!r}, but must be {least}."
-        raise ValueError(msg) from error
-
-
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """ValueError unless a parameter has one of the known values."""
-    if value not in known:
-        msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}."
-        raise ValueError(msg)
-
-
-def answered(x: Array, *, host: bool) -> Any:
-    """An answer as a NumPy array, or as it is."""
-    return to_numpy(x) if host else x
-
-
-def floating(x: Array, /) -> Array:
-    """An array of another library whose whole numbers and Booleans are floats, the widest of its device."""
-    B = backend_of(x)
-    return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
-
-
-def unmasked(x: Any) -> Any:
-    """A masked array as one with NaN, or None among text, where it is masked; anything else as it is."""
-    if not isinstance(x, np.ma.MaskedArray):
-        return x
-    found = np.ma.getdata(x)
-    if not np.ma.is_masked(x) or found.dtype.kind in "mM":  # dates are refused as such
-        return found
-    numbers = found.dtype.kind in "biuf"
-    kind: Any = found.dtype if found.dtype.kind == "f" else np.float64 if numbers else object
-    found = found.astype(kind)  # a copy
-    found[np.ma.getmaskarray(x)] = np.nan if numbers else None
-    return found
-
-
-def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
-    """ValueError if a NumPy array has infinite cells or, unless there is no remedy, missing ones (NaN)."""
-    for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):
-        if then is not None and found.any():
-            row, *column = np.argwhere(found)[0].tolist()
-            where = ", ".join([f"row {row}", *(f"column {i}" for i in column)])
-            msg = f"{name} has {what} in {where}; {then}."
-            raise ValueError(msg)
-
-
-def refuse_words(name: str, x: Any, /) -> None:
-    """ValueError if a NumPy array holds text or dates, which would become numbers without a word."""
-    kind = x.dtype.kind
-    if kind in "mM":
-        msg = f"{name} holds dates; make numbers of them, such as days since a date."
-        raise ValueError(msg)
-    if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
-        msg = f"{name} holds text; make numbers of it" + (", or pass a data frame." if name == "X" else ".")
-        raise ValueError(msg)

@@ -14,17 +14,11 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.entrances import entrance
-from agp.estimators._base import (
-    GPEstimator,
-    all_or_nothing,
-    answered,
-    check_choice,
-    is_foreign,
-    on_host,
-    takes_parts,
-    unmasked,
-)
+from agp.estimators._arrays import answered, check_choice, is_foreign, on_host, unmasked
+from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import missing_rows, ordered_values
+from agp.estimators._distribution import Distribution
+from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
 from agp.models import level_probabilities
@@ -37,7 +31,7 @@ FULL_ROWS = 128
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GPClassifier(ClassifierMixin, GPEstimator):
+class GPClassifier(ClassifierMixin, Distribution):
     """Gaussian-process classification of two or more classes: calibrated probabilities.
 
     Two classes have a Bernoulli likelihood with the probit link, more a softmax with one latent function each; classes
@@ -71,25 +65,29 @@ class GPClassifier(ClassifierMixin, GPEstimator):
 
     @entrance
     @all_or_nothing
-    def fit(self, X: Any, y: Any) -> "GPClassifier":
-        """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPClassifier":
+        """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans.
+
+        `sample_weight` [N] says how often each row was observed; zero leaves it out.
+        """
         A = self._placed(self._inputs(X, reset=True))
         labels = self._labels(X, y)
+        weights = row_numbers("sample_weight", sample_weight, A)
         self._learn_classes(labels, y)
-        targets = self._targets(labels, A)
-        self._fit(self._model(A, targets, parts=False), A, targets)
+        data = Observations(A, self._targets(labels, A), weights).counted()
+        self._fit(self._model(data, parts=False), data)
         return self
 
     @available_if(takes_parts)
     @entrance
     @all_or_nothing
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "GPClassifier":
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "GPClassifier":
         """A training step on some more rows; the first call also sets the model up.
 
         Parameters
         ----------
-        X, y
-            As `fit`.
+        X, y, sample_weight
+            As `fit`; weights that the first call has are 1 where later ones have none.
         classes
             All labels there will be, needed in the first call if its rows do not have them all.
         """
@@ -100,10 +98,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):
             self._learn_classes(
                 labels if classes is None else _beside(classes, labels), y if classes is None else classes
             )
-        targets = self._targets(labels, A)
+        weights = row_numbers("sample_weight", sample_weight, A)
+        data = Observations(A, self._targets(labels, A), weights).counted()
         if first:
-            self._start_parts(self._model(A, targets, parts=True))
-        self._fit_part(A, targets)
+            self._start_parts(self._model(data, parts=True))
+        self._fit_part(data)
         return self
 
     @entrance
@@ -137,8 +136,24 @@ class GPClassifier(ClassifierMixin, GPEstimator):
     def _usual_method(self, rows: int) -> str:
         return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"
 
-    def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
-        return self._built(X, y, self._likelihood(), parts=parts)
+    def _model(self, data: Observations, *, parts: bool) -> Any:
+        return self._built(data, self._likelihood(), parts=parts)
+
+    def _known_targets(self, X: Any, y: Any, A: Array) -> Array:
+        return self._targets(self._labels(X, y), A)
+
+    def _targets_shaped(self, x: Array, *, host: bool) -> Any:
+        """Labels [N, ...] of the classes [N, 1, ...] of the likelihood."""
+        codes = self._order()[to_numpy(x[:, 0, ...]).astype(int)]
+        classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
+        if not is_foreign(classes):
+            return classes[codes]
+        xp = backend_of(classes).xp
+        return xp.reshape(xp.take(classes, placed(codes.reshape(-1), classes), axis=0), codes.shape)
+
+    def _check_takes_exposure(self) -> None:
+        msg = "exposure is given, but classes have none; leave it out."
+        raise ValueError(msg)
 
     def _likelihood(self) -> Likelihood:
         count = self.classes_.shape[0]

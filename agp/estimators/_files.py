@@ -11,14 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp import tree
 from agp.backend import placed, to_numpy
-from agp.estimators._base import GPEstimator, is_foreign
+from agp.estimators._arrays import is_foreign
+from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._column_states import columns_of, state_of, widths
 from agp.estimators._columns import Columns, check_missing
+from agp.estimators._observations import plain
 from agp.estimators._regressor import GPRegressor
 from agp.io import Kind, Stored, fits, register_kind
-from agp.likelihoods import Bernoulli, Gaussian, LatentNoiseGaussian, Likelihood, Ordinal, Softmax
-from agp.methods import METHODS
+from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
+from agp.methods import LIKELIHOODS, METHODS
 from agp.selection import Candidate
 from agp.training import Round
 
@@ -259,7 +261,7 @@ def _check_fit(estimator: Any) -> None:
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     likelihoods, outputs = _fitting(estimator, count)
-    if not isinstance(model.likelihood, likelihoods) or outputs not in (None, model.outputs):
+    if not isinstance(plain(model.likelihood), likelihoods) or outputs not in (None, model.outputs):
         names = " or ".join(one.__name__ for one in likelihoods)
         msg = f"its model has another likelihood than {names}, or does not fit its labels"
         raise ValueError(msg)
@@ -274,7 +276,8 @@ def _check_fit(estimator: Any) -> None:
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
     """The likelihoods that suit so many labels, or none, and the number of latent functions, if labels tell it."""
     if not count:
-        return (Gaussian, LatentNoiseGaussian), None
+        asked = estimator.likelihood
+        return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None
     if "order_" in vars(estimator):
         return (Ordinal,), 1
     return ((Bernoulli,), 1) if count == 2 else ((Softmax,), count)

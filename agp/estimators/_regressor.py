@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_consistent_length
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.checks import as_columns, check_whole
 from agp.entrances import entrance
-from agp.estimators._base import (
-    GPEstimator,
-    all_or_nothing,
+from agp.estimators._arrays import (
     answered,
     check_choice,
     floating,
@@ -25,13 +23,23 @@ from agp.estimators._base import (
     refuse_cells,
     refuse_words,
     seed_of,
-    takes_parts,
     unmasked,
 )
+from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import as_frame
-from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood
+from agp.estimators._distribution import Distribution
+from agp.estimators._observations import Observations, row_numbers
+from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood, LogNormal
 from agp.means import ConstantMean
-from agp.methods import GAUSSIAN_METHODS, GROWING_METHODS, OUTPUT_METHODS, kernel_or_auto
+from agp.methods import (
+    GAUSSIAN_METHODS,
+    GROWING_METHODS,
+    LIKELIHOODS,
+    OUTPUT_METHODS,
+    RATE_LIKELIHOODS,
+    WEIGHTED_METHODS,
+    kernel_or_auto,
+)
 from agp.models import GPR, Coregionalised
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
@@ -40,7 +48,7 @@ from agp.units import column_spreads
 __all__ = ["GPRegressor"]
 
 KINDS = ("shared", "separate", "coregionalised", "intrinsic")
-LIKELIHOODS = ("gaussian", "latent-noise")
+TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
 """The outputs whose inducing inputs are those of one kernel: their number can be found in training."""
 NOISE_KINDS = ("shared", "separate")
@@ -53,7 +61,7 @@ UNLIKE = 10.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GPRegressor(RegressorMixin, GPEstimator):
+class GPRegressor(RegressorMixin, Distribution):
     """Gaussian-process regression: means with error bars.
 
     Parameters
@@ -79,8 +87,13 @@ class GPRegressor(RegressorMixin, GPEstimator):
     num_latents
         The number of latent functions of coregionalised outputs; by default one for each output.
     likelihood
-        "gaussian": noise of one size (for each target); or "latent-noise": noise whose size is a function of X, too,
-        which is learned beside the mean (`agp.LatentNoiseGaussian`), for variational methods such as W-SVGP.
+        "gaussian": noise of one size (for each target); "student-t": with outliers; "latent-noise": noise whose size is
+        a function of X, too; "poisson" or "negative-binomial": counts; "gamma" or "exponential": positive numbers;
+        "beta": shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but the first take a variational method,
+        by default W-SVGP.
+    transform
+        "log": the logarithms of positive targets are predicted; answers are of the targets themselves, densities and
+        `bound_` included. For the likelihood "gaussian", which then is `agp.LogNormal`.
     missing
         What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
     missing_targets
@@ -129,7 +142,8 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     outputs: str = "shared"
     num_latents: int | None = None
-    likelihood: str = "gaussian"
+    likelihood: Any = "gaussian"
+    transform: str | None = None
     missing_targets: str = "refuse"
 
     def __sklearn_tags__(self) -> Any:
@@ -139,63 +153,95 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     @entrance
     @all_or_nothing
-    def fit(self, X: Any, y: Any) -> "GPRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
 
         Targets that are all the same warn, and nothing is trained: there is no noise to learn from.
+
+        Parameters
+        ----------
+        X, y
+            The rows and their targets.
+        sample_weight
+            How often each row was observed [N]; zero leaves it out. For all methods but SOLVE-GP's collapsed form, CGGP
+            and computation-aware GPs.
+        exposure
+            What the rate of each row is multiplied with [N]: the time, area or number of items that a count belongs to.
+            For likelihoods with a logarithmic link, such as "poisson".
         """
-        X, y = self._data(X, y, reset=True)
-        constant = _is_constant(y)
-        if not constant and self._chooses(X, y):
-            self._fit_regression(X, y)
-            return self
-        model = self._model(X, y, parts=False)
-        if constant:
+        data = self._data(X, y, sample_weight, exposure, reset=True)
+        constant = _is_constant(data.y)
+        if not constant and self._chooses(data):
+            self._fit_regression(data)
+        elif constant:
             text = "all targets are the same: the error bars are those of a model that has learned nothing."
             warnings.warn(text, UserWarning, stacklevel=outside())
-            self._keep_untrained(model, X, y)
+            self._keep_untrained(self._model(data, parts=False), data)
         else:
-            self._fit(model, X, y)
+            self._fit(self._model(data, parts=False), data)
+        self.bound_ -= self._log_jacobian(data)
         return self
 
     @available_if(takes_parts)
     @entrance
     @all_or_nothing
-    def partial_fit(self, X: Any, y: Any) -> "GPRegressor":
-        """A training step on some more rows; the first call also sets the model up, and should be representative."""
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
+        """A training step on some more rows; the first call also sets the model up, and should be representative.
+
+        Arguments as `fit`; weights and exposures that the first call has are 1 where later ones have none.
+        """
         first = not self._is_started
-        X, y = self._data(X, y, reset=first)
+        data = self._data(X, y, sample_weight, exposure, reset=first)
         if first:
-            self._start_parts(self._model(X, y, parts=True))
-        self._fit_part(X, y)
+            self._start_parts(self._model(data, parts=True))
+        self._fit_part(data)
+        self.bound_ -= self._log_jacobian(data)
         return self
 
     @entrance
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None) -> Any:
         """Means [N] or [N, K] of new observations at X [N, D].
 
-        With `return_std` their standard deviations, noise included, of the same shape; with `return_cov` instead their
-        joint covariances [N, N] or [N, N, K], which deep models do not have.
+        Parameters
+        ----------
+        X
+            Rows [N, D].
+        return_std
+            Also return their standard deviations, noise included, of the same shape.
+        return_cov
+            Also return their joint covariances [N, N] or [N, N, K]; for Gaussian noise that does not depend on X, and
+            not of deep models.
+        exposure
+            What the rate of each row is multiplied with [N]; None is 1.
         """
         if return_std and return_cov:
             msg = "at most one of return_std and return_cov can be asked for."
             raise ValueError(msg)
-        A, host = self._fitted_inputs(X)
-        mean, variance = self.predictor_.predict(A, observed=True)
+        predictor, A, host = self._predictor_at(X, exposure)
+        mean, variance = predictor.predict(A, observed=True)
         if return_cov:
-            K = mean.shape[1]  # others are of the noise
-            covariance = self.predictor_.predict_covariance(A)[:K, :, :]
-            B = backend_of(covariance)
-            latent: Any = self.predictor_.predict(A).variance
-            noise = variance - latent[:, :K]
-            if backend_of(noise) is not B:  # of rows that lie elsewhere
-                noise = placed(to_numpy(noise), covariance)
-            covariance = covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
-            stacked = B.xp.permute_dims(covariance, (1, 2, 0))
-            return self._shaped(mean, host=host), self._shaped(stacked, host=host)
+            covariance = self._joint_covariance(A, mean, variance)
+            stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
+            return self._targets_shaped(mean, host=host), self._shaped(stacked, host=host)
         if return_std:
-            return self._shaped(mean, host=host), self._shaped(backend_of(variance).xp.sqrt(variance), host=host)
-        return self._shaped(mean, host=host)
+            deviation = backend_of(variance).xp.sqrt(variance)
+            return self._targets_shaped(mean, host=host), self._targets_shaped(deviation, host=host)
+        return self._targets_shaped(mean, host=host)
+
+    def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
+        """The covariances [K, N, N] of observations with these means and variances [N, K]."""
+        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # other functions are of the noise
+        if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
+            name = type(likelihood).__name__
+            msg = f"joint covariances are of observations with Gaussian noise, not {name}; draw samples instead."
+            raise TypeError(msg)
+        covariance = self.predictor_.predict_covariance(A)[:K, :, :]
+        B = backend_of(covariance)
+        latent: Any = self.predictor_.predict(A).variance
+        noise = variance - latent[:, :K]
+        if backend_of(noise) is not B:  # of rows that lie elsewhere
+            noise = placed(to_numpy(noise), covariance)
+        return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
     @entrance
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
@@ -225,29 +271,36 @@ class GPRegressor(RegressorMixin, GPEstimator):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _chooses(self, X: Array, y: Array) -> bool:
+    @property
+    def _is_gaussian(self) -> bool:
+        """Whether the noise is Gaussian, of one size."""
+        return isinstance(self.likelihood, Gaussian) or self.likelihood == "gaussian"
+
+    def _chooses(self, data: Observations) -> bool:
         """Whether `fit_regression` chooses what is left open, rather than a method trains a model that is built."""
-        plain = (self.outputs, self.likelihood, self.layers) == ("shared", "gaussian", None) and y.shape[1] == 1
+        plain = (self.outputs, self.layers) == ("shared", None) and self._is_gaussian and data.y.shape[1] == 1
         open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
-        moved = backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None)
+        moved = backend_of(data.X).rows_elsewhere and (self.backend, self.device) != (None, None)
         return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
 
-    def _fit_regression(self, X: Array, y: Array) -> None:
+    def _fit_regression(self, data: Observations) -> None:
         self._seed = seed_of(self.random_state)
         steps = None if self.max_steps is None else check_whole("max_steps", self.max_steps)
         result = fit_regression(
-            X,
-            y,
+            data.X,
+            data.y,
             kernel=kernel_or_auto(self.kernel),
+            likelihood=self.likelihood if isinstance(self.likelihood, Gaussian) else None,
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]
+            weights=data.weights,
             tolerance=self.tolerance,
             max_seconds=self.max_seconds,
             seed=self._seed,
             callbacks=[] if steps is None else [lambda seen: seen.step >= steps],
             progress=bool(self.verbose),
         )
-        self.model_, self.n_iter_, self.n_rows_seen_ = result.model, result.steps, X.shape[0]
+        self.model_, self.n_iter_, self.n_rows_seen_ = result.model, result.steps, data.X.shape[0]
         self.method_ = "gpr" if isinstance(result.model, GPR) else "sgpr"
         self.history_, self.bound_ = result.trace, result.bound
         self.converged_, self.learned_ = result.converged, result.learned
@@ -258,7 +311,7 @@ class GPRegressor(RegressorMixin, GPEstimator):
         self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
 
     def _usual_method(self, rows: int) -> str:
-        if self.outputs != "shared" or not self._single or self.likelihood != "gaussian":
+        if self.outputs != "shared" or not self._single or not self._is_gaussian:
             return "wsvgp"
         return "gpr" if rows <= EXACT_ROWS else "sgpr"
 
@@ -269,50 +322,89 @@ class GPRegressor(RegressorMixin, GPEstimator):
             msg = f"num_inducing is 'auto', but outputs={self.outputs!r} does not grow; give a number, or use {known}."
             raise ValueError(msg)
 
-    def _model(self, X: Array, y: Array, *, parts: bool) -> Any:
-        method, outputs = (
-            self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere),
-            self._outputs(y.shape[1]),
-        )
-        likelihood = self._likelihood(y, method)
+    def _model(self, data: Observations, *, parts: bool) -> Any:
+        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).rows_elsewhere)
+        outputs = self._outputs(data.y.shape[1])
+        likelihood = self._likelihood(data.y, method)
+        if data.weights is not None and method not in WEIGHTED_METHODS:
+            known = ", ".join(WEIGHTED_METHODS)
+            msg = f"sample_weight is given, which the method {method} does not take; use auto, or one of {known}."
+            raise ValueError(msg)
         if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)
             if outputs is not None:
                 asked = f"outputs is {self.outputs!r}, which the method {method} does not take"
                 msg = f"{asked}; use auto, or one of {known}."
                 raise ValueError(msg)
-            if _are_unlike(y):
+            if _are_unlike(data.y):
                 text = (
                     f"the targets differ in size by a factor of more than {UNLIKE:g}, but the method {method} has one "
                     f"variance for all; bring them to one unit, or use auto, or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
-        return self._built(X, y, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
+        return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
         """That of the method for targets [N, K]. ValueError where they do not fit each other."""
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
-        if exact and self.likelihood != "gaussian":
-            msg = f"likelihood is {self.likelihood!r}, which the method {method} does not take; use auto, or {known}."
+        if exact and not self._is_gaussian:
+            msg = (
+                f"likelihood is {self._likelihood_name}, which the method {method} does not take; use auto, or {known}."
+            )
             raise ValueError(msg)
         if exact and _are_missing(y):
             msg = f"y has rows with some targets, and the method {method} needs all or none; use auto, or {known}."
             raise ValueError(msg)
-        if self.likelihood != "gaussian":
-            return LatentNoiseGaussian()
-        return Gaussian(missing=self.missing_targets == "ignore" and y.shape[1] > 1 and not exact)
+        if not isinstance(self.likelihood, str):
+            return self.likelihood
+        if self.likelihood == "gaussian":
+            return Gaussian(missing=self.missing_targets == "ignore" and y.shape[1] > 1 and not exact)
+        return LIKELIHOODS[self.likelihood]()
+
+    def _likelihood_of(self, trained: Likelihood) -> Likelihood:
+        trained = super()._likelihood_of(trained)
+        return trained if self.transform is None else LogNormal(trained)  # type: ignore[arg-type]
+
+    @property
+    def _likelihood_name(self) -> str:
+        """The likelihood as it was asked for."""
+        return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
+
+    def _check_choices(self) -> None:
+        """TypeError or ValueError for parameters that no data could suit."""
+        if isinstance(self.likelihood, str):
+            check_choice("likelihood", self.likelihood, tuple(LIKELIHOODS))
+        elif not isinstance(self.likelihood, Likelihood):
+            known = ", ".join(map(repr, LIKELIHOODS))
+            msg = f"likelihood is {self.likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood."
+            raise TypeError(msg)
+        check_choice("transform", self.transform, TRANSFORMS)
+        check_choice("missing_targets", self.missing_targets, MISSING_TARGETS)
+        if self.transform is not None and not self._is_gaussian:
+            msg = (
+                f"transform is {self.transform!r}, which goes with likelihood='gaussian', not {self._likelihood_name}."
+            )
+            raise ValueError(msg)
+
+    def _check_takes_exposure(self) -> None:
+        kind = LIKELIHOODS.get(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood)
+        if kind not in RATE_LIKELIHOODS:
+            known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one in RATE_LIKELIHOODS)
+            msg = f"exposure is given, but likelihood={self._likelihood_name} has none; use one of {known}."
+            raise ValueError(msg)
 
     def _outputs(self, count: int) -> Any:
         """What so many outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
         if self.outputs not in KINDS:
             msg = f"unknown outputs {self.outputs!r}; known are {', '.join(KINDS)}."
             raise ValueError(msg)
-        if self.likelihood != "gaussian" and self.outputs not in NOISE_KINDS:
+        noise = self.likelihood == "latent-noise" or isinstance(self.likelihood, LatentNoiseGaussian)
+        if noise and self.outputs not in NOISE_KINDS:
             known = " or ".join(map(repr, NOISE_KINDS))
-            msg = f"outputs is {self.outputs!r}, but likelihood={self.likelihood!r} takes {known} alone."
+            msg = f"outputs is {self.outputs!r}, but likelihood={self._likelihood_name} takes {known} alone."
             raise ValueError(msg)
-        if self.outputs != "shared" and count == 1 and self.likelihood == "gaussian":  # the noise is a function as well
+        if self.outputs != "shared" and count == 1 and not noise:
             msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
             raise ValueError(msg)
         if self.outputs in ("coregionalised", "intrinsic"):
@@ -331,35 +423,55 @@ class GPRegressor(RegressorMixin, GPEstimator):
             raise ValueError(msg)
         return int(self.num_latents)
 
-    def _data(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
-        check_choice("missing_targets", self.missing_targets, MISSING_TARGETS)
+    def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, *, reset: bool) -> Observations:
+        self._check_choices()
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
+        if exposure is not None:
+            self._check_takes_exposure()
         A = self._placed(self._inputs(X, reset=reset))
+        targets = self._known_targets(X, y, A, reset=reset)
+        weights, exposures = (
+            row_numbers("sample_weight", sample_weight, A),
+            row_numbers("exposure", exposure, A, positive=True),
+        )
+        data = self._with_targets(Observations(A, targets, weights, exposures)).counted()
+        return data if self.transform is None else data._replace(y=_logarithms(data.y))
+
+    def _known_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
         if reset:
             self._single = targets.ndim == 1
-        return self._with_targets(A, as_columns(targets))
+        return as_columns(targets)
 
-    def _with_targets(self, X: Array, y: Array) -> tuple[Array, Array]:
-        """The rows of X [N, D] and y [N, K] that have a target. ValueError for missing ones that are not ignored."""
+    def _with_targets(self, data: Observations) -> Observations:
+        """The rows that have a target. ValueError for missing ones that are not ignored."""
+        X, y = data.X, data.y
         if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not _are_missing(y):
-            return X, y  # what does not fit is refused with the model
+            return data  # what does not fit is refused with the model
         xp = backend_of(y).xp
-        seen = ~xp.isnan(y)
         if self.missing_targets == "refuse":
             refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEFT_OUT)
-        rows = xp.any(seen, axis=1)
+        rows = xp.any(~xp.isnan(y), axis=1)
         if not bool(xp.any(rows)):
             raise ValueError(NO_TARGET)
-        X, y = _selected(X, rows), _selected(y, rows)
-        if self.likelihood != "gaussian" and _are_missing(y):
-            name = self.likelihood
-            msg = f"y has rows with some targets, and likelihood={name!r} needs all or none; use 'gaussian'."
+        data = data.where(rows)
+        if not self._is_gaussian and _are_missing(data.y):
+            msg = (
+                f"y has rows with some targets, and likelihood={self._likelihood_name} needs all or none; use "
+                "'gaussian'."
+            )
             raise ValueError(msg)
-        return X, y
+        return data
+
+    def _log_jacobian(self, data: Observations) -> float:
+        """By what the log density of log y exceeds that of y, over all rows."""
+        if self.transform is None:
+            return 0.0
+        xp = backend_of(data.y).xp
+        rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(data.y), data.y), axis=1)
+        return float(xp.sum(rows if data.weights is None else rows * data.weights))
 
     def _foreign_targets(self, y: Array, X: Array) -> Array:
         y = self._placed(floating(y))
@@ -383,6 +495,9 @@ class GPRegressor(RegressorMixin, GPEstimator):
         y = check_array(y, **settings, **numbers)
         refuse_cells("y", y, None)
         return y
+
+    def _targets_shaped(self, x: Array, *, host: bool) -> Any:
+        return answered(x[:, 0, ...] if self._single else x, host=host)
 
     def _shaped(self, x: Array, *, host: bool) -> Any:
         """An answer [..., K], without its last axis where the targets were [N]."""
@@ -411,13 +526,14 @@ def _are_unlike(y: Array) -> bool:
     return len(spreads) > 1 and max(spreads) > UNLIKE * min(spreads)
 
 
-def _selected(x: Array, rows: Array) -> Array:
-    """The rows of x [N, ...] where a Boolean array [N] is true; of rows that lie elsewhere, chunks of known lengths."""
-    found: Any = x[rows]
-    if not backend_of(x).rows_elsewhere:
-        return found
-    found = found.compute_chunk_sizes()
-    return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # those that have any
+def _logarithms(y: Array) -> Array:
+    """log y. ValueError unless all targets are positive, or missing."""
+    xp = backend_of(y).xp
+    if bool(xp.any(y <= 0.0)):
+        least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
+        msg = f"transform='log' takes positive targets, but y has {least:g}; leave it out, or add a constant to y."
+        raise ValueError(msg)
+    return xp.log(y)
 
 
 def _are_missing(y: Array) -> bool:

@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.predictors._conditional import Conditional
 from agp.predictors._predictor import Predictor
+from agp.processes import Paths
 
 __all__ = ["with_offsets"]
 
@@ -67,6 +68,47 @@ class OffsetConditional(Conditional):
 
     def for_rows(self, X: Array, /) -> "OffsetConditional":
         return OffsetConditional(self.conditional.for_rows(X[:, :-1]))
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return OffsetPaths(self.conditional.paths(rng, count, features))
+
+
+@tree.model
+class OffsetPaths(Paths):
+    """Paths at inputs with one more column, which is added to them."""
+
+    inner: Paths
+
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
+    @property
+    def outputs(self) -> int:
+        return self.inner.outputs
+
+    @property
+    def width(self) -> int:
+        return self.inner.width + 1
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return self.inner.reference
+
+    @property
+    def floats_per_row(self) -> int:
+        return self.inner.floats_per_row
+
+    def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
+        xp = backend_of(X).xp
+        samples, pull = self.inner.evaluate(X[..., :-1])
+
+        def pullback(bar):
+            by_sample = xp.sum(bar, axis=-1, keepdims=True)
+            offset_bar = by_sample if X.ndim == 3 else xp.sum(by_sample, axis=0)
+            return xp.concat([pull(bar), offset_bar], axis=-1)
+
+        return samples + X[..., -1:], pullback
 
 
 def _tiled(offset: Array, mean: Array) -> Array:
