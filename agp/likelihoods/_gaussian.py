@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._by_output import check_by_output
@@ -29,21 +29,32 @@ def _expected(
     That of the noise is a function of no arguments: not all want it, and it is the first to overflow. The terms of
     single targets count with their weights [N, P], where there are any.
     """
-    # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
-    xp = backend_of(mu).xp
-    residual = y - mu
-    square = residual * residual + var
+    B = backend_of(mu)
+    terms, residual, square = B.fused(_terms, mu, var, y, noise)
 
     def pullback(bar):
         column = bar[:, None] if weight is None else bar[:, None] * weight
-        mu_bar = column * residual / noise
-        return (
-            lambda: column * (square / noise - 1.0) / (2.0 * noise),
-            mu_bar,
-            -0.5 / noise * column + xp.zeros_like(var),
-        )
+        moments_bar = B.fused(_pull_moments, column, residual, noise)
+        return lambda: B.fused(_pull_noise, column, square, noise)[0], *moments_bar
 
-    return -0.5 * _summed(LOG_2PI + xp.log(noise) + square / noise, weight), pullback
+    return -0.5 * _summed(terms, weight), pullback
+
+
+# -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
+
+
+def _terms(B: Backend, mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Array, Array]:
+    residual = y - mu
+    square = residual * residual + var
+    return LOG_2PI + B.xp.log(noise) + square / noise, residual, square
+
+
+def _pull_moments(B: Backend, column: Array, residual: Array, noise: Array) -> tuple[Array, Array]:
+    return column * residual / noise, -0.5 / noise * column + B.xp.zeros_like(residual)
+
+
+def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple[Array]:
+    return (column * (square / noise - 1.0) / (2.0 * noise),)
 
 
 def _like_noise(noise_bar: Array, noise: Array) -> Array:

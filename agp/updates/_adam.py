@@ -1,6 +1,6 @@
 """Adam on the raw leaves of a model."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -181,14 +181,14 @@ class Adam:
         moved, first, second = {}, dict(state["first"]), dict(state["second"])
         constraints, later = tree.constraints(model), count + 1.0
         by_pattern = _by_pattern((*self.groups,), (*first,))
-        corrections = _corrections(by_pattern, groups, later)
+        corrections = _corrections(B, by_pattern, groups, later)
         for pattern, names in by_pattern.items():
-            step = self._moved_by(B, rates[pattern], groups[pattern], corrections)
+            numbers = self._numbers(B, rates[pattern], groups[pattern], corrections)
             arrays, lower = [], []
             for name in names:
                 arrays.append((raw[name], gradient[name], first[name], second[name]))
                 lower.append(constraints[name] is LOWER)
-            found = B.elementwise_each(step, arrays, lower=lower)
+            found = B.elementwise_each(_moved, arrays, numbers=numbers, lower=lower)
             for name, parts in zip(names, found, strict=True):
                 moved[name], first[name], second[name] = parts
         if self.natural is not None:
@@ -204,31 +204,51 @@ class Adam:
             info[f"rate of {name}"] = rates[name]
         return tree.constrain(model, moved), new, info
 
-    def _moved_by(
+    def _numbers(
         self, B: Backend, rate: Array | float, group: Group, corrections: dict[float, Array]
-    ) -> Callable[..., tuple[Array, Array, Array]]:
-        """(raw leaf, slope, first and second moment) -> (raw leaf, moments) after a step, each entry by itself."""
-        # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
-        root = B.xp.sqrt(corrections[group.beta2])
-        size, least = rate * root / corrections[group.beta1], self.epsilon * root
-
-        def step(raw: Array, slope: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
-            slope = _squarable(B.xp, slope)
-            first = B.interpolated(first, slope, 1.0 - group.beta1)
-            second = B.interpolated(second, slope * slope, 1.0 - group.beta2)
-            return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
-
-        return step
+    ) -> tuple[Array | float, ...]:
+        """What a step of a group has for all its leaves alike, as `_moved` takes it."""
+        sizes = B.fused(_sizes, rate, corrections[group.beta1], corrections[group.beta2], self.epsilon)
+        return *sizes, 1.0 - group.beta1, 1.0 - group.beta2
 
 
-def _corrections(by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array) -> dict[float, Array]:
+# rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
+
+
+def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon: float) -> tuple[Array, Array]:
+    """The size of a step in units of m / sqrt(v), and what is added to sqrt(v), for the corrections of the moments."""
+    root = B.xp.sqrt(second)
+    return rate * root / first, epsilon * root
+
+
+def _moved(
+    B: Backend,
+    raw: Array,
+    slope: Array,
+    first: Array,
+    second: Array,
+    size: Array,
+    least: Array,
+    share1: float,
+    share2: float,
+) -> tuple[Array, Array, Array]:
+    """A raw leaf and its moments after a step, of which the slope has these shares: each entry by itself."""
+    slope = _squarable(B.xp, slope)
+    first = B.interpolated(first, slope, share1)
+    second = B.interpolated(second, slope * slope, share2)
+    return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
+
+
+def _corrections(
+    B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
+) -> dict[float, Array]:
     """1 - beta^t, 0-d, for the decays of these groups: what the moments after t steps are divided by."""
-    found: dict[float, Array] = {}
-    for pattern in by_pattern:
-        for beta in (groups[pattern].beta1, groups[pattern].beta2):
-            if beta not in found:
-                found[beta] = 1.0 - beta**steps
-    return found
+    betas = {beta: None for pattern in by_pattern for beta in (groups[pattern].beta1, groups[pattern].beta2)}
+    return dict(zip(betas, B.fused(_grown, steps, *betas), strict=True)) if betas else {}
+
+
+def _grown(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...]:
+    return tuple(1.0 - beta**steps for beta in betas)
 
 
 @lru_cache(maxsize=256)
