@@ -61,9 +61,7 @@ def _pull_softplus(B: Backend, value: Array, bar: Array) -> tuple[Array]:
 
 
 class _Positive(Constraint):
-    by_entry = MappingProxyType(
-        {"constrain": _softplus, "unconstrain": _inverse_softplus, "pull": _pull_softplus}
-    )
+    by_entry = MappingProxyType({"constrain": _softplus, "unconstrain": _inverse_softplus, "pull": _pull_softplus})
 
     def constrain(self, raw: Array) -> Array:
         return backend_of(raw).fused(_softplus, raw)[0]

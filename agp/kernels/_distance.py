@@ -117,43 +117,32 @@ def _pull_products(
     # with xs, zs of no unit: X_bar = 2/ell (r xs - W zs), Z_bar = 2/ell (q zs - W^T xs) with the row and column sums
     # r, q of W, which are columns of the same products;
     # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_bar_d = -sum(xs X_bar + zs Z_bar)
-    xp, (factor,) = B.xp, B.fused(_slope_of_units, lengthscale, size)
+    xp, factor = B.xp, (2.0 * size) / lengthscale
     xs, zs = _centred(B, X, Z, lengthscale) if scaled is None else scaled
     a, b = scales
     if zs is None:
         right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
         products = W @ right + W.mT @ right
-        (X_bar,) = B.fused(_sums_less, products[..., -1:], xs, products[..., :-1], factor)
+        X_bar = factor * (products[..., -1:] * xs - products[..., :-1])
         return X_bar, None, -per_column(sums_by_column(xp, xs * X_bar), lengthscale)
-    X_bar = _sums_less_products(B, W, xs, zs, a, b, factor)
-    Z_bar = _sums_less_products(B, W.mT, zs, xs, b, a, factor)
+    X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
+    Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
     by_column = sums_by_column(xp, xs * X_bar) + sums_by_column(xp, zs * Z_bar)
     return X_bar, Z_bar, -per_column(by_column, lengthscale)
 
 
-def _slope_of_units(_: Any, lengthscale: Array, size: Array | float) -> tuple[Array]:
-    return (2.0 * (size / lengthscale),)
-
-
-def _sums_less(_: Any, sums: Array, x: Array, products: Array, factor: Array) -> tuple[Array]:
-    return (factor * (sums * x - products),)
-
-
-def _sums_less_products(
-    B: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None, factor: Array
-) -> Array:
-    """(R Xc - W Zc) diag(factor), with the sums of the rows of W [N, M] in the diagonal matrix R, for diag(a) W diag(b).
+def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
+    """R Xc - W Zc, with the sums of the rows of W [N, M] in the diagonal matrix R, for diag(a) W diag(b).
 
     Of stacks, for each; and the sum of them where Xc is none.
     """
-    xp = B.xp
     right = [Zc, xp.ones_like(Zc[..., :1])] if b is None else [b[..., None] * Zc, b[..., None]]
     products = W @ xp.concat(right, axis=-1)
     if a is not None:
         products = a[..., None] * products
     if products.ndim > Xc.ndim:
         products = xp.sum(products, axis=0)
-    return B.fused(_sums_less, products[..., -1:], Xc, products[..., :-1], factor)[0]
+    return products[..., -1:] * Xc - products[..., :-1]
 
 
 def _pull_differences(

@@ -5,6 +5,7 @@ datum.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -26,8 +27,8 @@ def _expected(
 ) -> tuple[Array, Callable[[Array], tuple]]:
     """The expected log density [N] for noise variances, 0-d, [P] or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
 
-    That of the noise is a function of no arguments: not all want it, and it is the first to overflow. The terms of
-    single targets count with their weights [N, P], where there are any.
+    That of the noise is a function of no arguments, which gives a tuple of one: not all want it, and it is the first to
+    overflow. The terms of single targets count with their weights [N, P], where there are any.
     """
     B = backend_of(mu)
     terms, residual, square = B.fused(_terms, mu, var, y, noise)
@@ -35,9 +36,9 @@ def _expected(
     def pullback(bar):
         column = bar[:, None] if weight is None else bar[:, None] * weight
         moments_bar = B.fused(_pull_moments, column, residual, noise)
-        return lambda: B.fused(_pull_noise, column, square, noise)[0], *moments_bar
+        return partial(B.fused, _pull_noise, column, square, noise), *moments_bar
 
-    return -0.5 * _summed(terms, weight), pullback
+    return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
 
 
 # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
@@ -57,19 +58,17 @@ def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple
     return (column * (square / noise - 1.0) / (2.0 * noise),)
 
 
-def _like_noise(noise_bar: Array, noise: Array) -> Array:
+def _like_noise(noise_bar: Callable[[], tuple[Array]], noise: Array) -> Array:
     """The cotangents [N, P] of noise variances, summed to the shape of the leaf, 0-d or [P]."""
-    return backend_of(noise_bar).xp.sum(noise_bar, axis=0 if noise.ndim else None)
-
-
-def _summed(terms: Array, weight: Array | None) -> Array:
-    """The sums [N] over the outputs of terms [N, P], with weights if there are any."""
-    return backend_of(terms).xp.sum(terms if weight is None else weight * terms, axis=-1)
+    (terms,) = noise_bar()
+    return backend_of(terms).xp.sum(terms, axis=0 if noise.ndim else None)
 
 
 def _log_density(mu: Array, var: Array, y: Array, weight: Array | None = None) -> Array:
     """Log N(y; mu, var) summed over the outputs [N], with weights if there are any."""
-    return -0.5 * _summed(LOG_2PI + backend_of(mu).xp.log(var) + (y - mu) ** 2 / var, weight)
+    xp = backend_of(mu).xp
+    terms = LOG_2PI + xp.log(var) + (y - mu) ** 2 / var
+    return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
 
 
 def _normal_quantiles(mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
@@ -124,7 +123,7 @@ class Gaussian(Likelihood):
 
         def pullback(bar):
             noise_bar, mu_bar, var_bar = pull(bar)
-            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar(), self.noise_variance))
+            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar, self.noise_variance))
             return own, mu_bar, var_bar
 
         return value, pullback
@@ -237,9 +236,7 @@ class HeteroscedasticGaussian(Likelihood):
             noise_bar, mu_bar, var_bar = pull(bar)
             if self.common is None:
                 return tree.cotangent(self), mu_bar, var_bar
-            common_bar = tree.cotangent(
-                self.common, noise_variance=_like_noise(noise_bar(), self.common.noise_variance)
-            )
+            common_bar = tree.cotangent(self.common, noise_variance=_like_noise(noise_bar, self.common.noise_variance))
             return tree.cotangent(self, common=common_bar), mu_bar, var_bar
 
         return value, pullback

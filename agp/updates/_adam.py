@@ -183,8 +183,9 @@ class Adam:
         by_pattern = _by_pattern((*self.groups,), (*first,))
         corrections = _corrections(B, by_pattern, groups, later)
         for pattern, names in by_pattern.items():
-            numbers = self._numbers(B, rates[pattern], groups[pattern], corrections)
-            arrays, lower = [], []
+            group, arrays, lower = groups[pattern], [], []
+            sizes = B.fused(_sizes, rates[pattern], corrections[group.beta1], corrections[group.beta2], self.epsilon)
+            numbers = (*sizes, 1.0 - group.beta1, 1.0 - group.beta2)
             for name in names:
                 arrays.append((raw[name], gradient[name], first[name], second[name]))
                 lower.append(constraints[name] is LOWER)
@@ -203,13 +204,6 @@ class Adam:
         for name, _, _ in waiting:
             info[f"rate of {name}"] = rates[name]
         return tree.constrain(model, moved), new, info
-
-    def _numbers(
-        self, B: Backend, rate: Array | float, group: Group, corrections: dict[float, Array]
-    ) -> tuple[Array | float, ...]:
-        """What a step of a group has for all its leaves alike, as `_moved` takes it."""
-        sizes = B.fused(_sizes, rate, corrections[group.beta1], corrections[group.beta2], self.epsilon)
-        return *sizes, 1.0 - group.beta1, 1.0 - group.beta2
 
 
 # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
@@ -233,7 +227,11 @@ def _moved(
     share2: float,
 ) -> tuple[Array, Array, Array]:
     """A raw leaf and its moments after a step, of which the slope has these shares: each entry by itself."""
-    slope = _squarable(B.xp, slope)
+    # The finite entries are cut where their squares would overflow: the second moment would be infinite ever after, and
+    # the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
+    # entries become NaN, for the watch over the training to see.
+    largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
+    slope = B.xp.clip(slope, -largest, largest) + 0.0 * slope
     first = B.interpolated(first, slope, share1)
     second = B.interpolated(second, slope * slope, share2)
     return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
@@ -243,12 +241,19 @@ def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
     """1 - beta^t, 0-d, for the decays of these groups: what the moments after t steps are divided by."""
-    betas = {beta: None for pattern in by_pattern for beta in (groups[pattern].beta1, groups[pattern].beta2)}
-    return dict(zip(betas, B.fused(_grown, steps, *betas), strict=True)) if betas else {}
+    betas = []
+    for pattern in by_pattern:
+        for beta in (groups[pattern].beta1, groups[pattern].beta2):
+            if beta not in betas:
+                betas.append(beta)
+    return dict(zip(betas, B.fused(_grown, steps, *betas), strict=True))
 
 
 def _grown(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...]:
-    return tuple(1.0 - beta**steps for beta in betas)
+    found = []
+    for beta in betas:
+        found.append(1.0 - beta**steps)
+    return (*found,)
 
 
 @lru_cache(maxsize=256)
@@ -269,12 +274,3 @@ def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Pla
 
 def _zero(x: Array) -> Array:
     return backend_of(x).xp.zeros((), **like(x))
-
-
-def _squarable(xp: Any, x: Array) -> Array:
-    """The finite entries cut where their squares would overflow: the second moment would be infinite ever after, and
-    the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
-    entries become NaN, for the watch over the training to see.
-    """
-    largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
-    return xp.clip(x, -largest, largest) + 0.0 * x
