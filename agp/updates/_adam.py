@@ -250,10 +250,10 @@ def _corrections(
 
 
 def _grown(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...]:
-    found = []
+    found: tuple[Array, ...] = ()
     for beta in betas:
-        found.append(1.0 - beta**steps)
-    return (*found,)
+        found += (1.0 - beta**steps,)
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -240,9 +240,9 @@ def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
     return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
 
 
-def _sum_with_product(B: Backend, x: Array, a: Array, b: Array) -> tuple[Array]:
+def _sum_with_product(_: Backend, x: Array, a: Array, b: Array) -> tuple[Array]:
     return (x + a * b,)
 
 
-def _interpolation(B: Backend, old: Array, new: Array, share: Array | float) -> tuple[Array]:
+def _interpolation(_: Backend, old: Array, new: Array, share: Array | float) -> tuple[Array]:
     return (old + share * (new - old),)  # where the share is a number, 1 - share would be in half precision

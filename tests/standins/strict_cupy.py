@@ -382,10 +382,10 @@ class ufunc:  # noqa: N801 - CuPy's name
             if not isinstance(x, (_Placeholder, np.generic, bool, int, float)):
                 msg = f"Unsupported type {type(x)}"
                 raise TypeError(msg)
-        if not any(isinstance(x, _Placeholder) and not x.weak and x.dtype != bool for x in args):
-            if not all(isinstance(x, _Placeholder) and x.dtype == bool for x in args):
-                msg = f"{self.__name__!r} of numbers alone is in half precision inside of a kernel"
-                raise TypeError(msg)
+        arrays = [x for x in args if isinstance(x, _Placeholder) and not x.weak]
+        if all(x.dtype == bool for x in arrays) and len(arrays) < len(args):
+            msg = f"{self.__name__!r} of numbers alone is in half precision inside of a kernel"
+            raise TypeError(msg)
         hosts = tuple(x._host if isinstance(x, _Placeholder) else x.item() if isinstance(x, np.generic) else x
                       for x in args)  # fmt: skip
         self._check_loop(tuple(x.dtype if isinstance(x, np.ndarray) else None for x in hosts))
@@ -698,8 +698,8 @@ def _solved(a, b, trans, lower, unit):
 
 OWN = {
     "cupy": {
-        "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "fuse": fuse, "matmul": matmul, "ndarray": ndarray,
-        "ufunc": ufunc, "where": where,
+        "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "fuse": fuse, "matmul": matmul,
+        "ndarray": ndarray, "ufunc": ufunc, "where": where,
         "get_default_memory_pool": lambda: SimpleNamespace(total_bytes=lambda: 2**24),
     },
     "cupy.linalg": {"matmul": matmul},
