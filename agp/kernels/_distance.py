@@ -189,7 +189,8 @@ def safe_sqrt(x: Array) -> Array:
 
     Nothing is selected by x > 0: a compiler that forms x twice, rounded in two ways, would select in two ways.
     """
-    return backend_of(x).xp.sqrt(backend_of(x).xp.maximum(x, least_square(x)))
+    xp = backend_of(x).xp
+    return xp.sqrt(xp.maximum(x, least_square(x)))
 
 
 def least_square(x: Array) -> Array:

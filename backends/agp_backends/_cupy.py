@@ -245,4 +245,5 @@ def _sum_with_product(_: Backend, x: Array, a: Array, b: Array) -> tuple[Array]:
 
 
 def _interpolation(_: Backend, old: Array, new: Array, share: Array | float) -> tuple[Array]:
-    return (old + share * (new - old),)  # where the share is a number, 1 - share would be in half precision
+    # where the share is a number, 1 - share would be in half precision; a share of 1 gives the new numbers as they are
+    return (old - share * old + share * new,)

@@ -293,6 +293,13 @@ def test_a_function_of_entries_is_one_kernel(dtype, B):
         np.testing.assert_allclose(x._host, y, rtol=1e-12 if dtype == "float64" else 1e-5)
 
 
+def test_a_share_of_all_or_nothing_is_exact(B):
+    old, new = CUPY.array([1e20, 3.0]), CUPY.array([0.1, 7.0])
+    for share in (1.0, CUPY.array(1.0)):
+        np.testing.assert_array_equal(CUPY.numpy(B.interpolated(old, new, share)), CUPY.numpy(new))
+    np.testing.assert_array_equal(CUPY.numpy(B.interpolated(old, new, 0.0)), CUPY.numpy(old))
+
+
 def _product(_, x, y, factor):
     return (factor * x * y,)
 
