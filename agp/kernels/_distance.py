@@ -8,7 +8,15 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = ["centre_of", "inner_products", "least_root", "safe_sqrt", "squared_distances", "sums_by_column"]
+__all__ = [
+    "centre_of",
+    "inner_products",
+    "least_root",
+    "least_square",
+    "safe_sqrt",
+    "squared_distances",
+    "sums_by_column",
+]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -182,4 +190,9 @@ def safe_sqrt(x: Array) -> Array:
     Nothing is selected by x > 0: a compiler that forms x twice, rounded in two ways, would select in two ways.
     """
     xp = backend_of(x).xp
-    return xp.sqrt(xp.maximum(x, xp.full((), least_root(x) ** 2, **like(x))))
+    return xp.sqrt(xp.maximum(x, least_square(x)))
+
+
+def least_square(x: Array) -> Array:
+    """The square of `least_root`, 0-d."""
+    return backend_of(x).xp.full((), least_root(x) ** 2, **like(x))
