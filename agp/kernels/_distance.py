@@ -64,7 +64,10 @@ def squared_distances(
     if zs is not None:
         z_squares = xp.sum(zs * zs, axis=-1)
         largest = xp.maximum(largest, xp.max(z_squares))
-    by_expansion = partial(_by_expansion, B, xs, zs, x_squares, z_squares)
+    if zs is None:
+        by_expansion = partial(_by_own_expansion, B, xs, x_squares)
+    else:
+        by_expansion = partial(B.squared_distances, xs, zs, x_squares, z_squares)
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
 
@@ -106,9 +109,7 @@ def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array
     return difference * difference, None
 
 
-def _by_expansion(B: Any, xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
-    if zs is not None:
-        return B.squared_distances(xs, zs, x_squares, z_squares)
+def _by_own_expansion(B: Any, xs: Array, x_squares: Array) -> Array:
     return B.hollow_from_lower(B.squared_distances(xs, xs, x_squares, x_squares))  # exactly symmetric
 
 
