@@ -1,7 +1,7 @@
 """Arrays as models hold them: given numbers placed beside the data, copies of their own, no graph hanging on them."""
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -88,31 +88,39 @@ def detached(model: T) -> T:
     return tree.with_leaves(model, row_major(constants))
 
 
-def laid_out(model: T) -> T:
-    """The model with row-major leaves (`agp.backend.Backend.row_major`), as it is after a file was written and read."""
+def laid_out(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
+    """The model and the states with row-major arrays (`agp.backend.Backend.row_major`), as a file gives them back."""
     held = tree.leaves(model)
-    found = row_major(held)
-    moved = {name: x for name, x in found.items() if x is not held[name]}
-    return tree.with_leaves(model, moved) if moved else model
+    found = row_major({"": held, **dict(enumerate(states))})
+    leaves = found.pop("")
+    moved = {name: x for name, x in leaves.items() if x is not held[name]}
+    return tree.with_leaves(model, moved) if moved else model, list(found.values())
 
 
 def row_major(x: Any) -> Any:
     """The arrays in dictionaries, which may be nested, row after row in memory; what is no array stays as it is."""
     if not isinstance(x, dict):
         return row_major({"": x})[""]
-    found, alike = dict(x), {}
-    for name, part in x.items():
-        if isinstance(part, dict):
-            found[name] = row_major(part)
-        else:
-            alike.setdefault(type(part), []).append(name)
-    for names in alike.values():
-        arrays = list(map(x.get, names))
+    found = dict(x)
+    waiting, alike = [found], {}
+    while waiting:
+        here = waiting.pop()
+        for name, part in here.items():
+            if isinstance(part, dict):
+                here[name] = inner = dict(part)
+                waiting.append(inner)
+            else:
+                alike.setdefault(type(part), []).append((here, name))
+    for places in alike.values():
+        arrays = []
+        for here, name in places:
+            arrays.append(here[name])  # without the frame of a comprehension
         try:
             B = backend_of(arrays[0])
         except TypeError:  # states hold what they like where no file is written
             continue
-        found.update(zip(names, B.row_major_each(arrays), strict=True))
+        for (here, name), array in zip(places, B.row_major_each(arrays), strict=True):
+            here[name] = array
     return found
 
 

@@ -71,18 +71,42 @@ class Mathematics(Library):
         product = X @ Y
         return self.xp.tril(product) if lower else product
 
-    def elementwise(self, f: Callable[..., tuple], /, *arrays: Array, lower: bool = False) -> tuple[Array, ...]:
-        """What f makes of arrays of one shape, each entry by itself; it may be evaluated in pieces.
+    def fused(self, f: Callable[..., tuple[Array, ...]], /, *args: Array | float) -> tuple[Array, ...]:
+        """``f(self, *args)``, each entry by itself; a library may make one kernel of it, which it keeps.
+
+        Parameters
+        ----------
+        f
+            A function of a module, which depends on its arguments alone. Each of its operations has an array among its
+            operands and changes none; it asks of arrays no more than `dtype` and `ndim`, and of this backend the
+            functions of `xp` that take entries by themselves (`clip` with both limits), `zeros_like`, `ones_like`,
+            `full_like`, and methods such as `interpolated`.
+        args
+            Arrays, which are broadcast to one shape, that of all results; and numbers.
+        """
+        return f(self, *args)
+
+    def elementwise(
+        self, f: Callable[..., tuple[Array, ...]], /, *arrays: Array, numbers: Sequence = (), lower: bool = False
+    ) -> tuple[Array, ...]:
+        """`fused` for arrays of one shape, which may be worked on in pieces, and then numbers or 0-d arrays.
 
         `lower` says that the arrays [..., M, M] are lower triangular, and that zeros give zeros.
         """
-        return f(*arrays)
+        return self.fused(f, *arrays, *numbers)
 
     def elementwise_each(
-        self, f: Callable[..., tuple[Array, ...]], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+        self,
+        f: Callable[..., tuple[Array, ...]],
+        several: Sequence[tuple[Array, ...]],
+        /,
+        *,
+        numbers: Sequence = (),
+        lower: Sequence[bool],
     ) -> list[tuple[Array, ...]]:
         """`elementwise` of each of several tuples of arrays, which a library may evaluate together."""
-        return [self.elementwise(f, *arrays, lower=one) for arrays, one in zip(several, lower, strict=True)]
+        pairs = zip(several, lower, strict=True)
+        return [self.elementwise(f, *arrays, numbers=numbers, lower=one) for arrays, one in pairs]
 
     def diagonal(self, A: Array, /) -> Array:
         """The diagonal [..., M] of A [..., M, M], not to be written to."""

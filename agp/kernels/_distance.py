@@ -8,7 +8,15 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = ["centre_of", "inner_products", "least_root", "safe_sqrt", "squared_distances", "sums_by_column"]
+__all__ = [
+    "centre_of",
+    "inner_products",
+    "least_root",
+    "least_square",
+    "safe_sqrt",
+    "squared_distances",
+    "sums_by_column",
+]
 
 FEW_COLUMNS = 4
 """Up to this width differences are formed column by column; they cost one pass over the result for each column."""
@@ -56,7 +64,10 @@ def squared_distances(
     if zs is not None:
         z_squares = xp.sum(zs * zs, axis=-1)
         largest = xp.maximum(largest, xp.max(z_squares))
-    by_expansion = partial(_by_expansion, B, xs, zs, x_squares, z_squares)
+    if zs is None:
+        by_expansion = partial(_by_own_expansion, B, xs, x_squares)
+    else:
+        by_expansion = partial(B.squared_distances, xs, zs, x_squares, z_squares)
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
 
@@ -98,9 +109,7 @@ def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array
     return difference * difference, None
 
 
-def _by_expansion(B: Any, xs: Array, zs: Array | None, x_squares: Array, z_squares: Array) -> Array:
-    if zs is not None:
-        return B.squared_distances(xs, zs, x_squares, z_squares)
+def _by_own_expansion(B: Any, xs: Array, x_squares: Array) -> Array:
     return B.hollow_from_lower(B.squared_distances(xs, xs, x_squares, x_squares))  # exactly symmetric
 
 
@@ -182,4 +191,9 @@ def safe_sqrt(x: Array) -> Array:
     Nothing is selected by x > 0: a compiler that forms x twice, rounded in two ways, would select in two ways.
     """
     xp = backend_of(x).xp
-    return xp.sqrt(xp.maximum(x, xp.full((), least_root(x) ** 2, **like(x))))
+    return xp.sqrt(xp.maximum(x, least_square(x)))
+
+
+def least_square(x: Array) -> Array:
+    """The square of `least_root`, 0-d."""
+    return backend_of(x).xp.full((), least_root(x) ** 2, **like(x))

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like, placed, to_numpy
+from agp.backend import Array, Backend, Pullback, backend_of, like, placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column
-from agp.kernels._distance import least_root, safe_sqrt, squared_distances
+from agp.kernels._distance import least_root, least_square, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
@@ -217,9 +217,14 @@ class Matern32(Matern):
     degrees: ClassVar[int] = 3
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        scaled = SQRT3 * safe_sqrt(r2)
-        decay = backend_of(r2).xp.exp(-scaled)
-        return (1.0 + scaled) * decay, lambda: -1.5 * decay
+        g, decay = backend_of(r2).fused(_matern32, r2, least_square(r2))
+        return g, lambda: -1.5 * decay
+
+
+def _matern32(B: Backend, r2: Array, least: Array) -> tuple[Array, Array]:
+    scaled = SQRT3 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`
+    decay = B.xp.exp(-scaled)
+    return (1.0 + scaled) * decay, decay
 
 
 @tree.model
@@ -238,10 +243,15 @@ class Matern52(Matern):
     degrees: ClassVar[int] = 5
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        scaled = SQRT5 * safe_sqrt(r2)
-        decay = backend_of(r2).xp.exp(-scaled)
         # nothing but `scaled` and `decay` is kept
-        return (1.0 + scaled * (1.0 + scaled / 3.0)) * decay, lambda: (-5.0 / 6.0) * (1.0 + scaled) * decay
+        g, scaled, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))
+        return g, lambda: (-5.0 / 6.0) * (1.0 + scaled) * decay
+
+
+def _matern52(B: Backend, r2: Array, least: Array) -> tuple[Array, Array, Array]:
+    scaled = SQRT5 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`
+    decay = B.xp.exp(-scaled)
+    return (1.0 + scaled * (1.0 + scaled / 3.0)) * decay, scaled, decay
 
 
 @tree.model

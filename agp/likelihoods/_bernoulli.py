@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Backend, Pullback, backend_of
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._finite import finite_quantiles
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
@@ -50,6 +50,11 @@ LINKS = {
 }
 
 
+def _pull_density(B: Backend, bar: Array, sign: Array, log_slope: Array, value: Array, share: float) -> tuple[Array]:
+    # d/dx log((1 - 2q) F(x) + q) = (1 - 2q) F'(x) / p, formed in the log so that it is safe in the tails
+    return (bar * sign * (share * B.xp.exp(log_slope - value)),)
+
+
 @tree.model
 class Bernoulli(Likelihood):
     """y in {0, 1} with p(y = 1 | f) = (1 - 2 squash) F(f) + squash.
@@ -73,16 +78,15 @@ class Bernoulli(Likelihood):
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
-        xp = backend_of(f).xp
-        link = LINKS[self.link]
+        B, link = backend_of(f), LINKS[self.link]
+        xp = B.xp
         sign = 2.0 * y - 1.0
         x = sign * f
         value = xp.log((1.0 - 2.0 * self.squash) * link.cdf(x) + self.squash) if self.squash else link.log_cdf(x)
 
         def pullback(bar):
-            # d/dx log((1 - 2q) F(x) + q) = (1 - 2q) F'(x) / p, formed in the log so that it is safe in the tails
-            ratio = (1.0 - 2.0 * self.squash) * xp.exp(link.log_slope(x) - value)
-            return tree.cotangent(self), bar * sign * ratio
+            share = 1.0 - 2.0 * self.squash
+            return tree.cotangent(self), B.fused(_pull_density, bar, sign, link.log_slope(x), value, share)[0]
 
         return value, pullback
 

@@ -5,10 +5,11 @@ datum.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._by_output import check_by_output
@@ -26,39 +27,48 @@ def _expected(
 ) -> tuple[Array, Callable[[Array], tuple]]:
     """The expected log density [N] for noise variances, 0-d, [P] or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
 
-    That of the noise is a function of no arguments: not all want it, and it is the first to overflow. The terms of
-    single targets count with their weights [N, P], where there are any.
+    That of the noise is a function of no arguments, which gives a tuple of one: not all want it, and it is the first to
+    overflow. The terms of single targets count with their weights [N, P], where there are any.
     """
-    # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
-    xp = backend_of(mu).xp
-    residual = y - mu
-    square = residual * residual + var
+    B = backend_of(mu)
+    terms, residual, square = B.fused(_terms, mu, var, y, noise)
 
     def pullback(bar):
         column = bar[:, None] if weight is None else bar[:, None] * weight
-        mu_bar = column * residual / noise
-        return (
-            lambda: column * (square / noise - 1.0) / (2.0 * noise),
-            mu_bar,
-            -0.5 / noise * column + xp.zeros_like(var),
-        )
+        moments_bar = B.fused(_pull_moments, column, residual, noise)
+        return partial(B.fused, _pull_noise, column, square, noise), *moments_bar
 
-    return -0.5 * _summed(LOG_2PI + xp.log(noise) + square / noise, weight), pullback
+    return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
 
 
-def _like_noise(noise_bar: Array, noise: Array) -> Array:
+# -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
+
+
+def _terms(B: Backend, mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Array, Array]:
+    residual = y - mu
+    square = residual * residual + var
+    return LOG_2PI + B.xp.log(noise) + square / noise, residual, square
+
+
+def _pull_moments(B: Backend, column: Array, residual: Array, noise: Array) -> tuple[Array, Array]:
+    return column * residual / noise, -0.5 / noise * column + B.xp.zeros_like(residual)
+
+
+def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple[Array]:
+    return (column * (square / noise - 1.0) / (2.0 * noise),)
+
+
+def _like_noise(noise_bar: Callable[[], tuple[Array]], noise: Array) -> Array:
     """The cotangents [N, P] of noise variances, summed to the shape of the leaf, 0-d or [P]."""
-    return backend_of(noise_bar).xp.sum(noise_bar, axis=0 if noise.ndim else None)
-
-
-def _summed(terms: Array, weight: Array | None) -> Array:
-    """The sums [N] over the outputs of terms [N, P], with weights if there are any."""
-    return backend_of(terms).xp.sum(terms if weight is None else weight * terms, axis=-1)
+    (terms,) = noise_bar()
+    return backend_of(terms).xp.sum(terms, axis=0 if noise.ndim else None)
 
 
 def _log_density(mu: Array, var: Array, y: Array, weight: Array | None = None) -> Array:
     """Log N(y; mu, var) summed over the outputs [N], with weights if there are any."""
-    return -0.5 * _summed(LOG_2PI + backend_of(mu).xp.log(var) + (y - mu) ** 2 / var, weight)
+    xp = backend_of(mu).xp
+    terms = LOG_2PI + xp.log(var) + (y - mu) ** 2 / var
+    return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
 
 
 def _normal_quantiles(mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
@@ -113,7 +123,7 @@ class Gaussian(Likelihood):
 
         def pullback(bar):
             noise_bar, mu_bar, var_bar = pull(bar)
-            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar(), self.noise_variance))
+            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar, self.noise_variance))
             return own, mu_bar, var_bar
 
         return value, pullback
@@ -229,9 +239,7 @@ class HeteroscedasticGaussian(Likelihood):
             noise_bar, mu_bar, var_bar = pull(bar)
             if self.common is None:
                 return tree.cotangent(self), mu_bar, var_bar
-            common_bar = tree.cotangent(
-                self.common, noise_variance=_like_noise(noise_bar(), self.common.noise_variance)
-            )
+            common_bar = tree.cotangent(self.common, noise_variance=_like_noise(noise_bar, self.common.noise_variance))
             return tree.cotangent(self, common=common_bar), mu_bar, var_bar
 
         return value, pullback

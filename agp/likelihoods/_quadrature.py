@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from agp.backend import Array, Pullback, backend_of, constant
+from agp.backend import Array, Backend, Pullback, backend_of, constant
 from agp.checks import check_whole
 from agp.host import gauss_hermite
 
@@ -30,19 +30,32 @@ def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array
 
     The square root has no slope at 0: variances up to the floor (tiny by default) count as the floor.
     """
-    xp = backend_of(var).xp
-    floor = math.sqrt(float(xp.finfo(var.dtype).smallest_normal)) if floor is None else floor
-    allowed = var > floor
+    B = backend_of(var)
+    return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)
+
+
+def _tiny(B: Backend, var: Array) -> float:
+    return math.sqrt(float(B.xp.finfo(var.dtype).smallest_normal))
+
+
+def _root_and_slope(B: Backend, var: Array, floor: float) -> tuple[Array, Array]:
+    xp, allowed = B.xp, var > floor
     root = xp.sqrt(xp.where(allowed, var, xp.full_like(var, floor)))
     return root, xp.where(allowed, 0.5 / root, xp.zeros_like(root))
+
+
+def _at_nodes(B: Backend, mu: Array, var: Array, t: Array, floor: float) -> tuple[Array, Array]:
+    root, slope = _root_and_slope(B, var, floor)
+    return mu + root * t, slope * t
 
 
 def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = None) -> tuple[Array, Array, Array]:
     """Latent values f = mu + sqrt(2 var) t [..., I], slopes df/dvar [..., I] and weights [I], for mu, var [...]."""
     nodes, weights = gauss_hermite(points)
     t = constant(tuple(math.sqrt(2.0) * node for node in nodes), mu)
-    root, slope = root_and_slope(var, floor)
-    return mu[..., None] + root[..., None] * t, slope[..., None] * t, constant(weights, mu)
+    B = backend_of(mu)
+    floor = _tiny(B, var) if floor is None else floor
+    return *B.fused(_at_nodes, mu[..., None], var[..., None], t, floor), constant(weights, mu)
 
 
 def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Pullback]:

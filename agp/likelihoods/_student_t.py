@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._by_output import check_by_output
@@ -15,6 +15,25 @@ from agp.quantiles import ObservationModel, t_tail
 from agp.units import unit_by_column
 
 __all__ = ["StudentT"]
+
+# lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
+
+
+def _density(
+    B: Backend, f: Array, y: Array, scale: Array, nu: float, power: float, constant: float
+) -> tuple[Array, Array, Array]:
+    residual = y - f
+    square = residual * residual
+    spread = nu * scale * scale
+    return constant - B.xp.log(scale) - power * B.xp.log1p(square / spread), residual, square
+
+
+def _pull_density(
+    _: Backend, bar: Array, residual: Array, square: Array, scale: Array, nu: float, above: float
+) -> tuple[Array, Array]:
+    """The cotangents of log c, by entry, and of f; `above` is nu + 1."""
+    weight = above / (nu * scale * scale + square)
+    return bar * (weight * square - 1.0), bar * weight * residual
 
 
 @tree.model
@@ -43,20 +62,16 @@ class StudentT(Likelihood):
     bounded_curvature: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
-        # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
-        xp = backend_of(f).xp
-        nu, scale = self.degrees_of_freedom, self._by_node()
-        residual = y - f
-        square = residual * residual
+        B, nu, scale = backend_of(f), self.degrees_of_freedom, self._by_node()
         constant = math.lgamma(0.5 * (nu + 1.0)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi)
-        spread = nu * scale * scale
+        value, residual, square = B.fused(_density, f, y, scale, nu, 0.5 * (nu + 1.0), constant)
 
         def pullback(bar):
-            weight = (nu + 1.0) / (spread + square)
-            scale_bar = xp.sum(bar * (weight * square - 1.0), axis=(0, 2) if self.scale.ndim else None) / self.scale
-            return tree.cotangent(self, scale=scale_bar), bar * weight * residual
+            terms, f_bar = B.fused(_pull_density, bar, residual, square, scale, nu, nu + 1.0)
+            scale_bar = B.xp.sum(terms, axis=(0, 2) if self.scale.ndim else None) / self.scale
+            return tree.cotangent(self, scale=scale_bar), f_bar
 
-        return constant - xp.log(scale) - 0.5 * (nu + 1.0) * xp.log1p(square / spread), pullback
+        return value, pullback
 
     def _by_node(self) -> Array:
         """The scale beside latent values [N, P, I]."""

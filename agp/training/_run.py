@@ -58,7 +58,7 @@ class Run:
         on_device: bool = False,
         graphs: bool = False,
     ) -> None:
-        model = laid_out(model)
+        model, _ = laid_out(model)
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
         self.states = [row_major(update.init(model)) for update in updates]
         self.step, self.seconds = 0, 0.0
@@ -191,7 +191,7 @@ class Run:
     @staticmethod
     def _laid_out(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
         """What a step leaves, as a file would give it back: the next one rounds alike, whether or not one did."""
-        return laid_out(model), list(map(row_major, states)), info
+        return *laid_out(model, states), info
 
     def _wait(self, info: dict[str, Array]) -> None:
         """Let the device finish the step before the clock is read."""
@@ -343,8 +343,7 @@ class Run:
             for found in (saved.leaves, saved.states)
         )
         states = nested(layout(self._named_states()), arrays)
-        self.model = laid_out(tree.with_leaves(self.model, leaves))
-        self.states = [row_major(state) for state in states.values()]
+        self.model, self.states = laid_out(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
 

@@ -72,13 +72,8 @@ def _mapped(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> 
         else:
             out[name] = getattr(constraint, method)(*arrays)
     for constraint, several in together.items():
-        f = getattr(constraint, method)
-        if len(several) == 1:
-            ((name, arrays),) = several.items()
-            out[name] = f(*arrays)
-            continue
         B = backend_of(next(iter(several.values()))[0])
-        found = B.elementwise_each(lambda *xs, f=f: (f(*xs),), [*several.values()], lower=[False] * len(several))
+        found = B.elementwise_each(constraint.by_entry[method], [*several.values()], lower=[False] * len(several))
         for name, (x,) in zip(several, found, strict=True):
             out[name] = x
     return out

@@ -1,6 +1,6 @@
 """Adam on the raw leaves of a model."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -181,14 +181,15 @@ class Adam:
         moved, first, second = {}, dict(state["first"]), dict(state["second"])
         constraints, later = tree.constraints(model), count + 1.0
         by_pattern = _by_pattern((*self.groups,), (*first,))
-        corrections = _corrections(by_pattern, groups, later)
+        corrections = _corrections(B, by_pattern, groups, later)
         for pattern, names in by_pattern.items():
-            step = self._moved_by(B, rates[pattern], groups[pattern], corrections)
-            arrays, lower = [], []
+            group, arrays, lower = groups[pattern], [], []
+            sizes = B.fused(_sizes, rates[pattern], corrections[group.beta1], corrections[group.beta2], self.epsilon)
+            numbers = (*sizes, 1.0 - group.beta1, 1.0 - group.beta2)
             for name in names:
                 arrays.append((raw[name], gradient[name], first[name], second[name]))
                 lower.append(constraints[name] is LOWER)
-            found = B.elementwise_each(step, arrays, lower=lower)
+            found = B.elementwise_each(_moved, arrays, numbers=numbers, lower=lower)
             for name, parts in zip(names, found, strict=True):
                 moved[name], first[name], second[name] = parts
         if self.natural is not None:
@@ -204,30 +205,54 @@ class Adam:
             info[f"rate of {name}"] = rates[name]
         return tree.constrain(model, moved), new, info
 
-    def _moved_by(
-        self, B: Backend, rate: Array | float, group: Group, corrections: dict[float, Array]
-    ) -> Callable[..., tuple[Array, Array, Array]]:
-        """(raw leaf, slope, first and second moment) -> (raw leaf, moments) after a step, each entry by itself."""
-        # rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
-        root = B.xp.sqrt(corrections[group.beta2])
-        size, least = rate * root / corrections[group.beta1], self.epsilon * root
 
-        def step(raw: Array, slope: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
-            slope = _squarable(B.xp, slope)
-            first = B.interpolated(first, slope, 1.0 - group.beta1)
-            second = B.interpolated(second, slope * slope, 1.0 - group.beta2)
-            return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
-
-        return step
+# rate m^ / (sqrt(v^) + eps) with the bias-corrected moments m^ = m / (1 - b1^t), v^ = v / (1 - b2^t)
 
 
-def _corrections(by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array) -> dict[float, Array]:
+def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon: float) -> tuple[Array, Array]:
+    """The size of a step in units of m / sqrt(v), and what is added to sqrt(v), for the corrections of the moments."""
+    root = B.xp.sqrt(second)
+    return rate * root / first, epsilon * root
+
+
+def _moved(
+    B: Backend,
+    raw: Array,
+    slope: Array,
+    first: Array,
+    second: Array,
+    size: Array,
+    least: Array,
+    share1: float,
+    share2: float,
+) -> tuple[Array, Array, Array]:
+    """A raw leaf and its moments after a step, of which the slope has these shares: each entry by itself."""
+    # The finite entries are cut where their squares would overflow: the second moment would be infinite ever after, and
+    # the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
+    # entries become NaN, for the watch over the training to see.
+    largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
+    slope = B.xp.clip(slope, -largest, largest) + 0.0 * slope
+    first = B.interpolated(first, slope, share1)
+    second = B.interpolated(second, slope * slope, share2)
+    return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
+
+
+def _corrections(
+    B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
+) -> dict[float, Array]:
     """1 - beta^t, 0-d, for the decays of these groups: what the moments after t steps are divided by."""
-    found: dict[float, Array] = {}
+    betas = []
     for pattern in by_pattern:
         for beta in (groups[pattern].beta1, groups[pattern].beta2):
-            if beta not in found:
-                found[beta] = 1.0 - beta**steps
+            if beta not in betas:
+                betas.append(beta)
+    return dict(zip(betas, B.fused(_grown, steps, *betas), strict=True))
+
+
+def _grown(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...]:
+    found: tuple[Array, ...] = ()
+    for beta in betas:
+        found += (1.0 - beta**steps,)
     return found
 
 
@@ -249,12 +274,3 @@ def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Pla
 
 def _zero(x: Array) -> Array:
     return backend_of(x).xp.zeros((), **like(x))
-
-
-def _squarable(xp: Any, x: Array) -> Array:
-    """The finite entries cut where their squares would overflow: the second moment would be infinite ever after, and
-    the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
-    entries become NaN, for the watch over the training to see.
-    """
-    largest = 0.5 * float(xp.finfo(x.dtype).max) ** 0.5
-    return xp.clip(x, -largest, largest) + 0.0 * x

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agp.backend import Array, backend_of
+from agp.backend import Array, Backend, backend_of
 from agp.checks import check_whole
 
 __all__ = ["Plateau", "Rate", "check_rate", "check_share", "delayed", "exponential", "linear", "rate_at", "stepped"]
@@ -86,8 +86,12 @@ class linear:  # noqa: N801
 
     def __call__(self, count: Array, /) -> Array:
         """The rate after `count` steps, 0-d."""
-        done = backend_of(count).xp.clip(count / float(self.steps), max=1.0)
-        return self.start * (1.0 - done) + self.end * done
+        return backend_of(count).fused(_line, count, self.start, self.end, float(self.steps))[0]
+
+
+def _line(B: Backend, count: Array, start: float, end: float, steps: float) -> tuple[Array]:
+    done = B.xp.clip(count / steps, min=0.0, max=1.0)
+    return (start * (1.0 - done) + end * done,)
 
 
 @dataclass(frozen=True)

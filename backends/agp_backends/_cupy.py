@@ -7,7 +7,7 @@ Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -18,7 +18,6 @@ import numpy as np
 from agp.backend import Array, Backend, is_row_major
 from agp.draws import Noise
 from agp_backends._cuda import whole_block
-from agp_backends._together import joined_where_small
 
 
 def _on_device(create: Callable) -> Callable:
@@ -190,10 +189,14 @@ class CupyBackend(Backend):
         capability = x.device.compute_capability  # two or three digits, the last of which is the minor version
         return whole_block(x.dtype == np.float64, (int(capability[:-1]), int(capability[-1])))
 
-    def elementwise_each(
-        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
-    ) -> list[tuple]:
-        return joined_where_small(self, f, several)
+    def fused(self, f: Callable[..., tuple], /, *args: Array | float) -> tuple[Array, ...]:
+        return _kernel(f)(*args)
+
+    def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
+        return self.fused(_sum_with_product, x, a, b)[0]
+
+    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+        return self.fused(_interpolation, old, new, share)[0]
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
         out = A.copy(order="C")
@@ -213,3 +216,34 @@ class CupyBackend(Backend):
 
         # cuBLAS takes Fortran order: L^T, upper, is that of L in C order, and is not copied
         return solve_triangular(L.mT, B, lower=False, trans=0 if transpose else 1, check_finite=False)
+
+
+class _InsideKernel(CupyBackend):
+    """The plug-in inside a function that becomes one kernel: there arrays of one number are that number."""
+
+    xp = SimpleNamespace(
+        **vars(CupyBackend.xp)
+        | {"zeros_like": lambda x, /: x.dtype.type(0), "ones_like": lambda x, /: x.dtype.type(1)}
+        | {"full_like": lambda _, value, /: value}
+    )
+
+    def fused(self, f: Callable[..., tuple], /, *args: Array | float) -> tuple[Array, ...]:
+        return f(self, *args)
+
+
+@functools.lru_cache(maxsize=256)
+def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
+    """The kernel of a function of entries, compiled at its first call for each set of dtypes and numbers of axes.
+
+    CuPy follows f once with placeholders. An operation on Python's numbers alone it would do in half precision.
+    """
+    return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
+
+
+def _sum_with_product(_: Backend, x: Array, a: Array, b: Array) -> tuple[Array]:
+    return (x + a * b,)
+
+
+def _interpolation(_: Backend, old: Array, new: Array, share: Array | float) -> tuple[Array]:
+    # where the share is a number, 1 - share would be in half precision; a share of 1 gives the new numbers as they are
+    return (old - share * old + share * new,)

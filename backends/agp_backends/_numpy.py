@@ -200,10 +200,12 @@ class NumpyBackend(Backend):
                     np.matmul(*parts, out=out[..., rows, columns])
         return _cleared(out) if lower else out
 
-    def elementwise(self, f: Callable[..., tuple], /, *arrays: Array, lower: bool = False) -> tuple[Array, ...]:
+    def elementwise(
+        self, f: Callable[..., tuple], /, *arrays: Array, numbers: Sequence = (), lower: bool = False
+    ) -> tuple[Array, ...]:
         shape = np.shape(arrays[0])
         if np.size(arrays[0]) <= TILE:
-            return f(*arrays)
+            return f(self, *arrays, *numbers)
         if not lower:
             rows = [np.reshape(x, (-1,)) for x in arrays]
             pieces = [(slice(start, start + TILE),) for start in range(0, rows[0].shape[0], TILE)]
@@ -214,31 +216,37 @@ class NumpyBackend(Backend):
             pieces = [(p, slice(i, j), slice(0, j)) for p in range(rows[0].shape[0]) for i, j in panels]
         found: list[Any] = []
         for piece in pieces:
-            parts = f(*(x[piece] for x in rows))
+            parts = f(self, *(x[piece] for x in rows), *numbers)
             found = found or [(np.zeros_like if lower else np.empty_like)(part, shape=rows[0].shape) for part in parts]
             for x, part in zip(found, parts, strict=True):
                 x[piece] = part
         return tuple(np.reshape(x, shape) for x in found)
 
     def elementwise_each(
-        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+        self,
+        f: Callable[..., tuple],
+        several: Sequence[tuple[Array, ...]],
+        /,
+        *,
+        numbers: Sequence = (),
+        lower: Sequence[bool],
     ) -> list[Any]:
         # small arrays one behind the other: a call of NumPy takes longer than what it does to them
         if len(several) == 1:
-            return [self.elementwise(f, *several[0], lower=lower[0])]
+            return [self.elementwise(f, *several[0], numbers=numbers, lower=lower[0])]
         found: list[Any] = [None] * len(several)
         columns: list[list[Array]] = list(map(list, ((),) * len(several[0])))
         start, places = 0, []
         for i, arrays in enumerate(several):
             if arrays[0].size > SMALL:
-                found[i] = self.elementwise(f, *arrays, lower=lower[i])
+                found[i] = self.elementwise(f, *arrays, numbers=numbers, lower=lower[i])
                 continue
             places.append((i, arrays[0].shape, start, start + arrays[0].size))
             start += arrays[0].size
             for column, x in zip(columns, arrays, strict=True):
                 column.append(x.reshape(-1))
         if places:
-            joined = f(*map(np.concatenate, columns))
+            joined = f(self, *map(np.concatenate, columns), *numbers)
             for i, shape, start, stop in places:
                 found[i] = []
                 for x in joined:  # without the frame of a comprehension

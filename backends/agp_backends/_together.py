@@ -16,7 +16,7 @@ and sums of the same numbers that begin elsewhere are rounded in another way."""
 
 
 def joined_where_small(
-    B: Backend, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /
+    B: Backend, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], numbers: Sequence, /
 ) -> list[tuple[Array, ...]]:
     """`Backend.elementwise_each`: small arrays are put one behind the other, and f is evaluated once for all of them.
 
@@ -24,12 +24,12 @@ def joined_where_small(
     """
     sizes = [math.prod(arrays[0].shape) for arrays in several]
     small = [i for i, size in enumerate(sizes) if size <= SMALL]
-    found: dict[int, tuple[Any, ...]] = {i: f(*several[i]) for i in range(len(several)) if i not in small}
+    found: dict[int, tuple[Any, ...]] = {i: f(B, *several[i], *numbers) for i in range(len(several)) if i not in small}
     if len(small) < 2:
-        return [found[i] if i in found else f(*several[i]) for i in range(len(several))]
+        return [found[i] if i in found else f(B, *several[i], *numbers) for i in range(len(several))]
     xp = B.xp
     columns = zip(*(several[i] for i in small), strict=True)
-    joined = f(*(_apart(B, column) for column in columns))
+    joined = f(B, *(_apart(B, column) for column in columns), *numbers)
     start = 0
     for i in small:
         found[i] = tuple(xp.reshape(x[start : start + sizes[i]], several[i][0].shape) for x in joined)

@@ -299,11 +299,18 @@ class TorchBackend(Backend):
         return whole_block(x.dtype == torch.float64, torch.cuda.get_device_capability(x.device))
 
     def elementwise_each(
-        self, f: Callable[..., tuple], several: Sequence[tuple[Array, ...]], /, *, lower: Sequence[bool]
+        self,
+        f: Callable[..., tuple],
+        several: Sequence[tuple[Array, ...]],
+        /,
+        *,
+        numbers: Sequence = (),
+        lower: Sequence[bool],
     ) -> list[tuple]:
         if torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays):
-            return super().elementwise_each(f, several, lower=lower)  # each slice would have a derivative of its own
-        return joined_where_small(self, f, several)
+            # each slice would have a derivative of its own
+            return super().elementwise_each(f, several, numbers=numbers, lower=lower)
+        return joined_where_small(self, f, several, numbers)
 
     def inner(self, x: Array, y: Array, /) -> Array:
         if x.device.type == "cpu":

@@ -243,7 +243,7 @@ def test_row_major_begins_where_new_arrays_do_on_torch(torch_place):
     assert B.row_major(x[1:]).data_ptr() % 64 == 0
     # and so does what is worked on together
     several = [(x[:3] + 1.0,), (x[:7] + 1.0,), (x[:150] + 1.0,), (x[0] + 1.0,)]
-    found = B.elementwise_each(lambda y: (2.0 * y,), several, lower=[False] * 4)
+    found = B.elementwise_each(lambda _, y: (2.0 * y,), several, lower=[False] * 4)
     assert [one.data_ptr() % 64 for (one,) in found] == [0] * 4
     for (one,), (given,) in zip(found, several, strict=True):
         assert_close(to_numpy(one), to_numpy(2.0 * given), 0.0)
@@ -362,6 +362,19 @@ def test_a_plug_in_that_lacks_a_method_is_one_clear_error(monkeypatch):
         _restore()
 
 
+def _of_entries(_, x, y, factor):
+    return x * x + factor * y, 2.0 * x
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_functions_of_entries_broadcast_and_keep_the_dtype(dtype, backend):
+    x, y = np.ones((2, 3), dtype), np.arange(3.0, dtype=dtype)
+    found = get_backend(backend.name).fused(_of_entries, backend.array(x, dtype), backend.array(y, dtype), 0.5)
+    for z, expected in zip(found, _of_entries(None, x, y, 0.5), strict=True):
+        backend.check(z, dtype)
+        np.testing.assert_array_equal(backend.numpy(z, dtype), expected)
+
+
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (40_000,), (300, 300), (2, 401, 401), (17_000, 2)])
 def test_elementwise_work_in_pieces_is_that_on_the_whole(shape, lower, backend):
@@ -370,12 +383,10 @@ def test_elementwise_work_in_pieces_is_that_on_the_whole(shape, lower, backend):
     rng = np.random.default_rng(0)
     host = [np.tril(x) if lower else x for x in rng.normal(size=(2, *shape))]
 
-    def f(x, y):
-        return x * x + y, 2.0 * x
-
-    expected = f(*host)
+    expected = _of_entries(None, *host, 0.5)
     B = get_backend(backend.name)
-    for found, x in zip(B.elementwise(f, *map(backend.array, host), lower=lower), expected, strict=True):
+    pieces = B.elementwise(_of_entries, *map(backend.array, host), numbers=(0.5,), lower=lower)
+    for found, x in zip(pieces, expected, strict=True):
         np.testing.assert_array_equal(backend.numpy(found), x)
         assert tuple(found.shape) == shape
 

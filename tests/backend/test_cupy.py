@@ -12,7 +12,7 @@ from standins.cupy_counts import counted
 
 import agp
 from agp import DeepGP, fit, fit_lbfgs, train, tree, value_and_gradient
-from agp.backend import get_backend, like, placed, wide
+from agp.backend import Backend, get_backend, like, placed, wide
 from agp.estimators import GPRegressor
 from agp.methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, METHODS, build, updates_of
 from agp.models import SVGP
@@ -270,18 +270,85 @@ def test_diagonals_are_added_to_without_touching_what_was_given(B):
     np.testing.assert_array_equal(CUPY.numpy(given), A.swapaxes(0, 1))
 
 
-def test_small_arrays_are_worked_on_together(B):
-    calls = []
+def _decayed(B, x, y, size, share):
+    xp = B.xp
+    kept = xp.where(x > 0.0, xp.expm1(x), xp.zeros_like(x)) - xp.clip(y, -1.0, 1.0)
+    return B.interpolated(kept, y, share), B.add_product(x, size, xp.log1p(y * y) / xp.ones_like(x))
 
-    def f(x, y):
-        calls.append(x.shape)
-        return (x * y,)
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_function_of_entries_is_one_kernel(dtype, B):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype(dtype) for shape in ((4, 3), (4, 1), ())]
+    arrays[0][0, 0] = np.nan
+    there = [CUPY.array(x, dtype) for x in arrays]
+    expected = _decayed(get_backend("numpy"), *arrays, 0.25)
+    with counted() as counts:
+        found = B.fused(_decayed, *there, 0.25)
+    assert counts.launches.total() == 1
+    assert not counts.uploads
+    for x, y in zip(found, expected, strict=True):
+        assert x.shape == (4, 3)
+        assert x.dtype == dtype
+        np.testing.assert_allclose(x._host, y, rtol=1e-12 if dtype == "float64" else 1e-5)
+
+
+def test_a_share_of_all_or_nothing_is_exact(B):
+    old, new = CUPY.array([1e20, 3.0]), CUPY.array([0.1, 7.0])
+    for share in (1.0, CUPY.array(1.0)):
+        np.testing.assert_array_equal(CUPY.numpy(B.interpolated(old, new, share)), CUPY.numpy(new))
+    np.testing.assert_array_equal(CUPY.numpy(B.interpolated(old, new, 0.0)), CUPY.numpy(old))
+
+
+def _product(_, x, y, factor):
+    return (factor * x * y,)
+
+
+def test_each_of_several_arrays_takes_one_kernel_and_no_copies(B):
     pairs = [tuple(CUPY.array(x) for x in np.random.default_rng(0).normal(size=(2, *shape))) for shape in ((), (3, 2))]
-    found = B.elementwise_each(f, pairs, lower=[False, True])
-    assert calls == [(256,)]  # each begins at a multiple of 128, where a new array might
+    with counted() as counts:
+        found = B.elementwise_each(_product, pairs, numbers=(0.5,), lower=[False, True])
+    assert counts.launches.total() == 2
     for (z,), (x, y) in zip(found, pairs, strict=True):
-        np.testing.assert_array_equal(CUPY.numpy(z), CUPY.numpy(x * y))
+        np.testing.assert_array_equal(CUPY.numpy(z), CUPY.numpy(0.5 * x * y))
+
+
+def _adding_in_place(_, x, number):
+    x += number
+    return (x,)
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (lambda B, x, number: ((1.0 - number) * x,), "'subtract' of numbers alone is in half precision"),
+        (lambda B, x, number: (B.xp.where(x > 0.0, number, B.xp.zeros_like(x)),), "'where' of numbers alone"),
+        (lambda B, x, number: (number,), "a kernel gives arrays"),
+        (lambda B, x, number: (0.5**x,), "unsupported operand"),
+        (lambda B, x, number: (abs(x),), "bad operand"),
+        (lambda B, x, number: (x if x > 0.0 else number * x,), "cast to bool"),
+        (lambda B, x, number: (B.xp.clip(x, max=number),), "Unsupported type"),
+        (lambda B, x, number: (B.xp.sum(x),), "Unsupported type"),
+        (lambda B, x, number: (x @ x,), "unsupported operand"),
+        (lambda B, x, number: (x * x.shape[0],), "no attribute 'shape'"),
+        (lambda B, x, number: (x[..., None],), "not subscriptable"),
+        (_adding_in_place, "in place inside of a kernel"),
+    ],
+)
+def test_a_kernel_is_made_of_nothing_but_what_the_library_follows(f, message, B):
+    f.__name__ = "f"
+    with pytest.raises((TypeError, AttributeError, NotImplementedError), match=message):
+        B.fused(f, CUPY.array([1.0, 2.0]), 0.5)
+
+
+def test_a_kernel_depends_on_its_arguments_alone(B):
+    factor = 2.0
+
+    def scaled(_, x):
+        return (factor * x,)
+
+    with pytest.raises(AssertionError):
+        B.fused(scaled, CUPY.array([1.0]))
 
 
 # -- entrances, where the data lie on another device than the current one ---------------------------------------------
@@ -398,6 +465,11 @@ READS = dict.fromkeys(METHODS, 1) | {"cggp": 4, "cagp-cg": 5, "deep-rsvgp": 5, "
 """Reads of a step of the recipe: what was taken for granted; loops of solvers, and of deep inverses, ask more often."""
 BEFORE = {"asvgp": 13, "deep-asvgp": 5, "solve-relaxed": 30}
 """Steps before, where the first ones need more than one step of an inverse; none is the first of an epoch."""
+LAUNCHES = {
+    "sgpr": 255, "wsvgp": 307, "rsvgp": 498, "tsvgp": 612, "solve": 424, "cagp-opt": 274, "deep-wsvgp": 529,
+    "gpr": 105, "msvgp": 335, "lsvgp": 279, "qsvgp": 356, "tvgp": 236, "odvgp": 326, "solve-collapsed": 294,
+}  # fmt: skip
+"""Kernels of a step of the recipe, of which cuBLAS and cuSOLVER have theirs."""
 
 
 def _begun(method, where, place="device", extra=()):
@@ -451,6 +523,46 @@ def test_numbers_that_are_drawn_on_the_host_are_sent_once_in_ten_steps(B):
     per_epoch, joined = sorted(counts.uploads.values())[::-1]
     assert {line.partition(":")[0] for line in counts.uploads} == {"agp/training/_batches.py"}
     assert (per_epoch, joined) == (5, 2)  # the order of the rows of five epochs; the noise of twice ten steps
+
+
+@pytest.mark.parametrize("method", LAUNCHES)
+def test_a_step_launches_no_more(method, B):
+    counts = _later_step(method)
+    assert counts.launches.total() <= LAUNCHES[method], counts.launches
+
+
+def _launches_of(counts, *files):
+    return sum(number for line, number in counts.launches.items() if line.startswith(files))
+
+
+def test_adam_and_constraints_launch_one_kernel_for_each_leaf(B):
+    counts = _later_step("wsvgp")
+    # five leaves; the count, what corrects the moments, and the sizes of steps of two groups
+    assert _launches_of(counts, "agp/updates/_adam.py") == 5 + 4
+    # three positive leaves, to the raw ones and back, and the pullback; the triangle of q(u), and units
+    assert _launches_of(counts, "agp/constraints.py", "agp/tree/_raw.py") == 3 * 3 + 4 + 18
+
+
+LIKELIHOODS = [agp.Gaussian(), agp.StudentT(), agp.Bernoulli(), agp.Bernoulli(squash=1e-3, link="logit")]
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern32", "matern52"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_kernels_of_entries_give_the_numbers_of_their_operations(likelihood, kernel, B, monkeypatch):
+    def trained():
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(20, 5)), (rng.normal(size=(20, 1)) > 0.0).astype(float)
+        model = build("wsvgp", X, y, likelihood=likelihood, kernel=kernel, num_inducing=5, seed=0)
+        updates = updates_of("wsvgp", model, 4)
+        there = train(CUPY.move(model), CUPY.array(X), CUPY.array(y), steps=4, batch_size=10, updates=updates).model
+        return {name: CUPY.numpy(x) for name, x in tree.leaves(there).items()}
+
+    found = trained()
+    monkeypatch.setattr(type(B), "fused", Backend.fused)
+    for name in ("interpolated", "add_product"):
+        monkeypatch.setattr(type(B), name, getattr(Backend, name))
+    for name, x in trained().items():
+        assert_close(found[name], x, 1e-12, name)
 
 
 class _Asking:

@@ -68,7 +68,7 @@ def test_torch_tells_all_memory_and_asks_for_nothing_that_moves(monkeypatch):
 class Device:
     """A device of JAX; `asked` counts how often it was asked for its statistics."""
 
-    id = 0
+    id, platform = 0, "gpu"
     asked = 0
 
     def memory_stats(self):
@@ -82,12 +82,13 @@ def test_jax_tells_what_its_allocator_may_take(available, monkeypatch):
     x = SimpleNamespace(devices=lambda: {device})
     assert [B.device_memory(x) for _ in range(3)] == [60.0 * 2**10] * 3
     assert device.asked == 1
-    assert B.device_memory(place.array([1.0])) is None
+    one = place.array([1.0])
+    assert B.device_memory(one) is None
     # while a program is traced: that of the usual device
     found = []
-    jax.jit(lambda y: (found.append(budget(None, y)), y)[1])(place.array([1.0]))
+    jax.jit(lambda y: (found.append(budget(None, y)), y)[1])(one)
     monkeypatch.setattr(jax, "devices", lambda *_: [device])
-    jax.jit(lambda y: (found.append(budget(None, y)), 2.0 * y)[1])(place.array([1.0]))
+    jax.jit(lambda y: (found.append(budget(None, y)), 2.0 * y)[1])(one)
     assert found == [MEMORY, 4096.0]
 
 

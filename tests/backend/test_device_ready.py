@@ -387,12 +387,12 @@ def test_what_is_evaluated_together_is_what_it_is_by_itself():
     shapes = [(), (4,), (300, 300), (2, 3), (1,)]
     several = [tuple(TORCH.array(x) for x in rng.normal(size=(2, *shape))) for shape in shapes]
 
-    def f(x, y):
-        return x * y, x - y
+    def f(_, x, y, factor):
+        return factor * x * y, x - y
 
     for count in (0, 1, 2, 5):
-        found = B.elementwise_each(f, several[:count], lower=[False] * count)
+        found = B.elementwise_each(f, several[:count], numbers=(0.5,), lower=[False] * count)
         assert len(found) == count
         for pair, (x, y) in zip(found, several, strict=False):
-            for a, b in zip(pair, f(x, y), strict=True):
+            for a, b in zip(pair, f(B, x, y, 0.5), strict=True):
                 assert torch.equal(a, b)

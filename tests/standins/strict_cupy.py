@@ -360,6 +360,8 @@ class ufunc:  # noqa: N801 - CuPy's name
         if not self.nin <= len(args) <= self.nin + self.nout:
             msg = f"Wrong number of arguments for {self.__name__!r}"
             raise TypeError(msg)
+        if any(isinstance(x, _Placeholder) for x in args):
+            return self._followed(args, (out, dtype, casting) == (None, None, "same_kind"))
         arguments = _Arguments()
         hosts = tuple(map(arguments.host, args))
         for x in hosts:
@@ -370,6 +372,25 @@ class ufunc:  # noqa: N801 - CuPy's name
         if out is not None:
             options["out"] = arguments.host(out)
         return _computed(self._compute, arguments, hosts, options)
+
+    def _followed(self, args, usual):
+        """The call inside of a function that becomes one kernel."""
+        if not usual or len(args) != self.nin:
+            msg = f"{self.__name__!r} inside of a kernel takes its inputs alone"
+            raise TypeError(msg)
+        for x in args:
+            if not isinstance(x, (_Placeholder, np.generic, bool, int, float)):
+                msg = f"Unsupported type {type(x)}"
+                raise TypeError(msg)
+        arrays = [x for x in args if isinstance(x, _Placeholder) and not x.weak]
+        if all(x.dtype == bool for x in arrays) and len(arrays) < len(args):
+            msg = f"{self.__name__!r} of numbers alone is in half precision inside of a kernel"
+            raise TypeError(msg)
+        hosts = tuple(x._host if isinstance(x, _Placeholder) else x.item() if isinstance(x, np.generic) else x
+                      for x in args)  # fmt: skip
+        self._check_loop(tuple(x.dtype if isinstance(x, np.ndarray) else None for x in hosts))
+        found = self._compute(*hosts)
+        return tuple(map(_Placeholder, found)) if isinstance(found, tuple) else _Placeholder(found)
 
     def _check_loop(self, dtypes):
         """TypeError unless a loop takes arguments of these dtypes; that of a Python number is free."""
@@ -459,6 +480,8 @@ def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
 
 
 def clip(a, a_min, a_max, out=None):
+    if isinstance(a, _Placeholder):
+        return _CLIP(a, a_min, a_max)
     return a.clip(a_min, a_max, out=out)
 
 
@@ -474,6 +497,8 @@ def matmul(x1, x2, /, out=None):
 def where(condition, x=None, y=None):
     if x is None or y is None:
         return _NONZERO(condition)
+    if any(isinstance(each, _Placeholder) for each in (condition, x, y)):
+        return _WHERE(condition, x, y)
     return _WHERE(condition.astype(bool, copy=False), x, y)
 
 
@@ -485,7 +510,73 @@ def _polygamma(n, x):
 
 
 _WHERE = ufunc("where", "".join(f"?{c}{c}->{c} " for c in "?bBhHiIlLqQefdFD"), np.where)
+_CLIP = ufunc("clip", " ".join(f"{c}{c}{c}->{c}" for c in "?bBhHiIlLqQefd"), np.clip)
 _NONZERO = _function("nonzero", "(a)", np.nonzero)
+
+# -- functions that become one kernel ---------------------------------------------------------------------------------
+
+
+class _Placeholder:
+    """What CuPy hands to such a function instead of an array, or of a number (`weak`).
+
+    It has no more than this, and the operators of `_complete`.
+    """
+
+    def __init__(self, host, weak=False):
+        self._host, self.weak = host if weak else np.asarray(host), weak
+
+    dtype = property(lambda self: np.result_type(self._host))
+    ndim = property(lambda self: np.ndim(self._host))
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self):
+        msg = "Can't cast to bool"
+        raise TypeError(msg)
+
+    def __array__(self, dtype=None, copy=None):
+        raise _refused(self)
+
+    __array_ufunc__ = None
+
+
+def fuse(*args, kernel_name=None):
+    """A function as one kernel. CuPy follows it once for all values, and so it must depend on its arguments alone."""
+    if args:
+        return fuse()(*args)
+
+    def made(f):
+        inner = getattr(f, "func", f)
+        assert inner.__closure__ is None
+        assert (kernel_name or inner.__name__).isidentifier()
+
+        def called(*args):
+            arrays = [x for x in args if type(x) is ndarray]
+            if not arrays:
+                return f(*args)
+            for x in args:
+                if type(x) is not ndarray and not isinstance(x, (np.generic, bool, int, float)):
+                    msg = f"Invalid argument type for {kernel_name!r}: {type(x)}"
+                    raise TypeError(msg)
+            _check_device(arrays)
+            with np.errstate(all="ignore"):
+                found = f(*(_Placeholder(*(x._host,) if type(x) is ndarray else (x, True)) for x in args))
+            shape = np.broadcast_shapes(*(x.shape for x in arrays))
+            tell("launches")
+            several = found if isinstance(found, tuple) else (found,)
+            results = tuple(_new(np.array(np.broadcast_to(_of_kernel(x), shape), order="C")) for x in several)
+            return results if isinstance(found, tuple) else results[0]
+
+        return called
+
+    return made
+
+
+def _of_kernel(x):
+    if isinstance(x, _Placeholder) and not x.weak:
+        return x._host
+    msg = f"a kernel gives arrays, and no {type(x)}"
+    raise TypeError(msg)
+
 
 # -- random numbers ---------------------------------------------------------------------------------------------------
 
@@ -607,8 +698,8 @@ def _solved(a, b, trans, lower, unit):
 
 OWN = {
     "cupy": {
-        "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "matmul": matmul, "ndarray": ndarray,
-        "ufunc": ufunc, "where": where,
+        "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "fuse": fuse, "matmul": matmul,
+        "ndarray": ndarray, "ufunc": ufunc, "where": where,
         "get_default_memory_pool": lambda: SimpleNamespace(total_bytes=lambda: 2**24),
     },
     "cupy.linalg": {"matmul": matmul},
@@ -658,13 +749,26 @@ def _complete() -> None:
     for name, function in OPERATORS.items():
         compute = getattr(cupy, function)
         setattr(ndarray, f"__{name}__", lambda self, other, f=compute: _operated(f, self, other))
+        if name != "matmul":
+            _give_operator(name, compute)
         if name not in COMPARISONS:
             setattr(ndarray, f"__r{name}__", lambda self, other, f=compute: _operated(f, other, self))
             setattr(ndarray, f"__i{name}__", lambda self, other, f=compute: f(self, other, out=self))
     for name, function in {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}.items():
         compute = getattr(cupy, function)
         setattr(ndarray, f"__{name}__", lambda self, f=compute: f(self))
+        if name in ("neg", "invert"):
+            setattr(_Placeholder, f"__{name}__", lambda self, f=compute: f(self))
     del ndarray.__imatmul__
+
+
+def _give_operator(name: str, compute: Callable) -> None:
+    """An operator of placeholders. They have no number to an array's power, and those in place would change arrays."""
+    setattr(_Placeholder, f"__{name}__", lambda self, other: compute(self, other))
+    if name not in COMPARISONS:
+        setattr(_Placeholder, f"__i{name}__", _unsupported(f"{name} in place inside of a kernel"))
+        if name != "pow":
+            setattr(_Placeholder, f"__r{name}__", lambda self, other: compute(other, self))
 
 
 OPERATORS = {
