@@ -217,10 +217,15 @@ class Likelihood(ABC):
         values = self.observations(y)
         return y if values is None else values
 
-    def log_density_alone(self, y: Array, /) -> float | None:
+    def row_weights(self, y: Array, /) -> Array | None:  # noqa: ARG002
+        """How many observations each row of targets y [N, K] counts as [N]; usually one each, which is None."""
+        return None
+
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:  # noqa: ARG002
         """The log density per row of targets y [N, K] without inputs, at the best constants and parameters.
 
-        None where it has no closed form: constants are then sought at the parameters that there are.
+        Rows with weights [N] count that often. None where it has no closed form: constants are then sought at the
+        parameters that there are.
         """
         return None
 

@@ -25,6 +25,8 @@ class ModelProtocol(ABC):
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
+    _row_weights: Array | None = None
+    """How many observations each row [N] counts as, in a model that holds its data; None for one each."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     @property

@@ -15,13 +15,15 @@ ROWS = 10_000
 """Of how many targets the best constant is sought at the most, where that takes iterations."""
 
 
-def baseline(likelihood: Likelihood, y: Array, /) -> float:
+def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) -> float:
     """The log density per row of targets y [N, K] where each latent function is the best constant.
 
-    Gaussian noise has the variance of the targets. Other likelihoods are taken with the parameters that they have.
+    Gaussian noise has the variance of the targets, and its rows may have weights [N]. Other likelihoods are taken with
+    the parameters that they have.
     """
     B = backend_of(y)
-    alone = likelihood.log_density_alone(B.gathered(y))
+    held = () if weights is None else (backend_of(weights).gathered(weights),)
+    alone = likelihood.log_density_alone(B.gathered(y), *held)
     if alone is not None:
         return alone
     some = generator(0, 17).choice(y.shape[0], ROWS, replace=False) if y.shape[0] > ROWS else None

@@ -275,7 +275,7 @@ def judged(found: FitResult, y: Array) -> FitResult:
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
         return found
-    alone = y.shape[0] * baseline(found.model.likelihood, y)
+    alone = y.shape[0] * baseline(found.model.likelihood, y, found.model._row_weights)
     gain = float(np.mean(bounds)) - alone
     if gain > 0.0:
         return found
