@@ -45,6 +45,9 @@ class Likelihood(ABC):
     slopes_vanish: ClassVar[bool] = False
     """Whether log p(y | f) is flat where y is far from likely, so that a q(u) that a step has thrown there stays."""
 
+    log_link: ClassVar[bool] = False
+    """Whether the mean of y is a multiple of exp(f), so that an exposure adds its logarithm to f."""
+
     support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """Open ends between which quantiles are kept: 0 or 1 for positive targets and shares, none for whole numbers."""
 
@@ -60,6 +63,10 @@ class Likelihood(ABC):
             If targets cannot have so many columns.
         """
         return columns
+
+    def with_columns(self, y: Array, latents: int, /) -> Array:  # noqa: ARG002
+        """Targets that are to be predicted with the columns [N, K] of training, where these have a usual value."""
+        return y
 
     def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most serve any number
         """ValueError unless the parameters are those of so many latent functions."""
