@@ -213,7 +213,7 @@ def _count(model: Any, X: Array) -> Array | float:
     if weights is None:
         return X.shape[0]
     total = backend_of(weights).xp.sum(weights)
-    return float(total) if backend_of(weights).rows_elsewhere else total
+    return float(total) if backend_of(X).rows_elsewhere else total
 
 
 def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:
@@ -247,8 +247,7 @@ def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) 
 
 
 def _repeated(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
-    """Features, variances and residuals whose sums are those of rows that count so often: A W^(1/2), W kff, W^(1/2) r.
-    """
+    """Features, variances and residuals whose sums are those of rows that count so often: A W^(1/2), W kff, W^(1/2) r."""
     if weights is None:
         return A, kff, r
     root = backend_of(A).xp.sqrt(weights)

@@ -245,8 +245,7 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
 
 def valid_weights(weights: Array | None, X: Array) -> Array | None:
-    """A copy of the weights of the rows X [N, D], checked, as a constant for automatic differentiation; None for none.
-    """
+    """A copy of the weights of the rows X [N, D], checked, as a constant for automatic differentiation; None for none."""
     return None if weights is None else copied(*constant_data(check_weights(weights, X)))
 
 

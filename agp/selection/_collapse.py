@@ -134,9 +134,7 @@ def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None,
         Whether the rows that are held out are among the data.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
-    model = SGPR(
-        hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights
-    )
+    model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)
     M = Z.shape[0]
     memory = max(usual_memory(Z), mebibytes(SQUARES * M * M, Z)) if memory is None else memory
     Lu = cholesky(model._inducing_covariance()[0])

@@ -17,7 +17,17 @@ from agp.selection._watch import Watch
 from agp.starts import starting_kernels
 from agp.training import Gain, fit_lbfgs
 
-__all__ = ["LONG", "Tuned", "default_priors", "exact_gp", "judged_on", "log_density_of", "on_rows", "searched", "trained"]
+__all__ = [
+    "LONG",
+    "Tuned",
+    "default_priors",
+    "exact_gp",
+    "judged_on",
+    "log_density_of",
+    "on_rows",
+    "searched",
+    "trained",
+]
 
 SHORT, LONG = 20, 40
 """Iterations of L-BFGS from each start, and further ones from the best of them."""
