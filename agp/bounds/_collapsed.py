@@ -242,12 +242,12 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
 
 
 def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) -> Statistics:
-    """The statistics of rows with these features A [M, N], variances kff [N], residuals y - h [N, P] and weights [N]."""
+    """The statistics of rows with features A [M, N], variances kff [N], residuals y - h [N, P] and weights [N]."""
     return _sums(*_repeated(weights, A, kff, r))[0]
 
 
 def _repeated(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
-    """Features, variances and residuals whose sums are those of rows that count so often: A W^(1/2), W kff, W^(1/2) r."""
+    """A W^(1/2), W kff and W^(1/2) r, whose sums are those of A, kff and r with each row counted so often."""
     if weights is None:
         return A, kff, r
     root = backend_of(A).xp.sqrt(weights)

@@ -64,7 +64,7 @@ class Likelihood(ABC):
         """
         return columns
 
-    def with_columns(self, y: Array, latents: int, /) -> Array:  # noqa: ARG002
+    def with_columns(self, y: Array, latents: int, /) -> Array:
         """Targets that are to be predicted with the columns [N, K] of training, where these have a usual value."""
         return y
 
@@ -216,6 +216,13 @@ class Likelihood(ABC):
         """
         return None
 
+    def level(self, y: Array, /) -> Array | None:
+        """Where the latent functions lie on the average [P], if targets that do not observe them tell it.
+
+        The default mean function is a constant then, which starts there.
+        """
+        return None
+
     def proxies(self, y: Array, /) -> Array:
         """Numbers [N, Q] that grow with the latent functions, to compare starting values by least squares.
 
@@ -224,11 +231,11 @@ class Likelihood(ABC):
         values = self.observations(y)
         return y if values is None else values
 
-    def row_weights(self, y: Array, /) -> Array | None:  # noqa: ARG002
+    def row_weights(self, y: Array, /) -> Array | None:
         """How many observations each row of targets y [N, K] counts as [N]; usually one each, which is None."""
         return None
 
-    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:  # noqa: ARG002
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         """The log density per row of targets y [N, K] without inputs, at the best constants and parameters.
 
         Rows with weights [N] count that often. None where it has no closed form: constants are then sought at the

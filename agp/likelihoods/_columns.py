@@ -169,6 +169,9 @@ class Weighted(WithColumn):
     def observations(self, y: Array, /) -> Array | None:
         return self.likelihood.observations(self._split(y)[0])
 
+    def level(self, y: Array, /) -> Array | None:
+        return self.likelihood.level(self._split(y)[0])
+
     def proxies(self, y: Array, /) -> Array:
         return self.likelihood.proxies(self._split(y)[0])
 
@@ -247,6 +250,13 @@ class Exposed(WithColumn):
 
     def observations(self, y: Array, /) -> Array | None:
         return self.likelihood.observations(self._rates(y))
+
+    def level(self, y: Array, /) -> Array:
+        # the logarithm of the rate of all together, in which no targets count as half of one
+        y, exposure = self._split(y)
+        xp = backend_of(y).xp
+        total = xp.sum(y, axis=0)
+        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(exposure))
 
     def proxies(self, y: Array, /) -> Array:
         return self.likelihood.proxies(self._rates(y))

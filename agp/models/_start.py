@@ -129,7 +129,9 @@ def observed(
     likelihood.check_outputs(outputs)
     values = likelihood.observations(y)
     level, variance, variances = _moments(values, outputs, X, likelihood.missing)
-    usual = ZeroMean() if values is None else ConstantMean()
+    known = None if values is not None else likelihood.level(y)
+    level = level if known is None else known
+    usual = ZeroMean() if values is None and known is None else ConstantMean()
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
@@ -245,7 +247,7 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
 
 def valid_weights(weights: Array | None, X: Array) -> Array | None:
-    """A copy of the weights of the rows X [N, D], checked, as a constant for automatic differentiation; None for none."""
+    """A copy of the weights of the rows X [N, D], checked, as a constant for differentiation; None for none."""
     return None if weights is None else copied(*constant_data(check_weights(weights, X)))
 
 

@@ -51,8 +51,11 @@ def _constant(likelihood: Likelihood, y: Array) -> float:
 
 
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
-    """Where constants [P] may start, and their units: of what observes the latent functions; else 0 and 1."""
+    """Where constants [P] may start, and their units: of what observes the latent functions; else their level and 1."""
     seen = likelihood.observations(y)
+    level = likelihood.level(y) if seen is None else None
+    if level is not None:
+        return to_numpy(level).astype(np.float64), np.ones(P)
     values = np.full((1, P), np.nan) if seen is None else to_numpy(seen).astype(np.float64)
     if values.shape[1] != P or np.isnan(values).any():
         return np.zeros(P), np.ones(P)
