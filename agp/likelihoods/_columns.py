@@ -180,6 +180,7 @@ class Weighted(WithColumn):
         return self.likelihood.log_density_alone(y, own if weights is None else own * weights)
 
     def check_targets(self, y: Array, /) -> None:
+        self.latents(y.shape[1])
         y, weights = self._split(y)
         self.likelihood.check_targets(y)
         xp = backend_of(y).xp
@@ -262,6 +263,7 @@ class Exposed(WithColumn):
         return self.likelihood.proxies(self._rates(y))
 
     def check_targets(self, y: Array, /) -> None:
+        self.latents(y.shape[1])
         y, exposure = self._split(y)
         self.likelihood.check_targets(y)
         xp = backend_of(y).xp
