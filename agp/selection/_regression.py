@@ -148,7 +148,9 @@ def fit_regression(
         A file that keeps what is finished; a fit with the same data and arguments goes on from it to the same numbers.
     weights
         How many observations each row counts as [N], as `agp.GPR.from_data` takes them; averages over rows and nats per
-        row are those of observations. One each by default.
+        row are those of observations. One each by default. Observations that repeat to the last digit say that there is
+        no noise: where their number, the sum of the weights, exceeds that of the rows, and no two rows with the same
+        inputs differ, noise goes to zero. Weights that are to say how much rows matter should average 1.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import toy_data
+from helpers import as_arrays, toy_data
 from likelihood_cases import KINDS, problem_of
 
 import agp
@@ -74,7 +74,7 @@ def test_weights_multiply_what_a_datum_adds(name):
 @pytest.mark.parametrize("name", EXPOSABLE)
 def test_exposures_shift_f(name):
     build, y = EXPOSABLE[name]
-    likelihood, targets = build(), beside(y, EXPOSURE)
+    likelihood, targets = as_arrays(build()), beside(y, EXPOSURE)
     exposed, shift = Exposed(likelihood), np.log(EXPOSURE)
     mu, var = 0.3 * F, 0.1 + F * F
     for method in ("expected_log_density", "site_gradients", "predictive_log_density"):
@@ -95,7 +95,7 @@ def test_exposures_shift_f(name):
 def test_the_mean_is_that_of_the_rate_times_the_exposure(name):
     # at a known f, E[y] = e E[y | e = 1]: the score of the log density in f vanishes on the average over y
     build, _ = EXPOSABLE[name]
-    exposed, f, e = Exposed(build()), 0.4, 2.5
+    exposed, f, e = Exposed(as_arrays(build())), 0.4, 2.5
     mean = float(exposed.likelihood.predict(np.array([[f]]), np.array([[0.0]])).mean[0, 0])
     targets = np.array([[e * mean, e]])
     alpha, _ = exposed.site_gradients(np.array([[f]]), np.array([[0.0]]), targets)
