@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         Bernoulli,
         Beta,
         Exponential,
+        Exposed,
         Gamma,
         Gaussian,
         HeteroscedasticGaussian,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
         RobustMax,
         Softmax,
         StudentT,
+        Weighted,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP
@@ -99,6 +101,7 @@ __all__ = [
     "Coregionalised",
     "DeepGP",
     "Exponential",
+    "Exposed",
     "Gamma",
     "Gaussian",
     "HeteroscedasticGaussian",
@@ -119,6 +122,7 @@ __all__ = [
     "RobustMax",
     "Softmax",
     "StudentT",
+    "Weighted",
     "White",
     "ZeroMean",
     "actions",
@@ -171,8 +175,8 @@ _HOMES: dict[str, str] = {
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
     "likelihoods": (
-        "Bernoulli Beta Exponential Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian LogNormal "
-        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
+        "Bernoulli Beta Exponential Exposed Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian LogNormal "
+        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT Weighted"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP",

@@ -186,6 +186,23 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
     return as_columns(y)
 
 
+def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
+    """The weights. TypeError or ValueError unless they are an array [N] like X [N, D], positive and finite."""
+    _check_array("weights", weights, (1,))
+    check_like("weights", weights, "X", X)
+    if weights.shape[0] != X.shape[0]:
+        msg = f"X has {X.shape[0]} rows, but there are {weights.shape[0]} weights; give one for each row."
+        raise ValueError(msg)
+    xp = backend_of(weights).xp
+    if finite and backend_of(weights).is_concrete(weights):
+        check_finite("weights", weights)
+        least, total = float(xp.min(weights)), float(xp.sum(weights))
+        if not (least > 0.0 and total < float("inf")):
+            msg = f"weights must be positive, and their sum finite; the least is {least:g}. Leave rows of weight 0 out."
+            raise ValueError(msg)
+    return weights
+
+
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
     """TypeError or ValueError unless both arrays have one library, one dtype and one device.
 

@@ -58,8 +58,6 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "latent-noise": LatentNoiseGaussian,
 }
 """Those of targets that are numbers."""
-RATE_LIKELIHOODS = (Poisson, NegativeBinomial, Gamma, Exponential)
-"""Those with a logarithmic link, whose mean may be a multiple of an exposure."""
 
 
 def _exact(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> GPR:  # noqa: ARG001

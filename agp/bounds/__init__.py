@@ -32,6 +32,7 @@ from agp.bounds._collapsed import (
 from agp.bounds._collapsed_profile import first_inducing, profile_of, scaled_statistics
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._elbo import tiled
+from agp.bounds._evidence import noisy_cholesky
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._site_sums import site_sums

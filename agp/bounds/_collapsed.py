@@ -47,7 +47,10 @@ class Collapsed(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """All that the bounds need to know of the data; each is a sum over the rows. A = Lu^-1 Kuf [M, N]."""
+    """All that the bounds need to know of the data; each is a sum over the rows. A = Lu^-1 Kuf [M, N].
+
+    Rows with weights count that often in each of them.
+    """
 
     gram: Array
     """A A^T [M, M]."""
@@ -78,7 +81,7 @@ def collapsed_bound(
     Parameters
     ----------
     model
-        An `agp.processes.SparsePrior` with a Gaussian likelihood.
+        An `agp.processes.SparsePrior` with a Gaussian likelihood, and perhaps weights of the rows (`_row_weights`).
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
@@ -100,7 +103,7 @@ def collapsed_bound(
     Kuu, pull_Kuu = model._inducing_covariance()
     Lu = cholesky(Kuu)
     totals, pull_totals = totals_of(model, Lu, X, y, block_rows, kept_rows)
-    value, pull_value = bound_of(totals, model.likelihood.noise_variance, X.shape[0], sizes)
+    value, pull_value = bound_of(totals, model.likelihood.noise_variance, _count(model, X), sizes)
 
     def pullback(bar=1.0):
         totals_bar, noise_bar = pull_value(bar)
@@ -141,7 +144,7 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     """
     noise = model.likelihood.noise_variance
     xp = backend_of(noise).xp
-    N, P = y.shape
+    N, P = _count(model, X), y.shape[1]
     totals = totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
     LB, _ = _whitened(totals, noise)
     inflated = noise + totals.residual
@@ -163,8 +166,10 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
     return tuple(cholesky(times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
 
 
-def bound_of(totals: Statistics, noise: Array, N: int, sizes: tuple[int, ...] | None = None) -> tuple[Array, Pullback]:
-    """The bound, 0-d, from the statistics of N rows, and ``bar -> (totals_bar, noise_bar)``."""
+def bound_of(
+    totals: Statistics, noise: Array, N: Array | float, sizes: tuple[int, ...] | None = None
+) -> tuple[Array, Pullback]:
+    """The bound, 0-d, from the statistics of N observations, and ``bar -> (totals_bar, noise_bar)``."""
     # -1/2 (N P log(2 pi s) + P sum_g log|LG LG^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
     LB, c = _whitened(totals, noise)
     B = backend_of(LB)
@@ -195,23 +200,32 @@ def totals_of(
     model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None, kept_rows: int = 0
 ) -> tuple[Statistics, Pullback]:
     """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
+    rows = (X, y, model._row_weights)
     if block_rows is None:
-        return _statistics((model, Lu), (X, y))
+        return _statistics((model, Lu), rows)
     settings = {"add": tree.add, "kept_rows": kept_rows}
-    return backend_of(X).fold(_statistics_of_block, (model, Lu), (X, y), block_rows, **settings)
+    return backend_of(X).fold(_statistics_of_block, (model, Lu), rows, block_rows, **settings)
 
 
-def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:
+def _count(model: Any, X: Array) -> Array | float:
+    """The number of observations in the rows X: N, or the sum of their weights."""
+    weights = model._row_weights
+    if weights is None:
+        return X.shape[0]
+    total = backend_of(weights).xp.sum(weights)
+    return float(total) if backend_of(X).rows_elsewhere else total
+
+
+def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:
     sums, pull = _statistics(params, block)
     return sums, lambda bar: (*pull(bar)[:2], None)
 
 
-def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[Statistics, Pullback]:
-    (model, Lu), (X, y) = params, block
+def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:
+    (model, Lu), (X, y, weights) = params, block
     B = backend_of(X)
     (Kuf, kff, h), pull_features = model._features(X)
-    A = B.solve_triangular(Lu, Kuf)
-    r = y - h
+    A, kff, r = _repeated(weights, B.solve_triangular(Lu, Kuf), kff, y - h)
     sums, pull_residual = _sums(A, kff, r)
 
     def pullback(bar):
@@ -219,16 +233,25 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array]) -> tuple[
         kff_bar = pull_residual(residual_bar)
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
         h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
+        factor_bar = -lower_of(A_bar, A.mT)  # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
+        A_bar, kff_bar, h_bar = _repeated(weights, A_bar, kff_bar, h_bar)  # which is its own adjoint
         model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
-        # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        return model_bar, -lower_of(A_bar, A.mT), X_bar
+        return model_bar, factor_bar, X_bar
 
     return sums, pullback
 
 
-def statistics_of(A: Array, kff: Array, r: Array) -> Statistics:
-    """The statistics of rows with these features A [M, N], variances kff [N] and residuals y - h [N, P]."""
-    return _sums(A, kff, r)[0]
+def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) -> Statistics:
+    """The statistics of rows with features A [M, N], variances kff [N], residuals y - h [N, P] and weights [N]."""
+    return _sums(*_repeated(weights, A, kff, r))[0]
+
+
+def _repeated(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
+    """A W^(1/2), W kff and W^(1/2) r, whose sums are those of A, kff and r with each row counted so often."""
+    if weights is None:
+        return A, kff, r
+    root = backend_of(A).xp.sqrt(weights)
+    return A * root, weights * kff, root[:, None] * r
 
 
 def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:

@@ -27,7 +27,7 @@ def first_inducing(totals: Statistics, count: int, /) -> Statistics:
 
 
 class Profile(NamedTuple):
-    """What the bound of N rows needs to know for every factor v of the kernel, and every noise variance s."""
+    """What the bound of N observations needs to know for every factor v of the kernel, and every noise variance s."""
 
     eigenvalues: Array
     """Of A A^T [M]."""
@@ -37,23 +37,24 @@ class Profile(NamedTuple):
     """tr(Kff - Qff), 0-d."""
     square: Array
     """|y - h|^2, 0-d."""
-    rows: int
+    count: float
+    """N; or the sum of the weights of the rows."""
     outputs: int
 
     def bound(self, factor: Array | float, noise: Array | float, /) -> Array:
         """log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), summed over the outputs, 0-d."""
         xp = backend_of(self.eigenvalues).xp
         ratio = factor * self.eigenvalues / noise
-        log_det = self.rows * (LOG_2PI + xp.log(xp.asarray(noise, **like(ratio)))) + xp.sum(xp.log1p(ratio))
+        log_det = self.count * (LOG_2PI + xp.log(xp.asarray(noise, **like(ratio)))) + xp.sum(xp.log1p(ratio))
         explained = factor / noise**2 * xp.sum(self.squares / (1.0 + ratio))
         misfit = (self.square + self.outputs * factor * self.residual) / noise
         return -0.5 * (self.outputs * log_det + misfit - explained)
 
 
-def profile_of(totals: Statistics, rows: int, /) -> Profile:
+def profile_of(totals: Statistics, count: float, /) -> Profile:
     """By one eigendecomposition of A A^T, O(M^3)."""
     xp = backend_of(totals.gram).xp
     eigenvalues, vectors = xp.linalg.eigh(totals.gram)
     squares = xp.sum((vectors.mT @ totals.projected) ** 2, axis=1)
     outputs = totals.projected.shape[1]
-    return Profile(nonnegative(eigenvalues)[0], squares, totals.residual, totals.square, rows, outputs)
+    return Profile(nonnegative(eigenvalues)[0], squares, totals.residual, totals.square, count, outputs)

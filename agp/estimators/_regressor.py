@@ -36,7 +36,6 @@ from agp.methods import (
     GROWING_METHODS,
     LIKELIHOODS,
     OUTPUT_METHODS,
-    RATE_LIKELIHOODS,
     WEIGHTED_METHODS,
     kernel_or_auto,
 )
@@ -388,9 +387,9 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
 
     def _check_takes_exposure(self) -> None:
-        kind = LIKELIHOODS.get(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood)
-        if kind not in RATE_LIKELIHOODS:
-            known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one in RATE_LIKELIHOODS)
+        kind = LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
+        if not kind.log_link:
+            known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
             msg = f"exposure is given, but likelihood={self._likelihood_name} has none; use one of {known}."
             raise ValueError(msg)
 

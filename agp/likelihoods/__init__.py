@@ -3,6 +3,7 @@
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli
 from agp.likelihoods._beta import Beta
+from agp.likelihoods._columns import Exposed, Weighted
 from agp.likelihoods._gamma import Exponential, Gamma
 from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
 from agp.likelihoods._latent_noise import LatentNoiseGaussian
@@ -19,6 +20,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Exponential",
+    "Exposed",
     "Gamma",
     "Gaussian",
     "HeteroscedasticGaussian",
@@ -32,6 +34,7 @@ __all__ = [
     "RobustMax",
     "Softmax",
     "StudentT",
+    "Weighted",
     "expectation",
     "log_expectation",
     "nodes_and_weights",

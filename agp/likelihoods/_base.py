@@ -45,6 +45,9 @@ class Likelihood(ABC):
     slopes_vanish: ClassVar[bool] = False
     """Whether log p(y | f) is flat where y is far from likely, so that a q(u) that a step has thrown there stays."""
 
+    log_link: ClassVar[bool] = False
+    """Whether the mean of y is a multiple of exp(f), so that an exposure adds its logarithm to f."""
+
     support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """Open ends between which quantiles are kept: 0 or 1 for positive targets and shares, none for whole numbers."""
 
@@ -60,6 +63,10 @@ class Likelihood(ABC):
             If targets cannot have so many columns.
         """
         return columns
+
+    def with_columns(self, y: Array, latents: int, /) -> Array:
+        """Targets that are to be predicted with the columns [N, K] of training, where these have a usual value."""
+        return y
 
     def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most serve any number
         """ValueError unless the parameters are those of so many latent functions."""
@@ -227,6 +234,13 @@ class Likelihood(ABC):
         """
         return None
 
+    def level(self, y: Array, /) -> Array | None:
+        """Where the latent functions lie on the average [P], if targets that do not observe them tell it.
+
+        The default mean function is a constant then, which starts there.
+        """
+        return None
+
     def proxies(self, y: Array, /) -> Array:
         """Numbers [N, Q] that grow with the latent functions, to compare starting values by least squares.
 
@@ -235,10 +249,15 @@ class Likelihood(ABC):
         values = self.observations(y)
         return y if values is None else values
 
-    def log_density_alone(self, y: Array, /) -> float | None:
+    def row_weights(self, y: Array, /) -> Array | None:
+        """How many observations each row of targets y [N, K] counts as [N]; usually one each, which is None."""
+        return None
+
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         """The log density per row of targets y [N, K] without inputs, at the best constants and parameters.
 
-        None where it has no closed form: constants are then sought at the parameters that there are.
+        Rows with weights [N] count that often. None where it has no closed form: constants are then sought at the
+        parameters that there are.
         """
         return None
 

@@ -72,6 +72,7 @@ class Gamma(Likelihood):
     shape: Array = tree.param(POSITIVE, default=1.0)
 
     log_concave: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def _log_constant(self, y: Array) -> Array:
@@ -141,6 +142,7 @@ class Exponential(Likelihood):
     """
 
     log_concave: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def expected_log_density(

@@ -160,15 +160,16 @@ class Gaussian(Likelihood):
     def variance_cost(self) -> Array | None:
         return None if self.missing else 0.5 / self.noise_variance
 
-    def log_density_alone(self, y: Array, /) -> float | None:
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         xp = backend_of(y).xp
         known = ~xp.isnan(y)
         weight = xp.astype(known, y.dtype)
+        weight = weight if weights is None else weight * weights[:, None]
         count = xp.sum(weight, axis=0)
         some = xp.where(count > 0.0, count, xp.ones_like(count))
         values = xp.where(known, y, xp.zeros_like(y))
-        deviation = (values - xp.sum(values, axis=0) / some) * weight
-        variance = xp.sum(deviation * deviation, axis=0) / some
+        deviation = values - xp.sum(weight * values, axis=0) / some
+        variance = xp.sum(weight * deviation * deviation, axis=0) / some
         positive = xp.where(variance > 0.0, variance, xp.ones_like(variance))
         return -0.5 * float(xp.sum(count * (LOG_2PI + 1.0 + xp.log(positive)))) / y.shape[0]
 

@@ -82,11 +82,13 @@ class LogNormal(Likelihood):
     def variance_cost(self) -> Array | None:
         return self.logs.variance_cost()
 
-    def log_density_alone(self, y: Array, /) -> float | None:
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         xp = backend_of(y).xp
         log_y = xp.log(y)
-        alone = self.logs.log_density_alone(log_y)
-        return None if alone is None else alone - float(xp.mean(_log_jacobian(log_y)))
+        alone = self.logs.log_density_alone(log_y, weights)
+        jacobian = _log_jacobian(log_y)
+        mean = xp.mean(jacobian) if weights is None else xp.sum(weights * jacobian) / xp.sum(weights)
+        return None if alone is None else alone - float(mean)
 
     def __post_init__(self) -> None:
         if not isinstance(self.logs, Gaussian):

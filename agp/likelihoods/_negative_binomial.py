@@ -43,6 +43,7 @@ class NegativeBinomial(Likelihood):
     points: int = 20
 
     log_concave: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
     # the curvature is at most (y + r) / 4, but r may be anything: steps are guarded as those of Poisson
 
     def _log_odds(self, f: Array) -> Array:

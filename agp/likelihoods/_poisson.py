@@ -35,6 +35,7 @@ class Poisson(Likelihood):
     exposure: float = 1.0
 
     log_concave: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
 
     def _log_constant(self, y: Array) -> Array:
         return y * math.log(self.exposure) - backend_of(y).special("gammaln", y + 1.0)

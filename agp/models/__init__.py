@@ -38,4 +38,4 @@ from agp.models._growth import growing_part
 from agp.models._levels import level_probabilities
 from agp.models._sgpr import shared_covariance
 from agp.models._sites import SiteModel
-from agp.models._start import valid_data
+from agp.models._start import repeated_rows, valid_data, valid_weights

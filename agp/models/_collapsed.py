@@ -26,9 +26,9 @@ def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
     return SGPR(part.kernel, likelihood, part.inducing, X, as_columns(y), part.mean_function, part.jitter)
 
 
-def exact_model(model: Any, X: Array, y: Array, /) -> GPR | None:
+def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
     """`GPR` with the kernel, the noise and the mean function of the same; None where `collapsed_model` is."""
     found = collapsed_model(model, X, y)
     if found is None:
         return None
-    return GPR(found.kernel, found.likelihood, X=X, y=as_columns(y), mean_function=found.mean_function)
+    return GPR(found.kernel, found.likelihood, X=X, y=as_columns(y), mean_function=found.mean_function, weights=weights)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_inputs, check_parameters, check_targets
 from agp.draws import Draws, under
@@ -25,6 +25,8 @@ class ModelProtocol(ABC):
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch estimates the bound of all data without bias."""
     likelihood: Likelihood
+    _row_weights: Array | None = None
+    """How many observations each row [N] counts as, in a model that holds its data; None for one each."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     @property
@@ -77,6 +79,11 @@ class ModelProtocol(ABC):
             msg = f"y has {needed} outputs, the model has {self.outputs}; build the model for such targets."
             raise ValueError(msg)
         self.likelihood.check_outputs(needed)
+
+    def _count(self, y: Array, /) -> float:
+        """How many observations targets y [N, K] are: N, or the sum of their weights."""
+        weights = self.likelihood.row_weights(y) if self._row_weights is None else self._row_weights
+        return (0.0 if weights is None else float(backend_of(weights).xp.sum(weights))) or y.shape[0]
 
     # -- training ---------------------------------------------------------------------------------------------------
 

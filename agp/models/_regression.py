@@ -5,8 +5,9 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of
+from agp.batch import Batch
 from agp.bounds import evidence_upper_bound
-from agp.checks import check_inputs, check_targets
+from agp.checks import check_inputs, check_targets, check_weights
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
@@ -93,6 +94,11 @@ class Regression(Model, WithoutPosterior):
     def outputs(self) -> int:
         return self.y.shape[1]
 
+    def _batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
+        if self._row_weights is not None:
+            check_weights(self._row_weights, X, finite=False)
+        return super()._batch(X, y, scale=scale)
+
     def _check(self, X: Array, y: Array, /) -> None:
         super()._check(X, y)
         B = backend_of(X)
@@ -101,7 +107,10 @@ class Regression(Model, WithoutPosterior):
             raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
-        return tree.with_leaves(self, first_datum(self.X, self.y))
+        first = first_datum(self.X, self.y)
+        if self._row_weights is not None:
+            first["weights"] = check_weights(self._row_weights, self.X, finite=False)[:1]
+        return tree.with_leaves(self, first)
 
     def _check_parts(self) -> None:
         check_same_for_outputs(type(self), self.likelihood)

@@ -13,7 +13,7 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
 from agp.models._regression import SparseRegression, gaussian_only
-from agp.models._start import held_data, observed, started_model
+from agp.models._start import held_data, observed, started_model, valid_weights
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.predictors import Conditional
@@ -56,6 +56,9 @@ class SGPR(SparseRegression):
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
     mean_function, priors
         As `SVGP`.
+    weights
+        None, or how many observations each row counts as [N], positive: twice y_n with weight 1 is once y_n with
+        weight 2. They need not be whole.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -68,6 +71,7 @@ class SGPR(SparseRegression):
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
     priors: Priors = ()
+    weights: Array | None = tree.constant(optional=True)
 
     @classmethod
     def from_data(
@@ -85,20 +89,28 @@ class SGPR(SparseRegression):
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
+        weights: Array | None = None,
     ) -> Self:
-        """A model ready to be trained; arguments and errors as `SVGP.from_data`.
+        """A model ready to be trained; arguments and errors as `SVGP.from_data`, and weights as `GPR.from_data`.
 
         Raises
         ------
         TypeError
             Also if the likelihood is not Gaussian.
         """
-        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
+        weights = valid_weights(weights, X)
+        likelihood = gaussian_only(cls, likelihood)
+        data = observed(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
         prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         held = {"likelihood": data.likelihood, **held_data(X, y)}
-        return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))  # type: ignore[arg-type]
+        held |= {"priors": as_priors(priors), "weights": weights}
+        return started_model(cls(**prior._asdict(), **held))  # type: ignore[arg-type]
+
+    @property
+    def _row_weights(self) -> Array | None:
+        return self.weights
 
     def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replaced(self, {"inducing": self.inducing.grown(Z)})

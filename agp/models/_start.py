@@ -3,8 +3,10 @@
 import math
 from typing import Any, NamedTuple, TypeVar
 
-from agp.backend import Array, backend_of, like
-from agp.checks import as_columns, check_data
+import numpy as np
+
+from agp.backend import Array, backend_of, like, to_numpy
+from agp.checks import as_columns, check_data, check_weights
 from agp.host import generator
 from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, detached, usable
@@ -20,15 +22,19 @@ __all__ = [
     "held_data",
     "observed",
     "refuse_rows_elsewhere",
+    "repeated_rows",
     "started",
     "started_model",
     "valid_data",
+    "valid_weights",
 ]
 
 T = TypeVar("T", bound=Any)
 
 MOST_ROWS = 200_000
 """Rows that starting values are taken from; of more data a sample of so many, drawn with a fixed seed."""
+MOST_REPEATED = 20_000
+"""To how many rows weights may repeat them there, unless there are as many before."""
 
 
 class Start(NamedTuple):
@@ -45,7 +51,7 @@ class Observed(NamedTuple):
     """The likelihood, and what valid data tell of the latent functions."""
 
     X: Array
-    """Inputs [n, D] that starting values are taken from, in memory."""
+    """Inputs [n, D] that starting values are taken from, in memory; each row as often as its weight says."""
     y: Array
     """Targets [n, K] of them."""
     likelihood: Likelihood
@@ -71,6 +77,7 @@ def started(
     /,
     *,
     by_output: bool = True,
+    weights: Array | None = None,
 ) -> Start:
     """`observed`, and kernel and mean function with starting values that suit it.
 
@@ -78,7 +85,7 @@ def started(
     constant) at the average of the observations, the kernel's variance at their variance (constant ones count as
     variance 1), the noise at a tenth.
     """
-    data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output)
+    data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
     begun: Kernel = starting_kernel(kernel, seen, data.y, data.likelihood)
     kernel = usable(begun.from_data(seen, variance), seen)
@@ -98,10 +105,12 @@ def observed(
     /,
     *,
     by_output: bool = True,
+    weights: Array | None = None,
 ) -> Observed:
     """The data X [N, D] and y [N] or [N, K], checked, and the likelihood with starting values that suit them.
 
     Where there are several outputs, those of the likelihood are the outputs' own (`by_output`), or the same for all.
+    Weights [N], by default those that the likelihood finds in y, count as repetitions.
 
     Raises
     ------
@@ -114,12 +123,15 @@ def observed(
     check_instance("mean_function", mean_function, Mean)
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
-    X, y = looked_at(X, y)
+    weights = likelihood.row_weights(y) if weights is None else weights
+    X, y = looked_at(X, y) if weights is None else repeated_rows(*looked_at(X, y, weights))
     outputs = likelihood.latents(y.shape[1])
     likelihood.check_outputs(outputs)
     values = likelihood.observations(y)
     level, variance, variances = _moments(values, outputs, X, likelihood.missing)
-    usual = ZeroMean() if values is None else ConstantMean()
+    known = None if values is not None else likelihood.level(y)
+    level = level if known is None else known
+    usual = ZeroMean() if values is None and known is None else ConstantMean()
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
@@ -144,14 +156,29 @@ def refuse_rows_elsewhere(model_class: type, *arrays: Array) -> None:
             raise ValueError(msg)
 
 
-def looked_at(X: Array, y: Array) -> tuple[Array, Array]:
-    """The rows X [n, D], y [n, K] that starting values are taken from, in memory: all, or of very many a sample."""
-    B, N = backend_of(X), X.shape[0]
+def looked_at(*arrays: Array) -> tuple[Array, ...]:
+    """The rows of arrays [N, ...] that starting values are taken from, in memory: all, or of very many a sample."""
+    N = arrays[0].shape[0]
     if N > MOST_ROWS:
         sample = generator(0, 12).choice(N, MOST_ROWS, replace=False, shuffle=False)
         sample.sort()
-        return B.gathered(X, sample), backend_of(y).gathered(y, sample)
-    return B.gathered(X), backend_of(y).gathered(y)
+        return tuple(backend_of(x).gathered(x, sample) for x in arrays)
+    return tuple(backend_of(x).gathered(x) for x in arrays)
+
+
+def repeated_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
+    """Rows X [n, D] and y [n, K] as often as weights [N] >= 0 say, for what needs no more than a sample of them.
+
+    Whole weights give the repeated rows themselves, one after the other, up to `MOST_REPEATED`; others, and more, are
+    rounded along their running sum, so that there are no fewer rows than before.
+    """
+    ends = np.cumsum(to_numpy(weights).astype(np.float64))
+    total, N = ends[-1], len(ends)
+    if not total > 0.0:
+        return X, y
+    count = max(N, min(total, MOST_REPEATED))
+    index = np.repeat(np.arange(N), np.diff(np.floor(ends * (count / total) + 0.5), prepend=0.0).astype(np.int64))
+    return backend_of(X).gathered(X, index), backend_of(y).gathered(y, index)
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
@@ -217,6 +244,11 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
     y = check_data(X, y, missing=missing)
     X, y = constant_data(X, y)
     return X, y
+
+
+def valid_weights(weights: Array | None, X: Array) -> Array | None:
+    """A copy of the weights of the rows X [N, D], checked, as a constant for differentiation; None for none."""
+    return None if weights is None else copied(*constant_data(check_weights(weights, X)))
 
 
 def started_model(model: T) -> T:

@@ -6,7 +6,7 @@ from typing import Any, Self
 from agp import tree
 from agp.actions import Actions
 from agp.backend import Array, Pullback, backend_of, like, wide
-from agp.bounds import CovarianceSystem
+from agp.bounds import CovarianceSystem, noisy_cholesky
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -93,7 +93,7 @@ class GaussianConditional(DataConditional):
     """An exact posterior, however it solves with C = K + sigma^2 I."""
 
     noise_variance: Array
-    """sigma^2, 0-d; or [N, 1], where data came with noise of their own."""
+    """sigma^2, 0-d; or [N, 1], where data came with noise or weights of their own."""
 
     @abstractmethod
     def solve(self, R: Array, /) -> Array:
@@ -141,10 +141,11 @@ class ExactConditional(GaussianConditional):
     @classmethod
     def of(cls, model: Any, y: Array, /) -> Self:
         """The posterior of a model with a kernel, a mean function, Gaussian noise and inputs X, for targets y [N, P]:
-        O(N^3).
+        O(N^3). Rows of weight w have the noise sigma^2 / w.
         """
-        noise = model.likelihood.noise_variance
-        L = cholesky(add_diagonal(model.kernel(model.X)[0], noise))
+        noise, weights = model.likelihood.noise_variance, model._row_weights
+        L = noisy_cholesky(model.kernel(model.X)[0], noise, weights)
+        noise = noise if weights is None else (noise / weights)[:, None]
         residual = backend_of(L).solve_triangular(L, y - model.mean_function(model.X)[0])
         return cls(model.kernel, model.mean_function, noise, model.X, L, residual, _transposed_solve(L, residual))
 

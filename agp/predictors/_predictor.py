@@ -469,6 +469,7 @@ class Predictor:
             xp, N = backend_of(X).xp, math.prod(X.shape[:-1])
             rows, columns = xp.reshape(X, (N, -1)), xp.reshape(y, (N, -1))
         columns = check_targets(rows, columns, missing=likelihood.missing)
+        columns = likelihood.with_columns(columns, self.outputs)
         needed = likelihood.latents(columns.shape[1])
         if needed != self.outputs:
             msg = f"y has {needed} outputs, the model has {self.outputs}; build the model for such targets."

@@ -23,6 +23,7 @@ from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
 from agp.rows import mebibytes, usual_memory
+from agp.selection._rows import Data, average
 from agp.units import column_spreads
 
 __all__ = ["Collapse", "collapse"]
@@ -33,11 +34,12 @@ SQUARES = 3
 
 
 class HeldOut(NamedTuple):
-    """Features of rows that are held out: A [M, H], kff [H] and y - h [H, P]."""
+    """Features of rows that are held out: A [M, H], kff [H] and y - h [H, P]; and their weights [H]."""
 
     A: Array
     kff: Array
     residual: Array
+    weights: Array | None
 
 
 class Collapse(NamedTuple):
@@ -53,6 +55,10 @@ class Collapse(NamedTuple):
     """Of those that are."""
     rows: int
     """How many there are of the first."""
+    count: float
+    """How many observations these are."""
+    held_count: float
+    """And those that are held out."""
     features: HeldOut
     inside: bool
     """Whether these were among the data, which are all rows then."""
@@ -61,14 +67,14 @@ class Collapse(NamedTuple):
         """The factor of the kernel and the noise variance at which the bound is highest, and it in nats per row."""
         from scipy.optimize import minimize
 
-        found = profile_of(self.totals, self.rows)
+        found = profile_of(self.totals, self.count)
         arrays = {name: getattr(found, name) for name in ("eigenvalues", "squares", "residual", "square")}
         host = found._replace(**{name: np.asarray(to_numpy(x), dtype=np.float64) for name, x in arrays.items()})
         noise = float(self.model.likelihood.noise_variance)
 
         def loss(logs: Any) -> float:
             factor, s = np.exp(np.clip(logs, -20.0, 20.0))
-            return -float(host.bound(factor, noise * s)) / self.rows
+            return -float(host.bound(factor, noise * s)) / self.count
 
         best = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-9})
         factor, s = np.exp(np.clip(best.x, -20.0, 20.0)).tolist()
@@ -81,14 +87,14 @@ class Collapse(NamedTuple):
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
         B = backend_of(self.Lu)
         xp = B.xp
-        A, kff, residual = self.features
+        A, kff, residual, weights = self.features
         A = factor**0.5 * A[:M, :]
         mean = A.mT @ B.solve_triangular(posterior.LB, posterior.c, transpose=True)
         left = B.solve_triangular(posterior.LB, A)
         spread = nonnegative(factor * kff - xp.sum(A * A, axis=0) + xp.sum(left * left, axis=0))[0][:, None] + s
         error = residual - mean
         density = -0.5 * xp.sum(LOG_2PI + xp.log(spread) + error * error / spread, axis=1)
-        mean = float(xp.mean(density))
+        mean = float(average(density, weights))
         return mean if math.isfinite(mean) else -math.inf
 
     def posterior(self, factor: float, noise: float, count: int | None = None) -> tuple[SVGP, float]:
@@ -99,7 +105,6 @@ class Collapse(NamedTuple):
         s = placed(np.asarray(noise), self.Lu)
         found = posterior_of(factor**0.5 * self.Lu[:M, :M], totals, s)
         mean = backend_of(self.Lu).solve_triangular(found.LB, found.c, transpose=True)
-        rows = self.rows + self.features.kff.shape[0]
         model = tree.replaced(
             self.model,
             {
@@ -109,12 +114,10 @@ class Collapse(NamedTuple):
             },
         )
         sparse = SVGP(Sparse.of(model, shared_covariance(mean, found.LB)), model.likelihood, ())
-        return sparse, float(bound_of(totals, s, rows)[0])
+        return sparse, float(bound_of(totals, s, self.count + self.held_count)[0])
 
 
-def collapse(
-    hyper: Any, Z: Array, data: tuple[Array, Array], held: tuple[Array, Array], memory: float | None, *, inside: bool
-) -> Collapse:
+def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
     """Pass over the rows once.
 
     Parameters
@@ -124,25 +127,24 @@ def collapse(
     Z
         The inducing inputs [M, D].
     data, held
-        Rows X [N, D] and y [N, P], and those that are held out.
+        Rows, and those that are held out.
     memory
         Budget for working arrays, in MiB; by default the usual one, or as much as three matrices of M x M numbers.
     inside
         Whether the rows that are held out are among the data.
     """
-    X, y = data
     points = Points(Z, Z_unit=column_spreads(Z))
-    model = SGPR(hyper.kernel, hyper.likelihood, points, X, y, hyper.mean_function)
+    model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)
     M = Z.shape[0]
     memory = max(usual_memory(Z), mebibytes(SQUARES * M * M, Z)) if memory is None else memory
     Lu = cholesky(model._inducing_covariance()[0])
-    (Kuf, kff, h), _ = model._features(held[0])
+    (Kuf, kff, h), _ = model._features(held.X)
     A = backend_of(Lu).solve_triangular(Lu, Kuf)
-    features = HeldOut(A, kff, held[1] - h)
+    features = HeldOut(A, kff, held.y - h, held.weights)
     of_held = statistics_of(*features)
     totals = model._statistics(memory=memory)
-    rows = X.shape[0]
+    rows, count, held_count = data.X.shape[0], data.count, held.count
     if inside:
         totals = Statistics(*(a - b for a, b in zip(totals, of_held, strict=True)))
-        rows -= held[0].shape[0]
-    return Collapse(model, Lu, totals, of_held, rows, features, inside)
+        rows, count = rows - held.X.shape[0], count - held_count
+    return Collapse(model, Lu, totals, of_held, rows, count, held_count, features, inside)

@@ -7,16 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, placed, to_numpy
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.kernels import Kernel
 from agp.models import GPR
 from agp.priors import LogNormal, Relative, log_prior
+from agp.selection._rows import Data, average
 from agp.selection._watch import Watch
 from agp.starts import starting_kernels
 from agp.training import Gain, fit_lbfgs
 
-__all__ = ["LONG", "Tuned", "default_priors", "judged_on", "log_density_of", "on_rows", "searched", "trained"]
+__all__ = [
+    "LONG",
+    "Tuned",
+    "default_priors",
+    "exact_gp",
+    "judged_on",
+    "log_density_of",
+    "on_rows",
+    "searched",
+    "trained",
+]
 
 SHORT, LONG = 20, 40
 """Iterations of L-BFGS from each start, and further ones from the best of them."""
@@ -46,14 +57,19 @@ class Tuned(NamedTuple):
     """Of a row given the others, on average."""
 
     @property
+    def count(self) -> float:
+        """The number of observations, which rows with weights are several of."""
+        return Data(self.model.X, self.model.y, self.model.weights).count
+
+    @property
     def score(self) -> float:
         """What models of the same sample are compared by: how well each row is predicted from the others.
 
         The evidence of a model that is not quite right rewards what fits no other rows. Where there are as many
         hyperparameters as rows, though, rows predict each other well by chance, and the prior has to decide.
         """
-        rows, columns = self.model.X.shape
-        return self.evidence if rows < ROWS_PER_COLUMN * columns else self.log_density
+        few = self.count < ROWS_PER_COLUMN * self.model.X.shape[1]
+        return self.evidence if few else self.log_density
 
     def pieces(self) -> dict[str, Any]:
         """The numbers, as a checkpoint holds them."""
@@ -71,7 +87,7 @@ class Tuned(NamedTuple):
         return cls(tree.with_leaves(model, leaves), float(pieces["evidence"]), float(pieces["log"]))
 
 
-def default_priors(rows: int, kernel: Kernel, columns: int) -> dict[str, Any]:
+def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
     """Priors of a kernel that has more lengthscales than so many rows can tell about."""
     some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
@@ -79,8 +95,7 @@ def default_priors(rows: int, kernel: Kernel, columns: int) -> dict[str, Any]:
 
 def searched(
     kernel: Kernel,
-    X: Array,
-    y: Array,
+    data: Data,
     parts: dict[str, Any],
     watch: Watch,
     least_gain: float = LEAST_GAIN,
@@ -94,7 +109,7 @@ def searched(
     ----------
     kernel
         Of which missing lengthscales start at several values.
-    X, y
+    data
         The sample.
     parts
         The other arguments of `GPR.from_data`.
@@ -105,46 +120,51 @@ def searched(
     among
         Returns rows that have the spread of columns that are constant in the sample.
     """
-    starts = [start for _, start in starting_kernels(kernel, X, y, parts["likelihood"], among=among)] or [kernel]
-    found = [trained(GPR.from_data(X, y, kernel=start, **parts), X, y, SHORT, watch, least_gain) for start in starts]
-    best = sorted(found, key=lambda one: -one.score)[:KEPT]
-    further = [trained(one.model, X, y, LONG, watch, least_gain) for one in best]
+    found = starting_kernels(kernel, *data.repeated(), parts["likelihood"], among=among)
+    models = [exact_gp(data, kernel=start, **parts) for start in [start for _, start in found] or [kernel]]
+    begun = [trained(model, data, SHORT, watch, least_gain) for model in models]
+    best = sorted(begun, key=lambda one: -one.score)[:KEPT]
+    further = [trained(one.model, data, LONG, watch, least_gain) for one in best]
     return max([*further, best[0]], key=lambda one: one.score)
 
 
-def on_rows(model: Any, X: Array, y: Array, priors: Any, kernel: Kernel | None = None) -> GPR:
+def exact_gp(data: Data, **parts: Any) -> GPR:
+    """`GPR.from_data` of the rows with their weights."""
+    return GPR.from_data(data.X, data.y, weights=data.weights, **parts)
+
+
+def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
     """The exact GP of other rows with the hyperparameters of a model, or with another kernel.
 
     Noise that a few rows have hardly any of is raised, for more may have some.
     """
     parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": priors}
-    found = GPR.from_data(X, y, kernel=model.kernel if kernel is None else kernel, **parts)
-    least = LEAST_NOISE * float(np.var(to_numpy(y).astype(np.float64), axis=0).mean())
+    found = exact_gp(data, kernel=model.kernel if kernel is None else kernel, **parts)
+    least = LEAST_NOISE * float(data.targets.moments()[1].mean())
     noise = float(found.likelihood.noise_variance)
-    return tree.with_leaves(found, {"likelihood.noise_variance": placed(np.asarray(max(noise, least)), X)})
+    return tree.with_leaves(found, {"likelihood.noise_variance": placed(np.asarray(max(noise, least)), data.X)})
 
 
-def trained(model: Any, X: Array, y: Array, iterations: int, watch: Watch, least_gain: float) -> Tuned:
+def trained(model: Any, data: Data, iterations: int, watch: Watch, least_gain: float) -> Tuned:
     """After so many iterations of L-BFGS at the most; a model without finite bound has an evidence of -inf."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RepairWarning)  # of trial points; the model that is chosen is looked at
             limit = 0 if watch.stage_over else iterations
-            callbacks = [watch, Gain(least_gain * X.shape[0])]
-            found = fit_lbfgs(model, X, y, max_iterations=limit, callbacks=callbacks)
-        return Tuned(found.model, found.bounds[0] / X.shape[0], log_density_of(found.model))
+            callbacks = [watch, Gain(least_gain * data.count)]
+            found = fit_lbfgs(model, data.X, data.y, max_iterations=limit, callbacks=callbacks)
+        return Tuned(found.model, found.bounds[0] / data.count, log_density_of(found.model))
     except (NonFiniteError, NotPositiveDefiniteError):
         return Tuned(model, -float("inf"), -float("inf"))
 
 
-def judged_on(model: GPR, X: Array, y: Array) -> Tuned:
-    """The model as it is on its rows X and y."""
-    evidence = float(model.bound(X, y)[0] + log_prior(model)[0]) / X.shape[0]
+def judged_on(model: GPR, data: Data) -> Tuned:
+    """The model as it is on its rows."""
+    evidence = float(model.bound(data.X, data.y)[0] + log_prior(model)[0]) / data.count
     return Tuned(model, evidence if np.isfinite(evidence) else -float("inf"), log_density_of(model))
 
 
 def log_density_of(model: GPR) -> float:
     """Of a row given the others, on average; -inf where rounding leaves no number."""
-    density = model.leave_one_out()
-    mean = float(backend_of(density).xp.mean(density))
+    mean = float(average(model.leave_one_out(), model.weights))
     return mean if np.isfinite(mean) else -float("inf")

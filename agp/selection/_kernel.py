@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, backend_of, placed
 from agp.host import generator
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.selection._exact import default_priors, searched
 from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
+from agp.selection._rows import Data
 from agp.selection._watch import Watch
 
 __all__ = ["select_kernel"]
@@ -25,32 +26,32 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
     latent functions, such as labels, `Likelihood.proxies` are the targets, and all leaves are left to `from_data`: the
     lengthscales that suit labels as numbers are not those of the latent functions.
     """
-    observed, rows = likelihood.observations(y) is not None, X
-    X, y = _sample(X, likelihood.proxies(y))
-    if X.shape[0] < LEAST_ROWS or not y.shape[1]:
+    observed = likelihood.observations(y) is not None
+    data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
+    if data.X.shape[0] < LEAST_ROWS or not data.y.shape[1]:
         return RBF()
     with Watch(max_seconds, (), progress=False) as watch:
-        found = [_searched(kind(), X, y, watch, rows) for kind in KERNELS.values()]
+        found = [_searched(kind(), data, watch, X) for kind in KERNELS.values()]
     best: Any = max(found, key=lambda one: one.score).model.kernel
     return type(best)(lengthscale=best.lengthscale if observed else None)
 
 
-def _searched(kernel: Kernel, X: Array, y: Array, watch: Watch, rows: Array) -> Any:
+def _searched(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
     parts = {"likelihood": Gaussian(), "mean_function": None}
-    parts["priors"] = default_priors(X.shape[0], kernel, X.shape[1])
-    return searched(kernel, X, y, parts, watch, among=lambda: backend_of(rows).gathered(rows[:COMPARED_ROWS, :]))
+    parts["priors"] = default_priors(data.count, kernel, data.X.shape[1])
+    return searched(kernel, data, parts, watch, among=lambda: backend_of(rows).gathered(rows[:COMPARED_ROWS, :]))
 
 
-def _sample(X: Array, targets: Array) -> tuple[Array, Array]:
-    """Some rows, and their targets standardised, without missing and constant ones."""
-    rows = np.arange(X.shape[0])
-    if X.shape[0] > SAMPLE:
-        rows = generator(0, 18).choice(X.shape[0], SAMPLE, replace=False)
-    X = backend_of(X).gathered(X, rows)
-    values = to_numpy(backend_of(targets).gathered(targets, rows)).astype(np.float64)
-    known = np.flatnonzero(np.isfinite(values).all(axis=1))
+def _sample(data: Data) -> Data:
+    """Some rows, and their targets standardised, without missing and constant ones, and rows of weight 0."""
+    rows = np.arange(data.X.shape[0])
+    if data.X.shape[0] > SAMPLE:
+        rows = generator(0, 18).choice(data.X.shape[0], SAMPLE, replace=False)
+    data = data.at(rows)
+    values, weights = data.targets.on_host()
+    known = np.flatnonzero(np.isfinite(values).all(axis=1) & (True if weights is None else weights > 0.0))
     values = values[known]
     spread = values.std(axis=0) if len(values) else np.zeros(values.shape[1])
     some = spread > 1e-12 * np.abs(values).max(axis=0, initial=0.0)
     values = (values[:, some] - values[:, some].mean(axis=0)) / spread[some] if some.any() else values[:, :0]
-    return backend_of(X).gathered(X, known), placed(values, X)
+    return data.at(known)._replace(y=placed(values, data.X))

@@ -19,15 +19,25 @@ from agp.host import overflow_is_judged, underflow_is_zero
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models import GPR, valid_data
+from agp.models import GPR, valid_data, valid_weights
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.rows import check_memory
 from agp.selection._collapse import Collapse, collapse
-from agp.selection._exact import LONG, Tuned, default_priors, judged_on, log_density_of, on_rows, searched, trained
+from agp.selection._exact import (
+    LONG,
+    Tuned,
+    default_priors,
+    exact_gp,
+    judged_on,
+    log_density_of,
+    on_rows,
+    searched,
+    trained,
+)
 from agp.selection._pieces import Pieces
 from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Rows, drawn_rows
+from agp.selection._rows import Data, Rows, Targets, drawn_rows
 from agp.selection._watch import Watch
 from agp.training import Callback, baseline, written
 
@@ -91,6 +101,7 @@ def fit_regression(
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
     checkpoint: str | Path | None = None,
+    weights: Array | None = None,
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
@@ -135,6 +146,11 @@ def fit_regression(
         Show a progress bar (needs the extra ``cli``).
     checkpoint
         A file that keeps what is finished; a fit with the same data and arguments goes on from it to the same numbers.
+    weights
+        How many observations each row counts as [N], as `agp.GPR.from_data` takes them; averages over rows and nats per
+        row are those of observations. One each by default. Observations that repeat to the last digit say that there is
+        no noise: where their number, the sum of the weights, exceeds that of the rows, and no two rows with the same
+        inputs differ, noise goes to zero. Weights that are to say how much rows matter should average 1.
 
     Returns
     -------
@@ -158,6 +174,7 @@ def fit_regression(
         If no model was better than the mean of the targets.
     """
     X, y = valid_data(X, y)
+    data = Data(X, y, valid_weights(weights, X))
     _check_choices(kernel, method, priors)
     if memory is not None:
         check_memory(memory)
@@ -169,8 +186,9 @@ def fit_regression(
         facts: dict[str, Any] = {}
         if checkpoint is not None:
             facts = plan.facts() | {"method": "gpr" if exact else "sgpr", "most": most, "seed": seed}
-            facts |= {"data": backend_of(X).checksum((X, y)), "library": backend_of(X).name}
-        rows = drawn_rows(X, y, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
+            arrays = tuple(x for x in data if x is not None)
+            facts |= {"data": backend_of(X).checksum(arrays), "library": backend_of(X).name}
+        rows = drawn_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
         fit = _Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
         try:
             fit.run_exact() if exact else fit.run_collapsed()
@@ -226,9 +244,9 @@ class _Plan(NamedTuple):
             return {name: kind() for name, kind in KERNELS.items()}
         return {type(self.kernel).__name__.lower(): self.kernel}
 
-    def parts(self, kernel: Kernel, X: Array) -> dict[str, Any]:
+    def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
         """The other arguments of `GPR.from_data`."""
-        priors = default_priors(X.shape[0], kernel, X.shape[1]) if isinstance(self.priors, str) else self.priors
+        priors = default_priors(data.count, kernel, data.X.shape[1]) if isinstance(self.priors, str) else self.priors
         if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # a linear part came to the kernel that they name
             priors = {
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
@@ -260,8 +278,8 @@ class _Found(NamedTuple):
     kind: str
     bound: float
     """In nats, of the rows that it has seen."""
-    y: Array
-    """Their targets."""
+    targets: Targets
+    """Theirs."""
     log_density: float
     held_out: bool
     """Whether that is of the rows that are held out."""
@@ -318,12 +336,12 @@ class _Fit:
 
     def _on_rows(self, found: list[_Chosen], rows: int) -> list[_Chosen]:
         """The same hyperparameters, judged by more rows, the best first."""
-        X, y = self.rows.first(rows)
+        data = self.rows.first(rows)
         judged = []
-        with self.watch.stage("judge", X.shape[0]):
+        with self.watch.stage("judge", data.X.shape[0]):
             for one in found:
-                model = on_rows(one.tuned.model, X, y, self.plan.parts(one.tuned.model.kernel, X)["priors"])
-                tuned = self._seen(f"judge {one.name} {rows}", model, X, y)
+                model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
+                tuned = self._seen(f"judge {one.name} {rows}", model, data)
                 judged.append(one._replace(tuned=tuned, log_density=tuned.score))
         return _sorted(judged)
 
@@ -348,77 +366,77 @@ class _Fit:
 
     def _search(self) -> list[_Chosen]:
         """The hyperparameters of each kernel on the sample, the most probable first."""
-        X, y = self.rows.first(SAMPLE)
+        data = self.rows.first(SAMPLE)
         found: list[_Chosen] = []
-        with self.watch.stage("search", X.shape[0], SHARES["search"]):
+        with self.watch.stage("search", data.X.shape[0], SHARES["search"]):
             for name, kernel in self.plan.kernels().items():
                 if found and self.watch.stage_over:
                     break
-                tuned = self._searched(name, kernel, X, y)
+                tuned = self._searched(name, kernel, data)
                 found = _sorted([*found, _Chosen(name, tuned, log_density=tuned.score)])
                 self._keep_sample(found[0])
             if isinstance(self.plan.kernel, str) and not self.watch.stage_over:
-                found = _sorted([*found, *self._with_linear(found[0], X, y)])
+                found = _sorted([*found, *self._with_linear(found[0], data)])
                 self._keep_sample(found[0])
-        self._note(found, X.shape[0])
+        self._note(found, data.X.shape[0])
         return found
 
     def _started(self) -> GPR:
-        X, y = self.rows.first(SAMPLE)
+        data = self.rows.first(SAMPLE)
         kernel = next(iter(self.plan.kernels().values()))
-        return GPR.from_data(X, y, kernel=kernel, **self.plan.parts(kernel, X))
+        return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
-    def _searched(self, name: str, kernel: Kernel, X: Array, y: Array) -> Tuned:
-        parts = self.plan.parts(kernel, X)
+    def _searched(self, name: str, kernel: Kernel, data: Data) -> Tuned:
+        parts = self.plan.parts(kernel, data)
 
         def search() -> dict[str, Any]:
-            return searched(kernel, X, y, parts, self.watch, self.plan.least_gain, self._compared_inputs).pieces()
+            return searched(kernel, data, parts, self.watch, self.plan.least_gain, self._compared_inputs).pieces()
 
-        model = GPR.from_data(X, y, kernel=kernel, **parts)
+        model = exact_gp(data, kernel=kernel, **parts)
         return self.pieces(f"search {name}", search, lambda done: Tuned.of(model, done))
 
     def _compared_inputs(self) -> Array:
-        return self.rows.first(COMPARED_ROWS)[0]
+        return self.rows.first(COMPARED_ROWS).X
 
-    def _with_linear(self, best: _Chosen, X: Array, y: Array) -> list[_Chosen]:
+    def _with_linear(self, best: _Chosen, data: Data) -> list[_Chosen]:
         """A kernel with a linear part, if that gains more than its hyperparameters would by chance."""
-        kernel = best.tuned.model.kernel + Linear.centred(X)
-        model = on_rows(best.tuned.model, X, y, self.plan.parts(kernel, X)["priors"], kernel)
+        kernel = best.tuned.model.kernel + Linear.centred(data.repeated()[0])
+        model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
-        tuned = self._trained(f"search {name}", model, X, y, LONG)
-        gain = X.shape[0] * (tuned.evidence - best.tuned.evidence)
-        return [_Chosen(name, tuned, log_density=tuned.score)] if gain > X.shape[1] + CHANCE else []
+        tuned = self._trained(f"search {name}", model, data, LONG)
+        gain = data.count * (tuned.evidence - best.tuned.evidence)
+        return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
-    def _trained(self, piece: str, model: Any, X: Array, y: Array, iterations: int) -> Tuned:
+    def _trained(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
         """After so many iterations; from the checkpoint, if it has the piece, begun from the same model."""
 
         def train() -> dict[str, Any]:
-            return trained(model, X, y, iterations, self.watch, self.plan.least_gain).pieces()
+            return trained(model, data, iterations, self.watch, self.plan.least_gain).pieces()
 
         return self.pieces(f"{piece} from {_checksum(model)}", train, lambda done: Tuned.of(model, done))
 
-    def _seen(self, piece: str, model: Any, X: Array, y: Array) -> Tuned:
+    def _seen(self, piece: str, model: Any, data: Data) -> Tuned:
         """As it is, likewise."""
 
         def judge() -> dict[str, Any]:
-            return judged_on(model, X, y).pieces()
+            return judged_on(model, data).pieces()
 
         return self.pieces(f"{piece} from {_checksum(model)}", judge, lambda done: Tuned.of(model, done))
 
     def _train(self, found: list[_Chosen], rows: int, iterations: int) -> list[_Chosen]:
         """The hyperparameters of each by the exact evidence of more rows."""
-        X, y = self.rows.first(rows)
-        done = X.shape[0]
+        data = self.rows.first(rows)
+        done = data.X.shape[0]
         more: list[_Chosen] = []
-        with self.watch.stage("train", X.shape[0], SHARES["train"]):
+        with self.watch.stage("train", done, SHARES["train"]):
             for one in found:
                 if more and self.watch.stage_over:
                     break
                 start = one.tuned.model
-                model = on_rows(start, X, y, self.plan.parts(start.kernel, X)["priors"])
-                tuned = self._trained(f"train {one.name} {done}", model, X, y, iterations)
+                model = on_rows(start, data, self.plan.parts(start.kernel, data)["priors"])
+                tuned = self._trained(f"train {one.name} {done}", model, data, iterations)
                 more.append(_Chosen(one.name, tuned, log_density=tuned.score))
-        self._note(more, X.shape[0])
+        self._note(more, done)
         return more
 
     # -- posteriors -------------------------------------------------------------------------------------------------
@@ -428,14 +446,14 @@ class _Fit:
         compared: list[_Chosen] = []
         rows = self._compared_rows(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
-        with self.watch.stage("compare", data[0].shape[0]):
+        with self.watch.stage("compare", data.X.shape[0]):
             for one in found:
                 if (compared or before) and self.watch.ended:
                     break
                 begun = self.watch.elapsed()
                 try:
                     model = one.tuned.model
-                    passed = collapse(model, data[0][: self.few, :], data, held, self.plan.memory, inside=False)
+                    passed = collapse(model, data.X[: self.few, :], data, held, self.plan.memory, inside=False)
                     seconds = (self.watch.elapsed() - begun) / passed.rows
                     compared.append(self._judged(one, passed)._replace(seconds=seconds))
                 except ArithmeticError:  # the dtype is too short for this one
@@ -476,9 +494,9 @@ class _Fit:
         if self.few < M < self.most and self.watch.limit is None and self._pays(best, self._part()):
             M, rows = self.most, self._part()
         with self.watch.stage("posterior", rows):
-            Z, held = self.rows.first(M)[0], self.rows.held_out()
+            Z, held = self.rows.first(M).X, self.rows.held_out()
             inside = rows == self.rows.total
-            data = (self.rows.X, self.rows.y) if inside else self.rows.first(rows)
+            data = self.rows.data if inside else self.rows.first(rows)
             try:
                 passed = collapse(best.tuned.model, Z, data, held, self.plan.memory, inside=inside)
             except ArithmeticError:  # more inducing inputs than the dtype can tell apart
@@ -538,19 +556,19 @@ class _Fit:
 
     def _exact_of(self, model: Any, rows: int, name: str) -> _Found:
         """The exact posterior of some rows, or of all."""
-        X, y = (self.rows.X, self.rows.y) if rows >= self.rows.total else self.rows.first(rows)
+        data = self.rows.data if rows >= self.rows.total else self.rows.first(rows)
         parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
-        found = GPR.from_data(X, y, kernel=model.kernel, **parts)
-        kind = f"the exact posterior of {X.shape[0]:,} rows"
-        return _Found(found, name, kind, float(found.bound(X, y)[0]), y, log_density_of(found), held_out=False)
+        found = exact_gp(data, kernel=model.kernel, **parts)
+        kind, bound = f"the exact posterior of {data.X.shape[0]:,} rows", float(found.bound(data.X, data.y)[0])
+        return _Found(found, name, kind, bound, data.targets, log_density_of(found), held_out=False)
 
     def _collapsed_of(
         self, one: _Chosen, passed: Any, setting: tuple[float, float], count: int, density: float
     ) -> _Found:
         model, bound = passed.posterior(*setting, count=count)
-        y = self.rows.y if passed.inside else self.rows.seen(passed.rows)
-        kind = f"a collapsed posterior with {count:,} inducing inputs on {y.shape[0]:,} rows"
-        return _Found(model, one.name, kind, bound, y, density, held_out=True)
+        seen = self.rows.data.targets if passed.inside else self.rows.seen(passed.rows)
+        kind = f"a collapsed posterior with {count:,} inducing inputs on {seen.y.shape[0]:,} rows"
+        return _Found(model, one.name, kind, bound, seen, density, held_out=True)
 
     def result(self) -> RegressionResult:
         """The best so far."""
@@ -561,9 +579,9 @@ class _Fit:
             for name, x in tree.leaves(model, "parameter").items()
             if not {"posterior", "inducing"} & {*name.split(".")}
         )
-        rows = best.y.shape[0]
-        gain = best.bound - rows * baseline(model.likelihood, best.y)
-        learned = gain > min(parameters, SHARE * rows) + CHANCE or (best.held_out and self._predicts(best.log_density))
+        count, every = best.targets.count, self.rows.data
+        gain = best.bound - count * _baseline(model.likelihood, best.targets)
+        learned = gain > min(parameters, SHARE * count) + CHANCE or (best.held_out and self._predicts(best.log_density))
         ending = watch.ending()
         learned = learned or bool(ending)  # what was cut short is not judged
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
@@ -583,21 +601,21 @@ class _Fit:
             candidates=self.candidates,
             kernel=best.kernel,
             stages=watch.stages,
-            bound=best.bound * self.rows.total / rows,
-            baseline=baseline(model.likelihood, self.rows.y),
+            bound=best.bound * every.count / count,
+            baseline=_baseline(model.likelihood, every.targets),
             log_density=best.log_density,
             learned=bool(learned),
         )
 
     def _predicts(self, log_density: float) -> bool:
         """Whether the rows that are held out are more probable than under the mean and variance of the others."""
-        y, held = (
-            to_numpy(part).astype(np.float64) for part in (self.rows.first(COMPARED_ROWS)[1], self.rows.held_out()[1])
-        )
-        variance = np.maximum(y.var(axis=0), np.finfo(np.float64).tiny)
-        squares = (held - y.mean(axis=0)) ** 2 / variance
-        alone = -0.5 * float(np.mean(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1)))
-        return len(held) * (log_density - alone) > HELD_OUT_CHANCE
+        mean, variance = self.rows.first(COMPARED_ROWS).targets.moments()
+        left_out = self.rows.held_out().targets
+        held, weights = left_out.on_host()
+        variance = np.maximum(variance, np.finfo(np.float64).tiny)
+        squares = (held - mean) ** 2 / variance
+        alone = -0.5 * float(np.average(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1), weights=weights))
+        return left_out.count * (log_density - alone) > HELD_OUT_CHANCE
 
     def _constant(self, best: Any) -> tuple[Any, str]:
         """A model that predicts the mean and the variance of the targets, and what it predicts in words.
@@ -607,16 +625,17 @@ class _Fit:
         started = self._started()
         if "mean_function.value" not in tree.leaves(started):
             return best, "what it found"
-        X, y = self.rows.first(SAMPLE)[0], self.rows.first(1)
+        X, one = self.rows.first(SAMPLE).X, self.rows.first(1)
         parts = {"likelihood": started.likelihood, "mean_function": started.mean_function}
-        level, spread = _moments(self.rows.y)
+        level, variances = self.rows.data.targets.moments()
+        spread = float(np.mean(variances)) or 1.0
         kernel = started.kernel
         xp = backend_of(X).xp
         average, least = float(xp.mean(kernel.diag(X)[0])), 2.0 * float(xp.finfo(X.dtype).smallest_normal)
         if average > 0.0:  # else its functions are zero where the data are
             kernel = kernel.scaled_by(placed(np.asarray(max(NOTHING * spread, least) / average), X))
         leaves = {"likelihood.noise_variance": placed(np.asarray(spread), X), "mean_function.value": placed(level, X)}
-        return tree.with_leaves(GPR.from_data(*y, kernel=kernel, **parts), leaves), "the mean"
+        return tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves), "the mean"
 
 
 def _doublings(gain: float) -> int:
@@ -655,8 +674,8 @@ def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -
     return setting, density
 
 
-def _moments(y: Array) -> tuple[Any, float]:
-    """The means [P] of targets [N, P], and the average of their variances; 1 where it is zero."""
-    host = to_numpy(backend_of(y).gathered(y)).astype(np.float64)
-    variance = float(np.mean(np.var(host, axis=0)))
-    return host.mean(axis=0), variance if variance > 0.0 else 1.0
+def _baseline(likelihood: Gaussian, targets: Targets) -> float:
+    """The log density of an observation by the mean and the variance of all."""
+    y, weights = targets
+    per_row = baseline(likelihood, y, weights)
+    return per_row if weights is None else per_row * y.shape[0] / targets.count

@@ -15,13 +15,15 @@ ROWS = 10_000
 """Of how many targets the best constant is sought at the most, where that takes iterations."""
 
 
-def baseline(likelihood: Likelihood, y: Array, /) -> float:
+def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) -> float:
     """The log density per row of targets y [N, K] where each latent function is the best constant.
 
-    Gaussian noise has the variance of the targets. Other likelihoods are taken with the parameters that they have.
+    Gaussian noise has the variance of the targets, and its rows may have weights [N]. Other likelihoods are taken with
+    the parameters that they have.
     """
     B = backend_of(y)
-    alone = likelihood.log_density_alone(B.gathered(y))
+    held = () if weights is None else (backend_of(weights).gathered(weights),)
+    alone = likelihood.log_density_alone(B.gathered(y), *held)
     if alone is not None:
         return alone
     some = generator(0, 17).choice(y.shape[0], ROWS, replace=False) if y.shape[0] > ROWS else None
@@ -49,8 +51,11 @@ def _constant(likelihood: Likelihood, y: Array) -> float:
 
 
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
-    """Where constants [P] may start, and their units: of what observes the latent functions; else 0 and 1."""
+    """Where constants [P] may start, and their units: of what observes the latent functions; else their level and 1."""
     seen = likelihood.observations(y)
+    level = likelihood.level(y) if seen is None else None
+    if level is not None:
+        return to_numpy(level).astype(np.float64), np.ones(P)
     values = np.full((1, P), np.nan) if seen is None else to_numpy(seen).astype(np.float64)
     if values.shape[1] != P or np.isnan(values).any():
         return np.zeros(P), np.ones(P)

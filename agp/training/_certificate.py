@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 from agp.backend import Array, backend_of, placed
 from agp.checks import as_columns
 from agp.host import generator
+from agp.likelihoods import Gaussian
 from agp.models import collapsed_model
+from agp.training._baseline import baseline
 
 __all__ = ["CERTIFIED_ROWS", "Certificate", "certified", "noise_alone"]
 
@@ -51,8 +53,12 @@ def certified(
     return Certificate(bound, bound + gap, gap, rows)
 
 
-def noise_alone(y: Array, /) -> float:
-    """The log density per datum of targets [N, P] that are nothing but noise, at their means and variances."""
+def noise_alone(y: Array, /, weights: Array | None = None) -> float:
+    """The log density per row of targets [N, P] that are nothing but noise, at their means and variances; rows with
+    weights [N] count that often.
+    """
+    if weights is not None:
+        return baseline(Gaussian(), as_columns(y), weights)
     xp = backend_of(y).xp
     variances = xp.var(as_columns(y), axis=0)
     positive = xp.where(variances > 0.0, variances, xp.ones_like(variances))

@@ -213,7 +213,7 @@ def _by_lbfgs(
 
     Where it moves a q(u), steps of the recipe come first: from far away it may give up the signal for noise.
     """
-    gain, found = Gain(tolerance * X.shape[0]), None
+    gain, found = Gain(tolerance * model._count(y)), None
     if moves_posteriors(model, inner):
         steps = min(FIRST_STEPS, limit)
         found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
@@ -275,7 +275,7 @@ def judged(found: FitResult, y: Array) -> FitResult:
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
         return found
-    alone = y.shape[0] * baseline(found.model.likelihood, y)
+    alone = y.shape[0] * baseline(found.model.likelihood, y, found.model._row_weights)
     gain = float(np.mean(bounds)) - alone
     if gain > 0.0:
         return found

@@ -186,7 +186,7 @@ def fit_growing(
         return replace(found, model=grown(begin, Z, begun=True)) if Z.shape[0] else None
 
     def nothing_learned(seen: Certificate) -> bool:
-        return seen.rows > 0 and seen.bound - noise_alone(y) < LITTLE * limits.tolerance
+        return seen.rows > 0 and seen.bound - noise_alone(y, model._row_weights) < LITTLE * limits.tolerance
 
     while True:
         last = limits.size(found.model)
@@ -227,13 +227,15 @@ def _tuned_on_sample(model: Any, X: Array, y: Array, rows: int, limits: Limits, 
     """The model with hyperparameters that suit the exact GP of some rows, if that has learned anything of them."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gathered(X, index), backend_of(y).gathered(y, index)
-    exact = exact_model(model, X, y)
+    weights = model._row_weights
+    weights = None if weights is None else backend_of(weights).gathered(weights, index)
+    exact = exact_model(model, X, y, weights)
     if exact is None:
         return FitResult(model, 0, 0.0)
     steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
     chosen = {"gradient": settings["gradient"], "callbacks": settings["callbacks"], "progress": settings["progress"]}
     found = fit_lbfgs(exact, X, y, max_iterations=steps, **chosen)
-    if found.bounds[0] / X.shape[0] - noise_alone(y) < LITTLE * limits.tolerance:
+    if found.bounds[0] / X.shape[0] - noise_alone(y, weights) < LITTLE * limits.tolerance:
         return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
     path = growing_part(model)[0]
     own = tree.leaves(found.model, "parameter").items()

@@ -1,4 +1,4 @@
-"""-bound / N as a function of one float64 vector on the host, for optimisers that live there."""
+"""-bound / N, for N observations, as a function of one float64 vector on the host, for optimisers that live there."""
 
 import math
 from collections import Counter
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 class Objective:
-    """-bound / N as a function of one float64 vector on the host."""
+    """-bound / N, for N observations, as a function of one float64 vector on the host."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Objective:
         memory: float | None,
     ) -> None:
         self.given = self.settled = model
-        self.batch, self.moving = batch, moving
+        self.batch, self.moving, self.count = batch, moving, model._count(batch.y)
         moved = solved_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
@@ -111,8 +111,7 @@ class Objective:
             tally = Tally(reports)
             if tally.failures:
                 return self._rejected("a factorisation failed")
-            rows = self.batch.X.shape[0]
-            loss, slope = -float(bound) / rows, -self._on_host(raw_bar) / rows
+            loss, slope = -float(bound) / self.count, -self._on_host(raw_bar) / self.count
         if not np.isfinite(loss):
             return self._rejected("the bound was not finite")
         if not np.isfinite(slope).all():

@@ -50,6 +50,7 @@ BUILD = {
     "cagp": lambda X, y: agp.CaGP.from_data(X, y, num_actions=6, support=40),
     "cagp-projected": lambda X, y: agp.CaGP.from_data(X, y, num_actions=6, support=40, loss="projected"),
     "deep": lambda X, y: agp.DeepGP.from_data(X, y, num_inducing=8, layers=2),
+    "weighted": lambda X, y: agp.SGPR.from_data(X, y, num_inducing=12, weights=0.2 + y * y),
     "student": lambda X, y: agp.SVGP.from_data(X, y, num_inducing=12, likelihood=agp.StudentT()),
 }
 

@@ -28,6 +28,7 @@ from agp.likelihoods import (
     Bernoulli,
     Beta,
     Exponential,
+    Exposed,
     Gaussian,
     HeteroscedasticGaussian,
     LatentNoiseGaussian,
@@ -37,6 +38,7 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    Weighted,
 )
 from agp.likelihoods import Gamma as GammaLikelihood
 from agp.means import ConstantMean, LinearMean
@@ -80,6 +82,8 @@ LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
     "beta": (lambda: Beta(6.0, link="logit"), 1.0 / (1.0 + np.exp(-Y))),
     "ordinal": (lambda: Ordinal(3, points=7), np.clip(np.round(Y + 1.0), 0.0, 2.0)),
     "latent-noise": (LatentNoiseGaussian, Y),
+    "weighted": (lambda: Weighted(Gaussian()), np.concatenate([Y, 0.1 + Y * Y], axis=1)),
+    "exposed": (lambda: Exposed(Poisson()), np.concatenate([np.round(np.exp(Y)), 0.1 + Y * Y], axis=1)),
     "student-t": (lambda: StudentT(degrees_of_freedom=4), Y),
     "robustmax": (lambda: RobustMax(3), LABELS),
     "softmax": (lambda: Softmax(3, samples=5, fixed_samples=8), LABELS),
@@ -153,6 +157,8 @@ def _dense() -> CaGP:
 MODELS: dict[str, Callable[[], Any]] = {
     "gpr": lambda: GPR.from_data(X, Y, mean_function=ConstantMean(), priors=PRIORS),
     "sgpr": lambda: SGPR.from_data(X, Y, num_inducing=5, jitter=1e-5),
+    "gpr-weights": lambda: GPR.from_data(X, Y, weights=0.1 + Y[:, 0] ** 2),
+    "sgpr-weights": lambda: SGPR.from_data(X, Y, num_inducing=5, weights=0.1 + Y[:, 0] ** 2),
     "tvgp": lambda: TVGP.from_data(X, 1.0 * (Y > 0.0), likelihood=Bernoulli()),
     "tsvgp": lambda: TSVGP.from_data(X, Y, num_inducing=5, mean_function=LinearMean()),
     "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),

@@ -12,6 +12,7 @@ from agp.likelihoods import (
     Bernoulli,
     Beta,
     Exponential,
+    Exposed,
     Gamma,
     Gaussian,
     HeteroscedasticGaussian,
@@ -23,6 +24,7 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    Weighted,
 )
 
 Targets = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -60,6 +62,16 @@ def categories(rng, rows, columns):
     return 1.0 * rng.integers(0, 4, size=(rows, columns))
 
 
+def beside(targets, least=0.3):
+    """Targets, and a last column of positive numbers."""
+
+    def made(rng, rows, columns):
+        y = targets(rng, rows, columns)
+        return np.concatenate([y, least + 2.0 * rng.uniform(size=(len(y), 1))], axis=1)
+
+    return made
+
+
 class Kind(NamedTuple):
     """A likelihood whose leaves are numbers, and its targets."""
 
@@ -92,6 +104,12 @@ KINDS = {
     "robustmax": Kind(lambda: RobustMax(3), labels, 3),
     "robustmax-rough": Kind(lambda: RobustMax(3, epsilon=0.1, squash=1e-2, points=8), labels, 3),
     "softmax": Kind(lambda: Softmax(3, samples=7, fixed_samples=50), labels, 3),
+    "weighted-gaussian": Kind(lambda: Weighted(Gaussian(0.2)), beside(values)),
+    "weighted-softmax": Kind(lambda: Weighted(Softmax(3, samples=7, fixed_samples=50)), beside(labels), 3),
+    "exposed-poisson": Kind(lambda: Exposed(Poisson()), beside(counts)),
+    "exposed-gamma": Kind(lambda: Exposed(Gamma(1.7)), beside(positive)),
+    "exposed-exponential": Kind(lambda: Exposed(Exponential()), beside(positive)),
+    "weighted-exposed-counts": Kind(lambda: Weighted(Exposed(NegativeBinomial(0.6))), beside(beside(counts))),
 }
 
 

@@ -27,6 +27,7 @@ from agp.likelihoods import (
     Beta,
     Exponential,
     Gamma,
+    Gaussian,
     HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
@@ -35,6 +36,7 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    Weighted,
 )
 from agp.models import GPR, SOLVEGP, SVGP, DeepGP
 from agp.posteriors import (
@@ -345,6 +347,7 @@ ANY_LIKELIHOOD = {
     "softmax": (Softmax(3), lambda y: np.clip(np.rint(y[:, :1] + 1.0), 0.0, 2.0)),
     "robustmax": (RobustMax(3), lambda y: np.clip(np.rint(y[:, :1] + 1.0), 0.0, 2.0)),
     "known-noise": (HeteroscedasticGaussian(), lambda y: np.concatenate([y, 0.1 + y * y], axis=1)),
+    "weighted": (Weighted(Gaussian()), lambda y: np.concatenate([y, 0.1 + y[:, :1] ** 2], axis=1)),
 }
 
 

@@ -39,6 +39,7 @@ from agp.likelihoods import (
     Bernoulli,
     Beta,
     Exponential,
+    Exposed,
     Gamma,
     Gaussian,
     HeteroscedasticGaussian,
@@ -49,6 +50,7 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
+    Weighted,
 )
 
 ROWS, INDUCING, COLUMNS, OUTPUTS = 12, 5, 3, 3
@@ -78,6 +80,14 @@ def _values(rng: np.random.Generator) -> np.ndarray:
 
 def _values_and_noise(rng: np.random.Generator) -> np.ndarray:
     return np.concatenate([_values(rng), 0.05 + rng.uniform(size=(ROWS, OUTPUTS))], axis=1)
+
+
+def _values_and_weight(rng: np.random.Generator) -> np.ndarray:
+    return np.concatenate([_values(rng), 0.3 + rng.uniform(size=(ROWS, 1))], axis=1)
+
+
+def _counts_exposure_weight(rng: np.random.Generator) -> np.ndarray:
+    return np.concatenate([_counts(rng), 0.3 + rng.uniform(size=(ROWS, 2))], axis=1)
 
 
 def _signs(rng: np.random.Generator) -> np.ndarray:
@@ -119,6 +129,8 @@ LIKELIHOODS = {
     "ordinal": (lambda: Ordinal(4, (-0.6, 0.3, 1.4)), _categories),
     "latent-noise": (lambda: LatentNoiseGaussian(unit=1.4), _values),
     "softmax": (lambda: Softmax(OUTPUTS, samples=7), _labels),
+    "weighted": (lambda: Weighted(Gaussian(0.2)), _values_and_weight),
+    "exposed": (lambda: Weighted(Exposed(Poisson())), _counts_exposure_weight),
     "robustmax": (lambda: RobustMax(OUTPUTS), _labels),
 }
 

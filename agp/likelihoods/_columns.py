@@ -1,0 +1,275 @@
+"""Likelihoods of targets whose last column says something of each datum: its weight, or its exposure."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.likelihoods._base import Likelihood, Prediction
+from agp.quantiles import Mixture, ObservationModel
+
+__all__ = ["Exposed", "Weighted"]
+
+
+class WithColumn(Likelihood):
+    """What these share: the targets [N, K + 1] are those of a likelihood, and then the column.
+
+    Predictions do not need the column; where targets come without it, it is 1.
+    """
+
+    likelihood: Likelihood
+    column: ClassVar[str]
+    """What the column holds, in the plural."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.likelihood, Likelihood):
+            hint = f"; write {self.likelihood.__name__}()" if isinstance(self.likelihood, type) else ""
+            msg = f"likelihood is {self.likelihood!r}, but must be an instance of agp's Likelihood{hint}."
+            raise TypeError(msg)
+
+    def _split(self, y: Array) -> tuple[Array, Array]:
+        """The targets [N, K] and the column [N]."""
+        return y[:, :-1], y[:, -1]
+
+    # -- what the likelihood itself says ----------------------------------------------------------------------------
+
+    @property
+    def couples_outputs(self) -> bool:  # type: ignore[override]
+        return self.likelihood.couples_outputs
+
+    @property
+    def bounded_curvature(self) -> bool:  # type: ignore[override]
+        return self.likelihood.bounded_curvature
+
+    @property
+    def log_concave(self) -> bool:  # type: ignore[override]
+        return self.likelihood.log_concave
+
+    @property
+    def quadratic(self) -> bool:  # type: ignore[override]
+        return self.likelihood.quadratic
+
+    @property
+    def slopes_vanish(self) -> bool:  # type: ignore[override]
+        return self.likelihood.slopes_vanish
+
+    @property
+    def support(self) -> tuple[float, float]:  # type: ignore[override]
+        return self.likelihood.support
+
+    @property
+    def missing(self) -> bool:  # type: ignore[override]
+        return self.likelihood.missing
+
+    @property
+    def infinite_variance(self) -> bool:
+        return self.likelihood.infinite_variance
+
+    @property
+    def floats_per_row(self) -> int:
+        return self.likelihood.floats_per_row + 1
+
+    def latents(self, columns: int, /) -> int:
+        if columns < 2:
+            msg = f"y has {columns} columns, but {type(self).__name__} takes targets, then a column of {self.column}."
+            raise ValueError(msg)
+        return self.likelihood.latents(columns - 1)
+
+    def with_columns(self, y: Array, latents: int, /) -> Array:
+        if _fits(self, y, latents):
+            return y
+        inner = self.likelihood.with_columns(y, latents)
+        if not _fits(self.likelihood, inner, latents):
+            return y
+        xp = backend_of(y).xp
+        return xp.concat([inner, xp.ones_like(inner[:, :1])], axis=1)
+
+    def check_outputs(self, outputs: int, /) -> None:
+        self.likelihood.check_outputs(outputs)
+
+    def check_parameters(self) -> None:
+        self.likelihood.check_parameters()
+
+    def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
+        return self.likelihood.draws(rng, rows, latents)
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        return self.likelihood.predict(mu, var)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        return self.likelihood._quantiles(mu, var, levels)
+
+    def observation_model(self) -> ObservationModel:
+        return self.likelihood.observation_model()
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        return self.likelihood.mixture(mu, var)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return self.likelihood._sample(f, rng)
+
+    def from_data(self, variance: float, /) -> Self:
+        return dataclasses.replace(self, likelihood=self.likelihood.from_data(variance))
+
+    def from_outputs(self, variances: Array, /) -> Self:
+        return dataclasses.replace(self, likelihood=self.likelihood.from_outputs(variances))
+
+
+def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
+    """Whether the targets have the columns that go with so many latent functions."""
+    try:
+        return likelihood.latents(y.shape[1]) == latents
+    except ValueError:
+        return False
+
+
+@tree.model
+class Weighted(WithColumn):
+    """p(y_n | f_n)^(w_n): the last column of the targets [N, K + 1] says how many observations each row counts as.
+
+    Weights w_n >= 0 need not be whole, and stay with their rows in minibatches and blocks. They count in training, in
+    starting values and in what further data tell (`Predictor.condition_on`). The log density of a row is that of one
+    observation whatever its weight, and its targets may come without the column. With Gaussian noise of one size
+    `agp.GPR` and `agp.SGPR` take weights by themselves.
+
+    Parameters
+    ----------
+    likelihood
+        p(y | f) of one observation, for the targets [N, K].
+    """
+
+    likelihood: Likelihood
+
+    column: ClassVar[str] = "weights"
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        y, weights = self._split(y)
+        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
+
+        def pullback(bar):
+            own, mu_bar, var_bar = pull(weights * bar)
+            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
+
+        return weights * value, pullback
+
+    def site_gradients(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Array]:
+        y, weights = self._split(y)
+        alpha, beta = self.likelihood.site_gradients(mu, var, y, draws)
+        return weights[:, None] * alpha, weights[:, None] * beta
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        y, _ = self._split(self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_log_density(mu, var, y)
+
+    def row_weights(self, y: Array, /) -> Array:
+        return self._split(y)[1]
+
+    def observations(self, y: Array, /) -> Array | None:
+        return self.likelihood.observations(self._split(y)[0])
+
+    def level(self, y: Array, /) -> Array | None:
+        return self.likelihood.level(self._split(y)[0])
+
+    def proxies(self, y: Array, /) -> Array:
+        return self.likelihood.proxies(self._split(y)[0])
+
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
+        y, own = self._split(y)
+        return self.likelihood.log_density_alone(y, own if weights is None else own * weights)
+
+    def check_targets(self, y: Array, /) -> None:
+        self.latents(y.shape[1])
+        y, weights = self._split(y)
+        self.likelihood.check_targets(y)
+        xp = backend_of(y).xp
+        if not bool(xp.all(weights >= 0.0)):
+            msg = f"weights, the last column of y, must not be negative; found {float(xp.min(weights)):g}."
+            raise ValueError(msg)
+
+
+@tree.model
+class Exposed(WithColumn):
+    """The last column of the targets [N, K + 1] is an exposure e_n, with which the mean of y_n is multiplied.
+
+    That is the time, area or population that a count, a sum or a waiting time belongs to: for likelihoods whose mean is
+    a multiple of exp(f), f is shifted by log(e). Predictions are for an exposure of 1, as are targets that come without
+    the column. Rates y / e take the place of targets where starting values are sought. Weights come last:
+    ``Weighted(Exposed(Poisson()))`` has the columns y, exposure, weight.
+
+    Parameters
+    ----------
+    likelihood
+        `Poisson`, `NegativeBinomial`, `Gamma` or `Exponential`, or another one with `log_link`.
+    """
+
+    likelihood: Likelihood
+
+    column: ClassVar[str] = "exposures"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.likelihood.log_link:
+            msg = (
+                f"Exposed takes a likelihood whose mean is a multiple of exp(f), not {type(self.likelihood).__name__}: "
+                "Poisson, NegativeBinomial, Gamma or Exponential."
+            )
+            raise TypeError(msg)
+
+    def _shifted(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        """mu + log(exposure) [N, P], and the targets [N, K]."""
+        y, exposure = self._split(y)
+        return mu + backend_of(mu).xp.log(exposure)[:, None], y
+
+    def _rates(self, y: Array) -> Array:
+        """The targets by unit of exposure [N, K]."""
+        y, exposure = self._split(y)
+        return y / exposure[:, None]
+
+    def expected_log_density(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Pullback]:
+        mu, y = self._shifted(mu, y)
+        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
+
+        def pullback(bar):
+            own, mu_bar, var_bar = pull(bar)
+            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
+
+        return value, pullback
+
+    def site_gradients(
+        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
+    ) -> tuple[Array, Array]:
+        mu, y = self._shifted(mu, y)
+        return self.likelihood.site_gradients(mu, var, y, draws)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        mu, y = self._shifted(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_log_density(mu, var, y)
+
+    def observations(self, y: Array, /) -> Array | None:
+        return self.likelihood.observations(self._rates(y))
+
+    def level(self, y: Array, /) -> Array:
+        # the logarithm of the rate of all together, in which no targets count as half of one
+        y, exposure = self._split(y)
+        xp = backend_of(y).xp
+        total = xp.sum(y, axis=0)
+        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(exposure))
+
+    def proxies(self, y: Array, /) -> Array:
+        return self.likelihood.proxies(self._rates(y))
+
+    def check_targets(self, y: Array, /) -> None:
+        self.latents(y.shape[1])
+        y, exposure = self._split(y)
+        self.likelihood.check_targets(y)
+        xp = backend_of(y).xp
+        if not bool(xp.all(exposure > 0.0)):
+            msg = f"exposures, the last column of y, must be positive; found {float(xp.min(exposure)):g}."
+            raise ValueError(msg)
