@@ -289,7 +289,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return model
 
     def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """The targets with the columns that the likelihood takes beside; models of Gaussian methods hold the weights."""
+        """The targets with the columns that the likelihood takes; models of Gaussian methods hold the weights."""
         return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:

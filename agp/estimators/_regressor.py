@@ -244,16 +244,18 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @entrance
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Joint samples of the function at X [N, D]: [N, n_samples] or [N, K, n_samples].
+        """Joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
-        Deep models have none; `model_.sample_functions` draws whole functions of them.
+        That is the latent function of the likelihood, of which `transform="log"` takes the exponential. Deep models
+        have none; `sample` draws observations of them, and `predictor_.sample_functions` whole functions.
         """
         A, host = self._fitted_inputs(X)
         seed = seed_of(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
-        return answered(samples[:, 0, :] if self._single else samples, host=host)
+        samples = samples if self.transform is None else backend_of(samples).xp.exp(samples)
+        return self._targets_shaped(samples, host=host)
 
     @entrance
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -87,8 +87,8 @@ class LogNormal(Likelihood):
         log_y = xp.log(y)
         alone = self.logs.log_density_alone(log_y, weights)
         jacobian = _log_jacobian(log_y)
-        mean = xp.mean(jacobian) if weights is None else xp.sum(weights * jacobian) / xp.sum(weights)
-        return None if alone is None else alone - float(mean)
+        counted = jacobian if weights is None else weights * jacobian
+        return None if alone is None else alone - float(xp.mean(counted))
 
     def __post_init__(self) -> None:
         if not isinstance(self.logs, Gaussian):
