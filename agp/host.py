@@ -12,6 +12,8 @@ LEAST_VARIANCE = 1e-2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MOST_REPEATED = 20_000
+"""To how many rows weights repeat them, unless there are as many before."""
 MOST_NODES = 370
 """Nodes of a quadrature: with more, functions that give the weights overflow, and the weights become zero or NaN."""
 
@@ -127,6 +129,20 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
     if count == y.shape[1]:
         return (vectors * lengths) @ vectors.T
     return _signed((vectors * lengths)[:, ::-1][:, :count])
+
+
+def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """The numbers of rows, each as often as its weight in [N] says; None where all weights are zero.
+
+    Whole weights give just the repeated rows, one after the other, up to `MOST_REPEATED`. Others, and more, are scaled
+    and rounded along their running sum, so that there are as many rows as before at the least.
+    """
+    ends = np.cumsum(weights.astype(np.float64))
+    N, total = len(ends), ends[-1]
+    if not total > 0.0:
+        return None
+    rows = max(N, min(total, MOST_REPEATED))
+    return np.repeat(np.arange(N), np.diff(np.floor(ends * (rows / total) + 0.5), prepend=0.0).astype(np.int64))
 
 
 def underflow_is_zero(f: F) -> F:

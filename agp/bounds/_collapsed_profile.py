@@ -37,7 +37,7 @@ class Profile(NamedTuple):
     """tr(Kff - Qff), 0-d."""
     square: Array
     """|y - h|^2, 0-d."""
-    count: float
+    observations: float
     """N; or the sum of the weights of the rows."""
     outputs: int
 
@@ -45,16 +45,16 @@ class Profile(NamedTuple):
         """log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), summed over the outputs, 0-d."""
         xp = backend_of(self.eigenvalues).xp
         ratio = factor * self.eigenvalues / noise
-        log_det = self.count * (LOG_2PI + xp.log(xp.asarray(noise, **like(ratio)))) + xp.sum(xp.log1p(ratio))
+        log_det = self.observations * (LOG_2PI + xp.log(xp.asarray(noise, **like(ratio)))) + xp.sum(xp.log1p(ratio))
         explained = factor / noise**2 * xp.sum(self.squares / (1.0 + ratio))
         misfit = (self.square + self.outputs * factor * self.residual) / noise
         return -0.5 * (self.outputs * log_det + misfit - explained)
 
 
-def profile_of(totals: Statistics, count: float, /) -> Profile:
+def profile_of(totals: Statistics, observations: float, /) -> Profile:
     """By one eigendecomposition of A A^T, O(M^3)."""
     xp = backend_of(totals.gram).xp
     eigenvalues, vectors = xp.linalg.eigh(totals.gram)
     squares = xp.sum((vectors.mT @ totals.projected) ** 2, axis=1)
     outputs = totals.projected.shape[1]
-    return Profile(nonnegative(eigenvalues)[0], squares, totals.residual, totals.square, count, outputs)
+    return Profile(nonnegative(eigenvalues)[0], squares, totals.residual, totals.square, observations, outputs)

@@ -1,6 +1,5 @@
 """Likelihoods of targets whose last column says something of each datum: its weight, or its exposure."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -110,10 +109,10 @@ class WithColumn(Likelihood):
         return self.likelihood._sample(f, rng)
 
     def from_data(self, variance: float, /) -> Self:
-        return dataclasses.replace(self, likelihood=self.likelihood.from_data(variance))
+        return tree.replaced(self, {"likelihood": self.likelihood.from_data(variance)})
 
     def from_outputs(self, variances: Array, /) -> Self:
-        return dataclasses.replace(self, likelihood=self.likelihood.from_outputs(variances))
+        return tree.replaced(self, {"likelihood": self.likelihood.from_outputs(variances)})
 
 
 def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:

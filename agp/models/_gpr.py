@@ -49,7 +49,7 @@ class GPR(Regression, WithoutInducing):
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
-    weights: Array | None = tree.constant(optional=True)
+    weights: Array | None = tree.constant(default=None, optional=True)
 
     @classmethod
     def from_data(

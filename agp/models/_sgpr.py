@@ -71,7 +71,7 @@ class SGPR(SparseRegression):
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
     priors: Priors = ()
-    weights: Array | None = tree.constant(optional=True)
+    weights: Array | None = tree.constant(default=None, optional=True)
 
     @classmethod
     def from_data(

@@ -3,11 +3,9 @@
 import math
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_weights
-from agp.host import generator
+from agp.host import generator, repetitions
 from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
@@ -33,8 +31,6 @@ T = TypeVar("T", bound=Any)
 
 MOST_ROWS = 200_000
 """Rows that starting values are taken from; of more data a sample of so many, drawn with a fixed seed."""
-MOST_REPEATED = 20_000
-"""To how many rows weights may repeat them there, unless there are as many before."""
 
 
 class Start(NamedTuple):
@@ -167,18 +163,9 @@ def looked_at(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeated_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Rows X [n, D] and y [n, K] as often as weights [N] >= 0 say, for what needs no more than a sample of them.
-
-    Whole weights give the repeated rows themselves, one after the other, up to `MOST_REPEATED`; others, and more, are
-    rounded along their running sum, so that there are no fewer rows than before.
-    """
-    ends = np.cumsum(to_numpy(weights).astype(np.float64))
-    total, N = ends[-1], len(ends)
-    if not total > 0.0:
-        return X, y
-    count = max(N, min(total, MOST_REPEATED))
-    index = np.repeat(np.arange(N), np.diff(np.floor(ends * (count / total) + 0.5), prepend=0.0).astype(np.int64))
-    return backend_of(X).gathered(X, index), backend_of(y).gathered(y, index)
+    """Rows X [n, D] and y [n, K], each as often as its weight in [n] says (`agp.host.repetitions`)."""
+    index = repetitions(to_numpy(weights))
+    return (X, y) if index is None else (backend_of(X).gathered(X, index), backend_of(y).gathered(y, index))
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:

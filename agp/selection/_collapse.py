@@ -55,9 +55,9 @@ class Collapse(NamedTuple):
     """Of those that are."""
     rows: int
     """How many there are of the first."""
-    count: float
+    observations: float
     """How many observations these are."""
-    held_count: float
+    held_observations: float
     """And those that are held out."""
     features: HeldOut
     inside: bool
@@ -67,14 +67,14 @@ class Collapse(NamedTuple):
         """The factor of the kernel and the noise variance at which the bound is highest, and it in nats per row."""
         from scipy.optimize import minimize
 
-        found = profile_of(self.totals, self.count)
+        found = profile_of(self.totals, self.observations)
         arrays = {name: getattr(found, name) for name in ("eigenvalues", "squares", "residual", "square")}
         host = found._replace(**{name: np.asarray(to_numpy(x), dtype=np.float64) for name, x in arrays.items()})
         noise = float(self.model.likelihood.noise_variance)
 
         def loss(logs: Any) -> float:
             factor, s = np.exp(np.clip(logs, -20.0, 20.0))
-            return -float(host.bound(factor, noise * s)) / self.count
+            return -float(host.bound(factor, noise * s)) / self.observations
 
         best = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-9})
         factor, s = np.exp(np.clip(best.x, -20.0, 20.0)).tolist()
@@ -114,7 +114,7 @@ class Collapse(NamedTuple):
             },
         )
         sparse = SVGP(Sparse.of(model, shared_covariance(mean, found.LB)), model.likelihood, ())
-        return sparse, float(bound_of(totals, s, self.count + self.held_count)[0])
+        return sparse, float(bound_of(totals, s, self.observations + self.held_observations)[0])
 
 
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
@@ -143,8 +143,8 @@ def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None,
     features = HeldOut(A, kff, held.y - h, held.weights)
     of_held = statistics_of(*features)
     totals = model._statistics(memory=memory)
-    rows, count, held_count = data.X.shape[0], data.count, held.count
+    rows, observations = data.X.shape[0], data.observations
     if inside:
         totals = Statistics(*(a - b for a, b in zip(totals, of_held, strict=True)))
-        rows, count = rows - held.X.shape[0], count - held_count
-    return Collapse(model, Lu, totals, of_held, rows, count, held_count, features, inside)
+        rows, observations = rows - held.X.shape[0], observations - held.observations
+    return Collapse(model, Lu, totals, of_held, rows, observations, held.observations, features, inside)

@@ -57,9 +57,9 @@ class Tuned(NamedTuple):
     """Of a row given the others, on average."""
 
     @property
-    def count(self) -> float:
+    def observations(self) -> float:
         """The number of observations, which rows with weights are several of."""
-        return Data(self.model.X, self.model.y, self.model.weights).count
+        return Data(self.model.X, self.model.y, self.model.weights).observations
 
     @property
     def score(self) -> float:
@@ -68,7 +68,7 @@ class Tuned(NamedTuple):
         The evidence of a model that is not quite right rewards what fits no other rows. Where there are as many
         hyperparameters as rows, though, rows predict each other well by chance, and the prior has to decide.
         """
-        few = self.count < ROWS_PER_COLUMN * self.model.X.shape[1]
+        few = self.observations < ROWS_PER_COLUMN * self.model.X.shape[1]
         return self.evidence if few else self.log_density
 
     def pieces(self) -> dict[str, Any]:
@@ -151,16 +151,16 @@ def trained(model: Any, data: Data, iterations: int, watch: Watch, least_gain: f
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RepairWarning)  # of trial points; the model that is chosen is looked at
             limit = 0 if watch.stage_over else iterations
-            callbacks = [watch, Gain(least_gain * data.count)]
+            callbacks = [watch, Gain(least_gain * data.observations)]
             found = fit_lbfgs(model, data.X, data.y, max_iterations=limit, callbacks=callbacks)
-        return Tuned(found.model, found.bounds[0] / data.count, log_density_of(found.model))
+        return Tuned(found.model, found.bounds[0] / data.observations, log_density_of(found.model))
     except (NonFiniteError, NotPositiveDefiniteError):
         return Tuned(model, -float("inf"), -float("inf"))
 
 
 def judged_on(model: GPR, data: Data) -> Tuned:
     """The model as it is on its rows."""
-    evidence = float(model.bound(data.X, data.y)[0] + log_prior(model)[0]) / data.count
+    evidence = float(model.bound(data.X, data.y)[0] + log_prior(model)[0]) / data.observations
     return Tuned(model, evidence if np.isfinite(evidence) else -float("inf"), log_density_of(model))
 
 

@@ -38,7 +38,7 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
 
 def _searched(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
     parts = {"likelihood": Gaussian(), "mean_function": None}
-    parts["priors"] = default_priors(data.count, kernel, data.X.shape[1])
+    parts["priors"] = default_priors(data.observations, kernel, data.X.shape[1])
     return searched(kernel, data, parts, watch, among=lambda: backend_of(rows).gathered(rows[:COMPARED_ROWS, :]))
 
 

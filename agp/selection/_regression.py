@@ -246,7 +246,9 @@ class _Plan(NamedTuple):
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
         """The other arguments of `GPR.from_data`."""
-        priors = default_priors(data.count, kernel, data.X.shape[1]) if isinstance(self.priors, str) else self.priors
+        priors = self.priors
+        if isinstance(priors, str):
+            priors = default_priors(data.observations, kernel, data.X.shape[1])
         if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # a linear part came to the kernel that they name
             priors = {
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
@@ -404,7 +406,7 @@ class _Fit:
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
         tuned = self._trained(f"search {name}", model, data, LONG)
-        gain = data.count * (tuned.evidence - best.tuned.evidence)
+        gain = data.observations * (tuned.evidence - best.tuned.evidence)
         return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
     def _trained(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
@@ -579,7 +581,7 @@ class _Fit:
             for name, x in tree.leaves(model, "parameter").items()
             if not {"posterior", "inducing"} & {*name.split(".")}
         )
-        count, every = best.targets.count, self.rows.data
+        count, every = best.targets.observations, self.rows.data
         gain = best.bound - count * _baseline(model.likelihood, best.targets)
         learned = gain > min(parameters, SHARE * count) + CHANCE or (best.held_out and self._predicts(best.log_density))
         ending = watch.ending()
@@ -601,7 +603,7 @@ class _Fit:
             candidates=self.candidates,
             kernel=best.kernel,
             stages=watch.stages,
-            bound=best.bound * every.count / count,
+            bound=best.bound * every.observations / count,
             baseline=_baseline(model.likelihood, every.targets),
             log_density=best.log_density,
             learned=bool(learned),
@@ -615,7 +617,7 @@ class _Fit:
         variance = np.maximum(variance, np.finfo(np.float64).tiny)
         squares = (held - mean) ** 2 / variance
         alone = -0.5 * float(np.average(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1), weights=weights))
-        return left_out.count * (log_density - alone) > HELD_OUT_CHANCE
+        return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
     def _constant(self, best: Any) -> tuple[Any, str]:
         """A model that predicts the mean and the variance of the targets, and what it predicts in words.
@@ -678,4 +680,4 @@ def _baseline(likelihood: Gaussian, targets: Targets) -> float:
     """The log density of an observation by the mean and the variance of all."""
     y, weights = targets
     per_row = baseline(likelihood, y, weights)
-    return per_row if weights is None else per_row * y.shape[0] / targets.count
+    return per_row if weights is None else per_row * y.shape[0] / targets.observations

@@ -27,7 +27,7 @@ class Targets(NamedTuple):
     weights: Array | None
 
     @property
-    def count(self) -> float:
+    def observations(self) -> float:
         """The number of observations."""
         return self.y.shape[0] if self.weights is None else float(backend_of(self.weights).xp.sum(self.weights))
 
@@ -55,9 +55,9 @@ class Data(NamedTuple):
         return Targets(self.y, self.weights)
 
     @property
-    def count(self) -> float:
+    def observations(self) -> float:
         """The number of observations."""
-        return self.targets.count
+        return self.targets.observations
 
     def repeated(self) -> tuple[Array, Array]:
         """X and y, each row as often as its weight says, for starting values."""
