@@ -31,6 +31,7 @@ class Poisson(Likelihood):
 
     exposure: float = 1.0
 
+    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
 
     def _log_constant(self, y: Array) -> Array:
