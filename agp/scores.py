@@ -50,7 +50,7 @@ def _by_rows(
 def _cdf(mixture: Mixture, y: Numbers) -> Numbers:
     whole = mixture.place is not None
     F = mixture.tail(coordinate(mixture)[0](coordinate_of(mixture, np.floor(y) if whole else y)), False)
-    return np.where((y < 0.0) & whole, 0.0, F)
+    return np.where((y < 0.0) & whole, 0.0, np.clip(F, 0.0, 1.0))
 
 
 # -- CRPS -------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class _Knots(NamedTuple):
         return knots
 
     def _to_split(self, mixture: Mixture) -> Numbers:
-        """The middles of those parts that contribute most to the integral of F (1 - F), whole numbers where y is one."""
+        """The middles of the parts that matter most to the integral of F (1 - F); whole numbers where y is one."""
         from scipy.special import ndtr
 
         place = coordinate(mixture)[0]
@@ -127,7 +127,7 @@ class _Knots(NamedTuple):
         return _Knots(x, np.fmax.accumulate(z, axis=0))  # where no number can hold it, as before
 
     def of_score(self, z: float) -> Numbers:
-        """Where z(x) has a value, by straight lines between the knots; the first or last knot where it has it nowhere."""
+        """Where z(x) has a value, by straight lines between the knots; the first or last knot if nowhere."""
         i = np.clip(np.sum(self.z < z, axis=0) - 1, 0, len(self.z) - 2)[None]
         (x0, z0), (x1, z1) = ([np.take_along_axis(one, j, axis=0)[0] for one in self] for j in (i, i + 1))
         share = np.clip((z - z0) / (z1 - z0), 0.0, 1.0)

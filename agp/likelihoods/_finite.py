@@ -25,10 +25,9 @@ def finite_quantiles(tails: Tails, levels: tuple[float, ...]) -> Array:
 def finite_cdf(tails: Tails, y: Array) -> Array:
     """P(Y <= y) [N, P]; NaN where y is."""
     xp = backend_of(y).xp
-    F = [xp.zeros_like(y), *(xp.mean(up_to, axis=0) for up_to, _ in tails), xp.ones_like(y)]
-    found = F[0] + 0.0 * y
-    for k, share in enumerate(F[1:]):
-        found = xp.where(y >= float(k), share, found)
+    one, found = xp.ones_like(y), 0.0 * y
+    for k, share in enumerate([*(xp.mean(up_to, axis=0) for up_to, _ in tails), one]):
+        found = xp.where(y >= float(k), xp.minimum(share, one), found)
     return found
 
 

@@ -562,14 +562,13 @@ class Predictor:
         B = backend_of(y)
         if B.is_concrete(y) and not B.rows_elsewhere:
             columns = B.xp.reshape(y, (-1, y.shape[-1]))
-            known = columns[~B.xp.any(B.xp.isnan(columns), axis=1), :]
+            (seen,) = B.xp.nonzero(~B.xp.any(B.xp.isnan(columns), axis=1))
+            known = B.xp.take(columns, seen, axis=0)
             if known.shape[0]:
                 self.likelihood.check_targets(known)
         return y
 
-    def _thresholds(
-        self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True
-    ) -> Array:
+    def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
         """Numbers y as [..., N, K], as many as the rows and the outputs; NaN if they may be missing."""
         likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
