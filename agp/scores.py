@@ -65,7 +65,7 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
     first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-FARTHEST))), 0.0))
     last = mixture.value(coordinate(mixture)[0](knots.x[-1]))
     count = min(WHOLE, int(np.nanmax(last - first, initial=0.0)) + 2)
-    k = first + np.arange(count)[:, None, None]
+    k = first + np.arange(float(count))[:, None, None]
     some = np.sum((knots.share(coordinate_of(mixture, k)) - (k >= y)) ** 2, axis=0)
     end = first + count - 0.5
     middle = np.maximum(y - 0.5, end)
@@ -150,7 +150,9 @@ class _Knots(NamedTuple):
         """F at [J, N, K]."""
         from scipy.special import ndtr
 
-        i = sum((one <= x).astype(int) for one in self.x[1:-1])
+        i = np.zeros(x.shape, dtype=int)
+        for one in self.x[1:-1]:
+            i += one <= x
         x0, x1, z0, z1, s0, s1 = (
             np.take_along_axis(one, j, axis=0) for one in (self.x, self.z, self.slopes()) for j in (i, i + 1)
         )

@@ -53,6 +53,11 @@ regressor = GPRegressor(random_state=0).fit(table, price)
 save("calibration", agp.plot.plot_calibration(regressor, test, truth))
 save("effects", agp.plot.plot_effects(regressor, table))
 
+spread = np.random.default_rng(1)
+counts = spread.poisson(np.exp(y) * spread.gamma(1.0, 1.0, y.shape)) * 1.0
+counted = agp.TVGP.from_data(X, counts, likelihood=agp.Poisson())
+save("pit", agp.plot.plot_pit(agp.fit(counted, X, counts).model, X, counts))
+
 ring = rng.standard_normal((600, 2))
 ring += 2.0 * ring / np.linalg.norm(ring, axis=1, keepdims=True)
 waves = np.sin(ring[:, :1]) * np.cos(ring[:, 1:]) + 0.1 * rng.standard_normal((600, 1))
