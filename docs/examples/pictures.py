@@ -53,10 +53,10 @@ regressor = GPRegressor(random_state=0).fit(table, price)
 save("calibration", agp.plot.plot_calibration(regressor, test, truth))
 save("effects", agp.plot.plot_effects(regressor, table))
 
-spread = np.random.default_rng(1)
-counts = spread.poisson(np.exp(y) * spread.gamma(1.0, 1.0, y.shape)) * 1.0
+more = np.random.default_rng(1)
+counts, again = 1.0 * more.poisson(np.exp(y) * more.gamma(2.0, 0.5, (2, *y.shape)))
 counted = agp.TVGP.from_data(X, counts, likelihood=agp.Poisson())
-save("pit", agp.plot.plot_pit(agp.fit(counted, X, counts).model, X, counts))
+save("pit", agp.plot.plot_pit(agp.fit(counted, X, counts).model, X, again))
 
 ring = rng.standard_normal((600, 2))
 ring += 2.0 * ring / np.linalg.norm(ring, axis=1, keepdims=True)
