@@ -10,8 +10,6 @@ import numpy.typing as npt
 from agp.host import gauss_legendre
 from agp.quantiles import LEAST, Mixture, coarse, coordinate, coordinate_of, rows_together
 
-__all__ = ["mixture_cdf", "mixture_crps"]
-
 Numbers = npt.NDArray[np.float64]
 
 FARTHEST = 4.5
