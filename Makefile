@@ -2,7 +2,7 @@
 # make test   set up and run the whole test suite
 # make test-quick   without what takes seconds or draws, trains or starts processes for its own sake: some minutes
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
-# make test-botorch   models in BoTorch, in the same environment
+# make test-botorch   models in BoTorch, estimators in MAPIE, SHAP and Optuna, in the same environment
 # make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own
 # make test-wheel    build wheel and sdist, look inside, install the wheel elsewhere and use it there
 # make rehearse   the accelerator report in small on the CPU, from wheels in an empty folder (some minutes)
@@ -37,14 +37,15 @@ test-quick: $(BIN)/.test
 # Libraries that not everybody has.
 OTHERS := $(VENV)-others
 $(OTHERS)/bin/.test: pyproject.toml
-	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,jax,test $@
+	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,ecosystem,jax,test $@
 
 test-jax: $(OTHERS)/bin/.test
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
 
 test-botorch: $(OTHERS)/bin/.test
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k botorch tests/interop tests/properties/test_conformance.py
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -k bayesian tests/project/test_docs.py
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest tests/interop/test_sklearn_ecosystem.py
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -k "bayesian or ecosystem" tests/project/test_docs.py tests/project/test_printed.py
 
 # Without torch: reference values on NumPy, gradients of the bounds, files, estimators.
 OLDEST := $(VENV)-oldest

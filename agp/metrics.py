@@ -11,7 +11,16 @@ import numpy.typing as npt
 
 from agp.backend import Array, to_numpy
 
-__all__ = ["Reliability", "coverage", "error_rate", "nlpd", "reliability", "rmse"]
+__all__ = [
+    "Reliability",
+    "coverage",
+    "error_rate",
+    "interval_coverage",
+    "interval_score",
+    "nlpd",
+    "reliability",
+    "rmse",
+]
 
 
 def _on_host(*arrays: Array) -> list[np.ndarray]:
@@ -42,10 +51,34 @@ def rmse(mean: Array, y: Array) -> float:
 def coverage(mean: Array, variance: Array, y: Array, level: float = 0.95) -> float:
     """The share of targets [N, P] inside the central interval of N(mean, variance), both [N, P], of that level."""
     mean, variance, y = _alike(mean, variance, y)
+    _check_level(level)
+    return float(np.mean(np.abs(y - mean) <= NormalDist().inv_cdf(0.5 + 0.5 * level) * np.sqrt(variance)))
+
+
+def interval_coverage(lower: Array, upper: Array, y: Array) -> float:
+    """The share of targets inside intervals, ends included; all [N] or [N, P], targets that are NaN left out."""
+    lower, upper, y = _alike(lower, upper, y)
+    known = ~np.isnan(y)
+    return float(np.mean(((lower <= y) & (y <= upper))[known]))
+
+
+def interval_score(lower: Array, upper: Array, y: Array, level: float = 0.9) -> float:
+    """The mean score of central intervals of a level, in the unit of the targets, all [N] or [N, P]; NaN left out.
+
+    The width, and 2 / (1 - level) times the distance of a target that lies outside: smallest for the true quantiles.
+
+    Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007, Eq. 43.
+    """
+    lower, upper, y = _alike(lower, upper, y)
+    _check_level(level)
+    outside = np.maximum(np.maximum(lower - y, y - upper), 0.0)
+    return float(np.nanmean(upper - lower + 2.0 / (1.0 - level) * outside))
+
+
+def _check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
         msg = f"level is {level!r}, but must lie between 0 and 1."
         raise ValueError(msg)
-    return float(np.mean(np.abs(y - mean) <= NormalDist().inv_cdf(0.5 + 0.5 * level) * np.sqrt(variance)))
 
 
 class Reliability(NamedTuple):

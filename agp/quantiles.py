@@ -5,7 +5,9 @@ bends: one Gauss-Hermite rule would make a staircase of noise that is small besi
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +19,8 @@ __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tai
 
 Numbers = npt.NDArray[np.float64]
 
-REACH = 9.0
-"""Standard deviations of f beyond which there is 1e-19 of its probability: nothing beside levels of 1e-11."""
-PANELS = 9
-"""Of the prior, each two standard deviations wide."""
 GROWTH = 3.0
 """Of the widths of the panels about a bend, from one to the next."""
-NODES = 10
-"""Of the Gauss-Legendre rule in each panel."""
 SHARPEST = 1e-10
 """Bends count as that wide, in standard deviations of f: quantiles are not known any better."""
 STEPS = 200
@@ -39,6 +35,34 @@ TOGETHER = 2**21
 """Latent values that are held at once."""
 LARGEST = 708.0
 """The largest logarithm whose exponential is looked at."""
+
+
+class Rule(NamedTuple):
+    """Of a quadrature over f."""
+
+    reach: float
+    """Standard deviations of f beyond which its probability counts as nothing."""
+    panels: int
+    """Of the prior."""
+    nodes: int
+    """Of the Gauss-Legendre rule in each panel."""
+
+
+FINE = Rule(9.0, 9, 10)
+"""To 1e-16, so that levels of 1e-11 are known."""
+COARSE = Rule(6.0, 4, 5)
+"""To 1e-6."""
+_rule = ContextVar("rule", default=FINE)
+
+
+@contextmanager
+def coarse() -> Iterator[None]:
+    """Within it tails are averaged over f by fewer nodes, to some 1e-6."""
+    before = _rule.set(COARSE)
+    try:
+        yield
+    finally:
+        _rule.reset(before)
 
 
 class ObservationModel(NamedTuple):
@@ -94,29 +118,30 @@ def expected(
     bends: tuple[tuple[Numbers, Numbers | float], ...],
 ) -> Numbers:
     """E[function(f)] under f ~ N(mu, var) [...], for a function of [..., I] with bends at places of some widths."""
+    reach, panels, nodes = _rule.get()
     root = np.sqrt(np.maximum(var, LEAST))
     edges = np.concatenate(
         [
-            np.broadcast_to(np.linspace(-REACH, REACH, PANELS + 1), (*mu.shape, PANELS + 1)),
-            *(_about((place - mu) / root, width / root) for place, width in bends),
+            np.broadcast_to(np.linspace(-reach, reach, panels + 1), (*mu.shape, panels + 1)),
+            *(_about((place - mu) / root, width / root, reach) for place, width in bends),
         ],
         axis=-1,
     )
     edges = np.sort(edges, axis=-1)
     middle, half = 0.5 * (edges[..., 1:] + edges[..., :-1]), 0.5 * np.diff(edges, axis=-1)
-    x, weights = map(np.asarray, gauss_legendre(NODES))
+    x, weights = map(np.asarray, gauss_legendre(nodes))
     t = (middle[..., None] + half[..., None] * x).reshape(*mu.shape, -1)
     share = (half[..., None] * weights).reshape(t.shape) * np.exp(-0.5 * t * t) / math.sqrt(2.0 * math.pi)
     return np.sum(share * function(mu[..., None] + root[..., None] * t), axis=-1)
 
 
-def _about(centre: Numbers, width: Numbers) -> Numbers:
+def _about(centre: Numbers, width: Numbers, reach: float) -> Numbers:
     """Ends of panels on both sides of a centre, within the reach: from the width of the bend to that of the prior's."""
-    width = np.clip(width + 0.0 * centre, SHARPEST, REACH)
+    width = np.clip(width + 0.0 * centre, SHARPEST, reach)
     count = math.ceil(math.log(GROWTH / float(np.min(width, initial=1.0))) / math.log(GROWTH))
     distance = width[..., None] * GROWTH ** np.arange(count + 1.0)
     centre = centre[..., None]
-    return np.clip(np.concatenate([centre - distance, centre, centre + distance], axis=-1), -REACH, REACH)
+    return np.clip(np.concatenate([centre - distance, centre, centre + distance], axis=-1), -reach, reach)
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -129,8 +154,7 @@ def mixture_quantiles(
 
     `mixture` takes the marginals of some of the rows.
     """
-    nodes = 4 * PANELS * NODES * mu.shape[0] * mu.shape[2]
-    rows = max(1, TOGETHER // nodes)
+    rows = rows_together(mu)
     with np.errstate(all="ignore"):
         parts = [
             _of_rows(mixture(mu[:, start : start + rows], var[:, start : start + rows]), levels)
@@ -139,28 +163,27 @@ def mixture_quantiles(
     return np.concatenate(parts, axis=1)
 
 
+def rows_together(mu: Numbers) -> int:
+    """How many rows of marginals [S, N, P] are looked at at once."""
+    return max(1, TOGETHER // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
+
+
 def _of_rows(mixture: Mixture, levels: tuple[float, ...]) -> Numbers:
     return np.stack([_quantile(mixture, level) for level in levels])
 
 
 def _quantile(mixture: Mixture, level: float) -> Numbers:
-    """The quantiles [N, K] of one level, sought in the tail in which it is small, on the scale of a normal variable.
-
-    v = centre + spread sinh(x), so that tails that fall by powers are crossed in few steps.
-    """
+    """The quantiles [N, K] of one level, sought in the tail in which it is small, on the scale of a normal variable."""
     from scipy.special import ndtri
 
     upper = level > 0.5
     sign, goal = (-1.0, 1.0 - level) if upper else (1.0, level)
     score = float(ndtri(goal))
-
-    def place(x: Numbers) -> Numbers:
-        return np.clip(mixture.centre + mixture.spread * np.sinh(x), *mixture.ends)
+    place, first, last = coordinate(mixture)
 
     def excess(v: Numbers) -> Numbers:
         return sign * (ndtri(np.clip(mixture.tail(v, upper), LEAST, 1.0 - 2.0**-53)) - score)
 
-    first, last = (np.arcsinh((end - mixture.centre) / mixture.spread) for end in mixture.ends)
     start = np.clip(np.full_like(mixture.centre, math.asinh(sign * score)), first, last)
     bracket = _bracket(lambda x: excess(place(x)), start, first, last)
     low, high, best = _root(lambda x: excess(place(x)), *bracket)
@@ -169,6 +192,28 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
     else:
         found = np.where(_beyond(bracket, 1.0), -np.inf, mixture.value(place(best)))
     return np.where(_beyond(bracket, -1.0), np.inf, found)
+
+
+def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
+    """The x of `coordinate` with value(v(x)) = y, for y [..., N, K], or the end of x next to it."""
+    place, first, last = coordinate(mixture)
+    if mixture.place is not None:
+        return np.arcsinh((np.clip(mixture.place(y), *mixture.ends) - mixture.centre) / mixture.spread)
+
+    def excess(x: Numbers) -> Numbers:
+        return mixture.value(place(x)) - y
+
+    return _root(excess, *_bracket(excess, np.clip(0.0 * y, first, last), first, last))[2]
+
+
+def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers, Numbers]:
+    """v = centre + spread sinh(x) by x, so that tails that fall by powers are crossed in few steps; the ends of x."""
+
+    def place(x: Numbers) -> Numbers:
+        return np.clip(mixture.centre + mixture.spread * np.sinh(x), *mixture.ends)
+
+    first, last = (np.arcsinh((end - mixture.centre) / mixture.spread) for end in mixture.ends)
+    return place, first, last
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:

@@ -109,6 +109,10 @@ class Subject:
             raise ValueError(msg)
         return np.searchsorted(known, y)
 
+    def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
+        """The probability integral transforms [N, K] of targets at the model's inputs; NaN where they are."""
+        return host(self.model.predictor().pit(X, placed(y, X), seed=seed))
+
     def known_noise(self, y: Host) -> Host | float:
         """The variances of noise that come with the targets [N, K], beyond those of predictions."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._finite import finite_quantiles
+from agp.likelihoods._finite import Tails, finite_cdf, finite_crps, finite_quantiles
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
@@ -75,6 +75,7 @@ class Bernoulli(Likelihood):
     link: Literal["probit", "logit"] = "probit"
 
     bounded_curvature: ClassVar[bool] = True
+    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
@@ -113,9 +114,18 @@ class Bernoulli(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.sum(self._log_probability((2.0 * y - 1.0) * mu, var), axis=-1)
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    def _tails(self, mu: Array, var: Array) -> Tails:
         zero, one = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (-mu, mu))
-        return finite_quantiles([(zero, one)], levels)
+        return [(zero, one)]
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        return finite_quantiles(self._tails(mu, var), levels)
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        return finite_cdf(self._tails(mu, var), y)
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        return finite_crps(self._tails(mu, var), y)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         p = (1.0 - 2.0 * self.squash) * LINKS[self.link].cdf(f) + self.squash

@@ -1,7 +1,7 @@
 """What likelihoods for several classes share: C latent functions for one column of labels."""
 
 import math
-from typing import Self
+from typing import Any, Self
 
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
@@ -32,9 +32,9 @@ class MultiClass(Likelihood):
         """Whether a class is the label, as 0 and 1 [N, C]."""
         return backend_of(y).xp.astype(self.chosen(y), y.dtype)
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
         msg = (
-            f"{type(self).__name__} predicts classes, which have no order and so no quantiles; `predict` gives their "
+            f"{type(self).__name__} predicts classes, which have no order and so no {what}; `predict` gives their "
             "probabilities, and Ordinal is for classes in an order."
         )
         raise TypeError(msg)

@@ -58,6 +58,10 @@ class WithColumn(Likelihood):
         return self.likelihood.support
 
     @property
+    def whole_numbers(self) -> bool:  # type: ignore[override]
+        return self.likelihood.whole_numbers
+
+    @property
     def missing(self) -> bool:  # type: ignore[override]
         return self.likelihood.missing
 
@@ -95,6 +99,18 @@ class WithColumn(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return self.likelihood.predict(mu, var)
+
+    def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        """Latent means [S N, P] and targets [N, K] as the likelihood itself takes them."""
+        return mu, self._split(self.with_columns(y, mu.shape[1]))[0]
+
+    def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+        mu, y = self._alone(mu, y)
+        return self.likelihood.predictive_cdf(mu, var, y, samples=samples)
+
+    def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+        mu, y = self._alone(mu, y)
+        return self.likelihood.predictive_crps(mu, var, y, samples=samples)
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
         return self.likelihood._quantiles(mu, var, levels)
@@ -223,6 +239,12 @@ class Exposed(WithColumn):
         """mu + log(exposure) [N, P], and the targets [N, K]."""
         y, exposure = self._split(y)
         return mu + backend_of(mu).xp.log(exposure)[:, None], y
+
+    def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        y, exposure = self._split(self.with_columns(y, mu.shape[1]))
+        xp = backend_of(mu).xp
+        offset = xp.log(exposure)[:, None]
+        return mu + xp.tile(offset, (mu.shape[0] // offset.shape[0], 1)), y
 
     def _rates(self, y: Array) -> Array:
         """The targets by unit of exposure [N, K]."""

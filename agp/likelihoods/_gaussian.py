@@ -91,6 +91,32 @@ def _normal_mixture(mu: Any, var: Any) -> Mixture:
     )
 
 
+def _normal_cdf(mu: Array, var: Array, y: Array) -> Array:
+    """P(Y <= y) [N, P] of the mixture of N(mu, var) over samples, for moments [S, N, P]."""
+    B = backend_of(mu)
+    return B.xp.mean(B.special("ndtr", (y - mu) / B.xp.sqrt(var)), axis=0)
+
+
+def _normal_crps(mu: Array, var: Array, y: Array) -> Array:
+    """The CRPS [N, P] of that mixture: E|Y - y| - E|Y - Y'| / 2.
+
+    Source: Grimit et al., "The continuous ranked probability score for circular variables and its application to
+    mesoscale forecast ensemble verification", QJRMS 2006, Eq. 5.
+    """
+    xp = backend_of(mu).xp
+    apart = sum(xp.mean(_absolute(mu - mu[s, ...], var + var[s, ...]), axis=0) for s in range(mu.shape[0]))
+    return xp.mean(_absolute(y - mu, var), axis=0) - 0.5 * apart / mu.shape[0]
+
+
+def _absolute(mean: Array, var: Array) -> Array:
+    """E|x| for x ~ N(mean, var): mean (2 Phi(z) - 1) + 2 s phi(z), with z = mean / s."""
+    B = backend_of(mean)
+    root = B.xp.sqrt(var)
+    z = mean / root
+    density = B.xp.exp(-0.5 * z * z) * math.sqrt(0.5 / math.pi)
+    return mean * (2.0 * B.special("ndtr", z) - 1.0) + 2.0 * root * density
+
+
 @tree.model
 class Gaussian(Likelihood):
     """y_np ~ N(f_np, noise_variance_p): noise shared by the outputs, or of a variance for each.
@@ -139,6 +165,12 @@ class Gaussian(Likelihood):
         if mu.shape[0] > 1:
             return super()._quantiles(mu, var, levels)
         return _normal_quantiles(mu[0, ...], var[0, ...] + self.noise_variance, levels)
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        return _normal_cdf(mu, var + self.noise_variance, y)
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        return _normal_crps(mu, var + self.noise_variance, y)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         return _normal_mixture(mu, var + self.noise_variance)
@@ -256,6 +288,14 @@ class HeteroscedasticGaussian(Likelihood):
         if mu.shape[0] > 1:
             return super()._quantiles(mu, var, levels)
         return _normal_quantiles(mu[0, ...], self._with_common(var[0, ...]), levels)
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        values, noise = self._split(y)
+        return _normal_cdf(mu, var + noise, values)
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        values, noise = self._split(y)
+        return _normal_crps(mu, var + noise, values)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         return _normal_mixture(mu, self._with_common(var))

@@ -42,6 +42,7 @@ class NegativeBinomial(Likelihood):
     exposure: float = 1.0
     points: int = 20
 
+    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
     # the curvature is at most (y + r) / 4, but r may be anything: steps are guarded as those of Poisson

@@ -11,7 +11,7 @@ from agp.constraints import ORDERED
 from agp.host import normal_quantiles
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._classes import check_labels
-from agp.likelihoods._finite import finite_quantiles
+from agp.likelihoods._finite import Tails, finite_cdf, finite_crps, finite_quantiles
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
 
@@ -45,6 +45,7 @@ class Ordinal(Likelihood):
     points: int = 20
 
     bounded_curvature: ClassVar[bool] = True  # by 1, that of the noise
+    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array, scale: Array | None = None) -> tuple[Array, Pullback]:
@@ -92,10 +93,19 @@ class Ordinal(Likelihood):
         xp = backend_of(mu).xp
         return xp.sum(self._log_density(mu, y, xp.sqrt(1.0 + var))[0], axis=-1)
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+    def _tails(self, mu: Array, var: Array) -> Tails:
         B = backend_of(mu)
         scores = [(self.edges[k] - mu) / B.xp.sqrt(1.0 + var) for k in range(self.classes - 1)]
-        return finite_quantiles([(B.special("ndtr", x), B.special("ndtr", -x)) for x in scores], levels)
+        return [(B.special("ndtr", x), B.special("ndtr", -x)) for x in scores]
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        return finite_quantiles(self._tails(mu, var), levels)
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        return finite_cdf(self._tails(mu, var), y)
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        return finite_crps(self._tails(mu, var), y)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         x = f + rng.standard_normal(f.shape)

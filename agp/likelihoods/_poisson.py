@@ -34,6 +34,7 @@ class Poisson(Likelihood):
 
     exposure: float = 1.0
 
+    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
 

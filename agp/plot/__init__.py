@@ -15,7 +15,7 @@ except ImportError as error:
     _msg = f"agp.plot needs {_not_installed('matplotlib', 'plot')}."
     raise ImportError(_msg) from error
 
-from agp.plot._calibration import plot_calibration
+from agp.plot._calibration import plot_calibration, plot_pit
 from agp.plot._compare import plot_comparison, plot_map
 from agp.plot._effects import plot_effects
 from agp.plot._fit import plot_fit
@@ -32,4 +32,5 @@ __all__ = [
     "plot_inducing",
     "plot_learning",
     "plot_map",
+    "plot_pit",
 ]

@@ -6,11 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from agp.checks import check_whole
 from agp.inspection import Z95, Host, Subject, as_table, subject_of
-from agp.metrics import coverage, reliability, rmse
+from agp.metrics import reliability, rmse
 from agp.plot._panels import band, panels
 
-__all__ = ["plot_calibration"]
+__all__ = ["plot_calibration", "plot_pit"]
 
 LEVELS = np.linspace(0.02, 0.98, 49)
 
@@ -19,10 +20,11 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     """How often predictions are right, against how often they say they are; best on data that training did not see.
 
     Regression: the share of the targets inside central intervals of each nominal level, a line for each output. The
-    intervals are those of a normal distribution with the predicted mean and variance. The legend tells the sharpness:
-    the average predicted standard deviation, beside the root mean squared error. Classification: a reliability diagram,
-    with the average gap in the legend, and how many predictions there are in each bin below; of several classes it is
-    that of the most probable one. The grey band holds 95 % of what chance does to a perfect model with so many data.
+    intervals are those of the predictive distribution, whatever the likelihood; counts at an end of one are inside by
+    chance, as randomised PIT has it. The legend tells the sharpness: the average predicted standard deviation, beside
+    the root mean squared error. Classification: a reliability diagram, with the average gap in the legend, and how many
+    predictions there are in each bin below; of several classes it is that of the most probable one. The grey band holds
+    95 % of what chance does to a perfect model with so many data.
 
     Parameters
     ----------
@@ -38,19 +40,16 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     Raises
     ------
     TypeError, ValueError
-        For what is no model or does not fit it, for infinite predicted variances, and more than one axes.
+        For what is no model or does not fit it, and more than one axes.
     """
-    subject = subject_of(model)
-    table, targets = as_table(X, subject.names), subject.targets(y)
-    if len(targets) != table.rows:
-        msg = f"X has {table.rows} rows, y has {len(targets)}; they must belong together."
-        raise ValueError(msg)
+    subject, inputs, targets = _judged(model, X, y)
     figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
-    found = subject.predict(subject.inputs(X))
+    found = subject.predict(inputs)
     if subject.classes:
         _draw_reliability(one, subject, found.mean, targets, bins)
     else:
-        _draw_coverage(one, found.mean, found.variance + subject.known_noise(targets), targets)
+        variance = found.variance + subject.known_noise(targets)
+        _draw_coverage(one, found.mean, variance, targets, subject.pit(inputs, targets))
     one.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linewidth=1.0, linestyle="--", zorder=1)
     one.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
     one.grid(alpha=0.25)
@@ -58,19 +57,75 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     return figure
 
 
-def _draw_coverage(ax: Axes, mean: Host, variance: Host, targets: Host) -> None:
-    if not np.isfinite(variance).all():
-        msg = "a predicted variance is infinite, so there are no intervals to judge."
+def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
+    """A histogram of probability integral transforms F(y), one for each output: flat where predictions are right.
+
+    Ends that stand out mean predictions that are too narrow, a hump in the middle too wide ones, a slope a bias. Of
+    whole numbers transforms are randomised (`agp.Predictor.pit`). The grey band holds 95 % of the bars of a perfect
+    model with so many data.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor`.
+    X, y
+        Data as `plot_calibration` takes them.
+    bins
+        Of equal width.
+    seed
+        Of randomised transforms.
+    ax
+        Axes to draw into; by default a new figure.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `plot_calibration`; for classes; and for fewer than two bins.
+    """
+    if (bins := check_whole("bins", bins)) < 2:
+        msg = "bins is 1, but one bar is always right; give at least two."
         raise ValueError(msg)
+    subject, inputs, targets = _judged(model, X, y)
+    if subject.classes:
+        msg = "classes have no probability integral transforms; plot_calibration draws how reliable they are."
+        raise TypeError(msg)
+    figure, (one,) = panels(ax, 1, size=(5.2, 3.6))
+    pit, edges = subject.pit(inputs, targets, seed), np.linspace(0.0, 1.0, bins + 1)
+    fewest = int(np.min(np.sum(np.isfinite(pit), axis=0)))
+    for p in range(pit.shape[1]):
+        density, _ = np.histogram(pit[np.isfinite(pit[:, p]), p], edges, density=True)
+        label = f"output {p + 1}" if pit.shape[1] > 1 else f"{fewest:,} targets"
+        one.stairs(density, edges, color=f"C{p % 10}", linewidth=1.8, label=label, fill=pit.shape[1] == 1, alpha=0.75)
+    reach = bins * Z95 * np.sqrt((1.0 - 1.0 / bins) / (bins * max(fewest, 1)))
+    band(one, [0.0, 1.0], max(0.0, 1.0 - reach), 1.0 + reach, "0.6", "chance, 95 %", alpha=0.3, zorder=3)
+    one.axhline(1.0, color="0.35", linewidth=1.0, linestyle="--")
+    one.set(xlim=(0.0, 1.0), xlabel="probability integral transform", ylabel="density")
+    one.margins(y=0.25)
+    one.set_ylim(bottom=0.0)
+    one.legend(fontsize=8, framealpha=0.85, loc="upper right", ncols=3)
+    return figure
+
+
+def _judged(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
+    """A model with its inputs and targets [N, K]. ValueError unless these belong together."""
+    subject = subject_of(model)
+    table, targets = as_table(X, subject.names), subject.targets(y)
+    if len(targets) != table.rows:
+        msg = f"X has {table.rows} rows, y has {len(targets)}; they must belong together."
+        raise ValueError(msg)
+    return subject, subject.inputs(X), targets
+
+
+def _draw_coverage(ax: Axes, mean: Host, variance: Host, targets: Host, pit: Host) -> None:
     fewest = None
     for p in range(mean.shape[1]):
         seen = np.isfinite(targets[:, p])
         fewest = min(int(seen.sum()), fewest or len(seen))
         at, var, y = mean[seen, p], variance[seen, p], targets[seen, p]
-        shares = [coverage(at, var, y, float(level)) for level in LEVELS]
+        inside = np.abs(2.0 * pit[seen, p] - 1.0)  # the level of the central interval that ends at y
         name = "" if mean.shape[1] == 1 else f"output {p + 1}: "
         label = f"{name}mean deviation {np.mean(np.sqrt(var)):.3g}, RMSE {rmse(at, y):.3g}"
-        ax.plot(LEVELS, shares, color=f"C{p % 10}", linewidth=1.8, label=label)
+        ax.plot(LEVELS, [np.mean(inside <= level) for level in LEVELS], color=f"C{p % 10}", linewidth=1.8, label=label)
     _chance(ax, LEVELS, np.full(LEVELS.shape, fewest))
     ax.set(xlabel="nominal level of the interval", ylabel="share of the targets inside")
 

@@ -228,19 +228,110 @@ class Predictor:
     def _log_density(
         self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], memory: float | None
     ) -> Array:
-        y = self._targets(X, y)
+        def density(mu: Array, var: Array, y: Array) -> Array:
+            targets, _ = tiled(mu.shape[0] // y.shape[0], y, {})
+            return over_samples(self.likelihood.predictive_log_density(mu, var, targets), y.shape[0])
+
+        return self._scored("log density", density, X, self._targets(X, y), memory)
+
+    @counted
+    @entrance
+    @underflow_is_zero
+    @overflow_is_judged
+    def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
+        """P(Y <= y) [..., N, K] of observations Y at X [..., N, D], for numbers y [..., N, K] (or [N]).
+
+        Parameters
+        ----------
+        X, memory
+            As `predict`.
+        y
+            Numbers in the support of the likelihood or not; where one is NaN, so is the probability.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `quantile`, and if y does not fit X.
+        """
+        return self._cdf(X, self._thresholds(X, y), memory)
+
+    @counted
+    @entrance
+    @underflow_is_zero
+    @overflow_is_judged
+    def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
+        """Probability integral transforms F(y) [..., N, K] of targets: uniform on (0, 1) where predictions are right.
+
+        Of whole numbers randomised ones, uniform between P(Y < y) and P(Y <= y).
+
+        Parameters
+        ----------
+        X, memory
+            As `predict`.
+        y
+            Targets, like those of `log_density`; where one is NaN, which was not observed, so is its transform.
+        seed
+            Of the random numbers, which are drawn on the host.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `quantile`, and for targets outside the likelihood's support.
+
+        Source: Czado, Gneiting & Held, "Predictive model assessment for count data", Biometrics 2009.
+        """
+        y = self._observed(X, y)
+        F = self._cdf(X, y, memory)
+        if not self.likelihood.whole_numbers:
+            return F
+        below = self._cdf(X, y - 1.0, memory)
+        share = generator(check_whole("seed", seed, least=0), 17).uniform(size=tuple(F.shape))
+        return below + placed(share, F) * (F - below)
+
+    @counted
+    @entrance
+    @underflow_is_zero
+    @overflow_is_judged
+    def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
+        """The continuous ranked probability scores [..., N, K] of targets, in their unit: lower is better.
+
+        The integral of (P(Y <= x) - [y <= x])^2 over x; of a prediction without spread it is the absolute error. A
+        closed form for Gaussian noise, else to about 1e-4 of its value. Arguments and errors as `pit`.
+
+        Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
+        """
+
+        def score(mu: Array, var: Array, y: Array) -> Array:
+            return self.likelihood.predictive_crps(mu, var, y, samples=mu.shape[0] // y.shape[0])
+
+        return self._scored(None, score, X, self._observed(X, y), memory)
+
+    def _cdf(self, X: Array, y: Array, memory: float | None) -> Array:
+        def below(mu: Array, var: Array, y: Array) -> Array:
+            return self.likelihood.predictive_cdf(mu, var, y, samples=mu.shape[0] // y.shape[0])
+
+        return self._scored(None, below, X, y, memory)
+
+    def _scored(
+        self,
+        what: str | None,
+        score: Callable[[Array, Array, Array], Array],
+        X: Array,
+        y: Array,
+        memory: float | None,
+    ) -> Array:
+        """What marginals [S n, P] and targets [n, K] of each chunk of rows give, which is finite if it is called so."""
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
             parts, start = [], 0
             for chunk, (mu, var) in self._moments(conditional, X, memory):
                 stop = start + chunk.shape[0]
-                targets, _ = tiled(mu.shape[0] // chunk.shape[0], y[start:stop, :], {})
-                density = self.likelihood.predictive_log_density(mu, var, targets)
-                parts.append(over_samples(density, chunk.shape[0]))
+                parts.append(score(mu, var, y[start:stop, :]))
                 start = stop
-            density = backend_of(X).xp.concat(parts, axis=0)
-            _refuse_nonfinite(**{"log density": density})
-            return (density,)
+            found = backend_of(X).xp.concat(parts, axis=0)
+            if what is not None:
+                _refuse_nonfinite(**{what: found})
+            return (found,)
 
         return self._by_row(scored, X, y)[0]
 
@@ -459,6 +550,27 @@ class Predictor:
     def _targets(self, X: Array, y: Array, likelihood: Likelihood | None = None) -> Array:
         """y as [..., N, K], checked."""
         likelihood = self.likelihood if likelihood is None else likelihood
+        y = self._thresholds(X, y, likelihood, missing=likelihood.missing)
+        columns = y if y.ndim == 2 else backend_of(y).xp.reshape(y, (-1, y.shape[-1]))
+        if backend_of(columns).is_concrete(columns):
+            likelihood.check_targets(columns)
+        return y
+
+    def _observed(self, X: Array, y: Array) -> Array:
+        """Targets [..., N, K], checked but for those that are NaN."""
+        y = self._thresholds(X, y)
+        B = backend_of(y)
+        if B.is_concrete(y) and not B.rows_elsewhere:
+            columns = B.xp.reshape(y, (-1, y.shape[-1]))
+            (seen,) = B.xp.nonzero(~B.xp.any(B.xp.isnan(columns), axis=1))
+            known = B.xp.take(columns, seen, axis=0)
+            if known.shape[0]:
+                self.likelihood.check_targets(known)
+        return y
+
+    def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
+        """Numbers y as [..., N, K], as many as the rows and the outputs; NaN if they may be missing."""
+        likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
         check_array_type("y", y)
         rows, columns = X, y
@@ -468,15 +580,13 @@ class Predictor:
                 raise ValueError(msg)
             xp, N = backend_of(X).xp, math.prod(X.shape[:-1])
             rows, columns = xp.reshape(X, (N, -1)), xp.reshape(y, (N, -1))
-        columns = check_targets(rows, columns, missing=likelihood.missing)
+        columns = check_targets(rows, columns, missing=missing)
         columns = likelihood.with_columns(columns, self.outputs)
         needed = likelihood.latents(columns.shape[1])
         if needed != self.outputs:
             msg = f"y has {needed} outputs, the model has {self.outputs}; build the model for such targets."
             raise ValueError(msg)
         likelihood.check_outputs(needed)
-        if backend_of(columns).is_concrete(columns):
-            likelihood.check_targets(columns)
         return columns if X.ndim == 2 else backend_of(y).xp.reshape(columns, (*X.shape[:-1], columns.shape[1]))
 
 

@@ -53,6 +53,11 @@ regressor = GPRegressor(random_state=0).fit(table, price)
 save("calibration", agp.plot.plot_calibration(regressor, test, truth))
 save("effects", agp.plot.plot_effects(regressor, table))
 
+more = np.random.default_rng(1)
+counts, again = 1.0 * more.poisson(np.exp(y) * more.gamma(2.0, 0.5, (2, *y.shape)))
+counted = agp.TVGP.from_data(X, counts, likelihood=agp.Poisson())
+save("pit", agp.plot.plot_pit(agp.fit(counted, X, counts).model, X, again))
+
 ring = rng.standard_normal((600, 2))
 ring += 2.0 * ring / np.linalg.norm(ring, axis=1, keepdims=True)
 waves = np.sin(ring[:, :1]) * np.cos(ring[:, 1:]) + 0.1 * rng.standard_normal((600, 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from agp.metrics import coverage, error_rate, nlpd, reliability, rmse
+from agp.metrics import coverage, error_rate, interval_coverage, interval_score, nlpd, reliability, rmse
 
 
 def test_nlpd_is_the_mean_of_negated_log_densities():
@@ -32,6 +32,20 @@ def test_coverage_of_calibrated_predictions_is_its_level():
     y = mean + np.sqrt(variance) * rng.normal(size=mean.shape)
     assert coverage(mean, variance, y) == pytest.approx(0.95, abs=0.005)
     assert scipy.stats.norm.cdf(1.959963984540054) == pytest.approx(0.975, abs=1e-12)
+
+
+def test_intervals_hold_their_ends_and_what_was_not_observed_counts_for_nothing():
+    lower, upper, y = np.zeros(5), np.ones(5), np.array([0.0, 1.0, -0.5, 2.0, np.nan])
+    assert interval_coverage(lower, upper, y) == 0.5
+    assert interval_score(lower, upper, y, 0.8) == pytest.approx(1.0 + 15.0 / 4)
+
+
+def test_the_score_of_intervals_is_least_for_the_true_quantiles():
+    y = np.random.default_rng(0).standard_normal(100_000)
+    scores = [interval_score(np.full_like(y, -z), np.full_like(y, z), y, 0.9) for z in (1.5, 1.645, 1.8)]
+    assert scores[1] == min(scores)
+    with pytest.raises(ValueError, match="level is 90, but must lie between 0 and 1"):
+        interval_score(y, y, y, 90)
 
 
 def test_error_rate_counts_missed_labels():

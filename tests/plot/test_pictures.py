@@ -16,7 +16,7 @@ import agp
 from agp.errors import ConvergenceWarning
 from agp.estimators import GPClassifier, GPRegressor
 from agp.metrics import coverage, reliability
-from agp.plot import plot_calibration, plot_effects, plot_fit, plot_growth, plot_inducing, plot_learning
+from agp.plot import plot_calibration, plot_effects, plot_fit, plot_growth, plot_inducing, plot_learning, plot_pit
 from agp.tree import leaves
 
 RNG = np.random.default_rng(0)
@@ -297,9 +297,39 @@ def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
 def test_calibration_refuses_what_cannot_be_judged():
     with pytest.raises(ValueError, match="X has 50 rows, y has 3; they must belong together"):
         plot_calibration(agp.GPR.from_data(X, Y), X, Y[:3])
-    model = agp.TVGP.from_data(X, Y, likelihood=agp.StudentT(degrees_of_freedom=1.5))
-    with pytest.raises(ValueError, match="a predicted variance is infinite"):
-        plot_calibration(model, X, Y)
+
+
+COUNTED = agp.TVGP.from_data(X, 1.0 * RNG.poisson(np.exp(Y)), likelihood=agp.Poisson())
+
+
+def test_calibration_judges_the_distribution_of_any_likelihood():
+    counts = 1.0 * RNG.poisson(np.exp(Y))
+    (ax,) = plot_calibration(COUNTED, X, counts).axes
+    inside = np.abs(2.0 * COUNTED.predictor().pit(X, counts) - 1.0)
+    for level, share in points(ax.lines[0])[::12]:
+        assert share == np.mean(inside <= level)
+    heavy = agp.TVGP.from_data(X, Y, likelihood=agp.StudentT(degrees_of_freedom=1.5))
+    assert texts(plot_calibration(heavy, X, Y).axes[0])[0].startswith("mean deviation inf")
+
+
+def test_transforms_are_a_histogram_for_each_output(tmp_path):
+    counts = 1.0 * RNG.poisson(np.exp(Y))
+    (ax,) = saved(plot_pit(COUNTED, X, counts, bins=5, seed=2), tmp_path).axes
+    expected, _ = np.histogram(COUNTED.predictor().pit(X, counts, seed=2), 5, (0.0, 1.0), density=True)
+    np.testing.assert_allclose(ax.patches[0].get_data().values, expected)
+    low, high = heights(bands(ax)["chance, 95 %"], 1.0)
+    assert high - low == pytest.approx(2.0 * Z95 * (0.2 * 0.8 / 50) ** 0.5 * 5)
+    both = np.hstack([Y, Y])
+    both[:10, 1] = np.nan
+    (ax,) = plot_pit(agp.GPR.from_data(X, np.hstack([Y, Y])), X, both).axes
+    assert texts(ax)[:2] == ["output 1", "output 2"]
+
+
+def test_transforms_of_classes_and_single_bars_are_refused():
+    with pytest.raises(TypeError, match="classes have no probability integral transforms; plot_calibration"):
+        plot_pit(GPClassifier(tolerance=0.05).fit(X, labelled(X)), X, labelled(X))
+    with pytest.raises(ValueError, match="bins is 1, but one bar is always right"):
+        plot_pit(COUNTED, X, Y, bins=1)
 
 
 # -- effects ----------------------------------------------------------------------------------------------------------
@@ -426,6 +456,7 @@ def test_pictures_go_into_axes_that_are_given():
         lambda ax: plot_fit(model, X, Y, ax=ax),
         lambda ax: plot_learning({"bound": [1.0, 2.0]}, ax=ax),
         lambda ax: plot_calibration(model, X, Y, ax=ax),
+        lambda ax: plot_pit(model, X, Y, ax=ax),
         lambda ax: plot_effects(model, X, ax=ax),
         lambda ax: plot_inducing(model, X, ax=ax),
     ):

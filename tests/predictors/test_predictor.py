@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.stats
 from helpers import JAX, NUMPY, STRICT, TORCH, assert_close
 from predictor_cases import (
     BATCH,
@@ -437,3 +438,72 @@ def test_batches_without_rows_are_refused(shape, ask):
     predictor = predictor_of("gpr")
     with pytest.raises(ValueError, match="at least one row"):
         getattr(predictor, ask)(np.zeros((*shape[:-1], predictor.width)))
+
+
+# -- distribution functions and scores --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_predictor_has_transforms_and_scores(name):
+    predictor, y = predictor_of(name), new_targets(name)
+    pit, scores = predictor.pit(NEW, y), predictor.crps(NEW, y)
+    assert pit.shape == scores.shape == y.shape
+    assert np.all((pit > 0.0) & (pit < 1.0) & (scores > 0.0))
+
+
+@pytest.mark.parametrize("backend", [STRICT, TORCH, JAX], ids=lambda b: b.name)
+def test_transforms_and_scores_are_the_same_on_every_library(backend, available):
+    for name in ("poisson-wsvgp", "outputs-shared"):
+        here, y = predictor_of(name), new_targets(name)
+        there = available(backend).move(here)
+        for score in ("cdf", "pit", "crps"):
+            found = getattr(there, score)(backend.array(NEW), backend.array(y))
+            np.testing.assert_allclose(backend.numpy(found), getattr(here, score)(NEW, y), rtol=1e-9)
+
+
+def test_transforms_are_uniform_where_predictions_are_right():
+    rng, predictor = np.random.default_rng(1), predictor_of("poisson-wsvgp")
+    rows = rng.uniform(-2.0, 2.0, (2000, 2))
+    mean, variance = predictor.predict(rows)
+    counts = 1.0 * rng.poisson(np.exp(mean + np.sqrt(variance) * rng.standard_normal(mean.shape)))
+    pit = predictor.pit(rows, counts, seed=3)
+    assert scipy.stats.kstest(pit[:, 0], "uniform").pvalue > 0.01
+    np.testing.assert_array_equal(pit, predictor.pit(rows, counts, seed=3))
+    assert (pit != predictor.pit(rows, counts, seed=4)).any()
+    assert np.all((predictor.cdf(rows, counts - 1.0) <= pit) & (pit <= predictor.cdf(rows, counts)))
+    assert predictor.crps(rows, counts).mean() < predictor.crps(rows, counts[::-1]).mean()
+
+
+def test_scores_of_outputs_stand_side_by_side_and_missing_ones_are_missing():
+    predictor = model_of("outputs-shared").predictor()
+    y = np.zeros((len(NEW), 2))
+    y[0, 1] = np.nan
+    mean, variance = predictor.predict(NEW, observed=True)
+    expected = scipy.stats.norm.cdf(0.0, mean, np.sqrt(variance))
+    for found, known in ((predictor.cdf(NEW, y), expected), (predictor.pit(NEW, y), expected)):
+        assert np.isnan(found[0, 1])
+        np.testing.assert_allclose(np.delete(found.ravel(), 1), np.delete(known.ravel(), 1), rtol=1e-10)
+    assert np.isnan(predictor.crps(NEW, y)).sum() == 1
+
+
+def test_leading_axes_are_rows_of_scores_and_samples_one_mixture():
+    predictor = model_of("deep-wsvgp").predictor()
+    y = np.zeros((*BATCH.shape[:-1], 1))
+    for name in ("cdf", "pit", "crps"):
+        found = getattr(predictor, name)(BATCH, y)
+        assert found.shape == y.shape
+        np.testing.assert_array_equal(found[0, 0], getattr(predictor, name)(BATCH[0, 0], y[0, 0]))
+    levels = predictor.cdf(NEW, predictor.quantile(NEW, 0.2))
+    np.testing.assert_allclose(levels, 0.2, rtol=1e-8)
+
+
+def test_transforms_of_impossible_targets_are_refused_and_thresholds_are_free():
+    predictor = model_of("poisson-wsvgp").predictor()
+    y = np.full((len(NEW), 1), 0.5)
+    with pytest.raises(ValueError, match="counts must be whole numbers from 0 on"):
+        predictor.pit(NEW, y)
+    np.testing.assert_array_equal(predictor.cdf(NEW, y), predictor.cdf(NEW, 0.0 * y))
+    with pytest.raises(ValueError, match="each row of X needs its target"):
+        predictor.crps(NEW, y[:2])
+    with pytest.raises(ValueError, match="seed is -1"):
+        predictor.pit(NEW, 0.0 * y, seed=-1)

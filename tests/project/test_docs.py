@@ -218,7 +218,20 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *("adjoint", "checks", "cli", "entrances", "guesses", "host", "leaves", "ledger", "markup", "methods", "rows"),
+    *(
+        "adjoint",
+        "checks",
+        "cli",
+        "entrances",
+        "guesses",
+        "host",
+        "leaves",
+        "ledger",
+        "markup",
+        "methods",
+        "rows",
+        "scores",
+    ),
     *("starts", "units"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""

@@ -1,0 +1,187 @@
+"""Observations in mixtures p(y) = integral p(y | f) N(f; mu, var) df: distribution functions and CRPS, on the host."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agp.host import gauss_legendre
+from agp.quantiles import LEAST, Mixture, coarse, coordinate, coordinate_of, rows_together
+
+Numbers = npt.NDArray[np.float64]
+
+FARTHEST = 4.5
+"""On the scale of a normal variable: 3e-6 of the probability lie beyond it on each side."""
+FIRST, ROUNDS, SPLITS, TARGETS = 9, 3, 2, 9
+"""Knots of a distribution function: so many at first, and rounds of others that locate it and refine it."""
+NODES = 4
+"""Of the Gauss-Legendre rule between two knots."""
+WHOLE = 128
+"""So many whole numbers are summed one by one; where there are more, an integral is as good."""
+
+
+def mixture_cdf(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, y: Numbers) -> Numbers:
+    """P(Y <= y) [N, K] for marginals [S, N, P] and numbers y [N, K]; NaN where these are."""
+    return _by_rows(_cdf, mixture, mu, var, y)
+
+
+def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, y: Numbers) -> Numbers:
+    """The integral of (P(Y <= x) - [y <= x])^2 over x [N, K], to some 1e-4 of it; arguments as `mixture_cdf`."""
+    with coarse():
+        return _by_rows(_crps, mixture, mu, var, y)
+
+
+def _by_rows(
+    score: Callable[[Mixture, Numbers], Numbers], mixture: Callable, mu: Numbers, var: Numbers, y: Numbers
+) -> Numbers:
+    rows, known = rows_together(mu), np.where(np.isnan(y), 0.5, y)
+    with np.errstate(all="ignore"):
+        parts = [
+            score(mixture(mu[:, i : i + rows], var[:, i : i + rows]), known[i : i + rows])
+            for i in range(0, len(y), rows)
+        ]
+    return np.where(np.isnan(y), np.nan, np.concatenate(parts))
+
+
+def _cdf(mixture: Mixture, y: Numbers) -> Numbers:
+    whole = mixture.place is not None
+    F = mixture.tail(coordinate(mixture)[0](coordinate_of(mixture, np.floor(y) if whole else y)), False)
+    return np.where((y < 0.0) & whole, 0.0, np.clip(F, 0.0, 1.0))
+
+
+# -- CRPS -------------------------------------------------------------------------------------------------------------
+
+
+def _crps(mixture: Mixture, y: Numbers) -> Numbers:
+    knots = _Knots.of(mixture)
+    if mixture.place is None:
+        x = coordinate_of(mixture, y)
+        return knots.with_more(mixture, x).integral(mixture, knots.x[0], x, y)
+    # a sum over whole numbers; beyond some each stands for the unit of length around it
+    first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-FARTHEST))), 0.0))
+    last = mixture.value(coordinate(mixture)[0](knots.x[-1]))
+    count = min(WHOLE, int(np.nanmax(last - first, initial=0.0)) + 2)
+    k = first + np.arange(float(count))[:, None, None]
+    some = np.sum((knots.share(coordinate_of(mixture, k)) - (k >= y)) ** 2, axis=0)
+    end = first + count - 0.5
+    middle = np.maximum(y - 0.5, end)
+    start, x = coordinate_of(mixture, end), coordinate_of(mixture, middle)
+    rest = knots.with_more(mixture, start).with_more(mixture, x).integral(mixture, start, x, middle)
+    return np.maximum(first - y, 0.0) + some + rest
+
+
+class _Knots(NamedTuple):
+    """F = Phi(z(x)) with z at knots, in ascending order, and a monotone cubic between them."""
+
+    x: Numbers
+    """Coordinates of v [T, N, K]."""
+    z: Numbers
+    """[T, N, K]"""
+
+    @classmethod
+    def of(cls, mixture: Mixture) -> "_Knots":
+        """Knots at z from -FARTHEST to FARTHEST, found by inverse interpolation between those that there are."""
+        _, first, last = coordinate(mixture)
+        reach = np.sinh(np.linspace(-3.0, 3.0, FIRST))[:, None, None]
+        knots = cls(reach[:0] + 0.0 * first, reach[:0] + 0.0 * first).with_more(mixture, np.clip(reach, first, last))
+        for i in range(ROUNDS):
+            shift = (i + 0.5) / ROUNDS - 0.5
+            targets = np.linspace(-FARTHEST, FARTHEST, TARGETS) + shift * 2.0 * FARTHEST / (TARGETS - 1)
+            knots = knots.with_more(mixture, np.stack([knots.of_score(z) for z in targets]))
+        low, high = (knots.of_score(z) for z in (-FARTHEST, FARTHEST))
+        knots = knots.with_more(mixture, np.stack([low, high]))
+        z = [np.max(np.where(knots.x <= end, knots.z, -np.inf), axis=0) for end in (low, high)]
+        knots = cls(np.clip(knots.x, low, high), np.clip(knots.z, *z))
+        for _ in range(SPLITS):
+            knots = knots.with_more(mixture, knots._to_split(mixture))
+        return knots
+
+    def _to_split(self, mixture: Mixture) -> Numbers:
+        """The middles of the parts that matter most to the integral of F (1 - F); whole numbers where y is one."""
+        from scipy.special import ndtr
+
+        place = coordinate(mixture)[0]
+        share = ndtr(self.z) * ndtr(-self.z)
+        gain = np.diff(mixture.value(place(self.x)), axis=0) * np.maximum(share[:-1], share[1:])
+        largest = np.argsort(np.where(np.isfinite(gain), gain, 0.0), axis=0)[-TARGETS:]
+        middle = np.take_along_axis(0.5 * (self.x[:-1] + self.x[1:]), largest, axis=0)
+        if mixture.place is None:
+            return middle
+        whole = coordinate_of(mixture, np.rint(mixture.value(place(middle))))
+        return np.clip(whole, self.x[0], self.x[-1])
+
+    def with_more(self, mixture: Mixture, x: Numbers) -> "_Knots":
+        from scipy.special import ndtri
+
+        x = x.reshape(-1, *mixture.centre.shape)
+        place = coordinate(mixture)[0]
+        F = np.stack([mixture.tail(place(one), False) for one in x])
+        z = ndtri(np.clip(F, LEAST, 1.0 - 2.0**-53))
+        x, z = np.concatenate([self.x, x]), np.concatenate([self.z, z])
+        order = np.argsort(x, axis=0, kind="stable")
+        x, z = (np.take_along_axis(one, order, axis=0) for one in (x, z))
+        return _Knots(x, np.fmax.accumulate(z, axis=0))  # where no number can hold it, as before
+
+    def of_score(self, z: float) -> Numbers:
+        """Where z(x) has a value, by straight lines between the knots; the first or last knot if nowhere."""
+        i = np.clip(np.sum(self.z < z, axis=0) - 1, 0, len(self.z) - 2)[None]
+        (x0, z0), (x1, z1) = ([np.take_along_axis(one, j, axis=0)[0] for one in self] for j in (i, i + 1))
+        share = np.clip((z - z0) / (z1 - z0), 0.0, 1.0)
+        return x0 + np.where(np.isnan(share), 0.0, share) * (x1 - x0)
+
+    def slopes(self) -> Numbers:
+        """Those of z at the knots: of parabolas, at most three times those of the lines on both sides, so z rises.
+
+        Source: Fritsch & Carlson, "Monotone piecewise cubic interpolation", SIAM J. Numerical Analysis 1980.
+        """
+        h = np.diff(self.x, axis=0)
+        slope = np.where(h > 0.0, np.diff(self.z, axis=0) / h, 0.0)
+        h, slope = (np.concatenate([one[:1], one, one[-1:]]) for one in (h, slope))
+        (h0, h1), (s0, s1) = (h[:-1], h[1:]), (slope[:-1], slope[1:])
+        s0, s1 = np.where(h0 > 0.0, s0, s1), np.where(h1 > 0.0, s1, s0)  # of knots that coincide
+        found = np.where(h0 + h1 > 0.0, (h1 * s0 + h0 * s1) / (h0 + h1), 0.0)
+        return np.minimum(found, 3.0 * np.minimum(s0, s1))
+
+    def share(self, x: Numbers) -> Numbers:
+        """F at [J, N, K]."""
+        from scipy.special import ndtr
+
+        i = np.zeros(x.shape, dtype=int)
+        for one in self.x[1:-1]:
+            i += one <= x
+        x0, x1, z0, z1, s0, s1 = (
+            np.take_along_axis(one, j, axis=0) for one in (self.x, self.z, self.slopes()) for j in (i, i + 1)
+        )
+        h = x1 - x0
+        t = np.where(h > 0.0, np.clip((x - x0) / h, 0.0, 1.0), 0.0)
+        return ndtr(_hermite(t, z0, z1, h * s0, h * s1)[0])
+
+    def integral(self, mixture: Mixture, start: Numbers, at_y: Numbers, y: Numbers) -> Numbers:
+        """The integral of (F - [y <= value])^2 from a knot on; y is at one, too.
+
+        By parts (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.
+        """
+        from scipy.special import ndtr
+
+        place, slopes = coordinate(mixture)[0], self.slopes()
+        h = np.diff(self.x, axis=0)
+        inside = (self.x[:-1] >= start) & (h > 0.0)
+        total = np.zeros_like(y)
+        for node, weight in zip(*gauss_legendre(NODES), strict=True):
+            t = 0.5 * (1.0 + node)
+            z, slope = _hermite(t, self.z[:-1], self.z[1:], h * slopes[:-1], h * slopes[1:])
+            density = np.exp(-0.5 * z * z) * slope / math.sqrt(2.0 * math.pi)
+            apart = mixture.value(place(self.x[:-1] + t * h)) - y
+            total += weight * np.sum(np.where(inside, density * ((self.x[:-1] >= at_y) - ndtr(z)) * apart, 0.0), axis=0)
+        a, b = mixture.value(place(start)), mixture.value(place(self.x[-1]))
+        F = np.max(np.where(self.x <= start, ndtr(self.z), 0.0), axis=0)
+        return total + np.maximum(y - a, 0.0) * F**2 + np.maximum(b - y, 0.0) * ndtr(-self.z[-1]) ** 2
+
+
+def _hermite(t: Numbers | float, z0: Numbers, z1: Numbers, s0: Numbers, s1: Numbers) -> tuple[Numbers, Numbers]:
+    """The cubic with these values and slopes at t = 0 and 1, and its slope."""
+    rise = z1 - z0
+    b, c = 3.0 * rise - 2.0 * s0 - s1, s0 + s1 - 2.0 * rise
+    return z0 + t * (s0 + t * (b + t * c)), s0 + t * (2.0 * b + 3.0 * t * c)
