@@ -452,11 +452,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self
 
     def model_inputs(self, X: Any) -> Array:
-        """Rows of X as the numbers [N, D] that `model_` takes: categories as 0 and 1, missing cells imputed."""
+        """Rows of X as the numbers [N, D] that `model_` takes.
+
+        Dates and times of data frames are days since 1970-01-01, durations are days, categories 0 and 1 for each value,
+        and missing cells are imputed.
+        """
         return self._fitted_inputs(X)[0]
 
     def model_columns(self) -> list[str]:
-        """The names of the columns of `model_inputs`."""
+        """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""
         check_is_fitted(self, "model_")
         named = vars(self).get("feature_names_in_")
         names = [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
@@ -532,7 +536,8 @@ def refuse_words(name: str, x: Any, /) -> None:
     """ValueError if a NumPy array holds text or dates, which would become numbers without a word."""
     kind = x.dtype.kind
     if kind in "mM":
-        msg = f"{name} holds dates; make numbers of them, such as days since a date."
+        remedy = "pass a data frame, of which they become days" if name == "X" else "make numbers of them"
+        msg = f"{name} holds dates; {remedy}."
         raise ValueError(msg)
     if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
         msg = f"{name} holds text; make numbers of it" + (", or pass a data frame." if name == "X" else ".")
