@@ -1,12 +1,13 @@
 """Methods and kernels by their short names, for interfaces whose users write text."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agp.actions import ConjugateGradients
 from agp.backend import Array
-from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
+from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, Seasonal, White
 from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
@@ -32,10 +33,13 @@ KERNELS: dict[str, type[Kernel]] = {
     "matern52": Matern52,
     "rq": RationalQuadratic,
     "periodic": Periodic,
+    "seasonal": Seasonal,
     "linear": Linear,
     "constant": Constant,
     "white": White,
 }
+VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
+"""A kernel with its lengthscale or period."""
 
 
 def _exact(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> GPR:  # noqa: ARG001
@@ -149,9 +153,10 @@ def kernel_or_auto(kernel: Any) -> Any:
 
 
 def kernel_named(name: str, *others: str) -> Kernel:
-    """Kernels joined by ``+`` and ``*``, which binds tighter, without starting values.
+    """Kernels joined by ``+`` and ``*``, which binds tighter.
 
-    ValueError lists the known, and what else may stand in their place.
+    A number in parentheses is the lengthscale at which training starts, or the period, in units of the inputs:
+    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError lists the known, and what else may stand in their place.
     """
     total: Any = None
     for term in name.split("+"):
@@ -164,12 +169,21 @@ def kernel_named(name: str, *others: str) -> Kernel:
 
 
 def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
+    found = VALUE.fullmatch(part)
+    part, value = (found[1], float(found[2])) if found else (part, None)
     if part not in KERNELS:
         where = f" in {name!r}" if part != name else ""
         known = ", ".join((*others, *KERNELS))
         msg = f"unknown kernel {part!r}{where}; known are {known}, and sums and products such as rbf*linear+white."
         raise ValueError(msg)
-    return KERNELS[part]()
+    kind = KERNELS[part]
+    if value is None:
+        return kind()
+    takes = next((field for field in ("period", "lengthscale") if field in kind.__dataclass_fields__), None)
+    if takes is None:
+        msg = f"the kernel {part!r} in {name!r} takes no number; leave it out."
+        raise ValueError(msg)
+    return kind(**{takes: value})
 
 
 def build(

@@ -3,15 +3,16 @@
 import math
 from typing import Any, ClassVar, Self
 
-from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed, to_numpy
+from agp import backend, tree
+from agp.backend import Array, Pullback, backend_of, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column, per_column
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
+from agp.leaves import placed
 from agp.units import column_spreads, unit_by_column
 
-__all__ = ["Periodic"]
+__all__ = ["Periodic", "Seasonal"]
 
 
 @tree.model
@@ -29,8 +30,8 @@ class Periodic(Kernel):
         Smoothness within a period, without units: 0-d, or one for each column [D]. None starts at 1.
     period
         In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column,
-        somewhat more than half the range of evenly spread inputs. Bounds have many local optima in the period: give it
-        if you know it.
+        somewhat more than half the range of evenly spread inputs. Bounds have many local optima in the period: take
+        `Seasonal` if you know it.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -63,7 +64,7 @@ class Periodic(Kernel):
                 self,
                 variance=xp.sum(K_bar * g),
                 lengthscale=2.0 * self._pull_repeated(scale_bar),
-                period=per_column(period_bar, self.period),
+                period=self._pull_period(period_bar),
             )
             return bar, *inputs_bar
 
@@ -93,12 +94,15 @@ class Periodic(Kernel):
         D = bar.shape[0] // 2 if bar.ndim else 0
         return bar[:D] + bar[D:] if bar.ndim else bar
 
+    def _pull_period(self, bar: Array) -> Array | None:
+        return per_column(bar, self.period)
+
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period: the
         # weights are the probabilities of n, the difference of two Poisson numbers of mean c / 2
         mean = 0.125 / to_numpy(self.lengthscale) ** 2
         first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
-        cycles = placed((first - second).astype(float), self.period)
+        cycles = backend.placed((first - second).astype(float), self.period)
         return features_of(self.variance, Waves(2.0 * math.pi * cycles / self.period))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -119,3 +123,39 @@ class Periodic(Kernel):
         check_number(self, "variance")
         check_per_column(self, "lengthscale", width)
         check_per_column(self, "period", width)
+
+
+@tree.model
+class Seasonal(Periodic):
+    """The kernel `Periodic` with a known period, which training leaves as it is: days, years, turns of a shaft.
+
+    Multiplied by an RBF kernel it is a season whose shape changes slowly.
+
+    Parameters
+    ----------
+    variance, lengthscale
+        As `Periodic`.
+    period
+        In units of the inputs: 0-d, or one for each column [D]. Of dates in tables they are days: 365.25 for a year.
+
+    Raises
+    ------
+    ValueError
+        By `from_data`, if there is no period, or one that is not positive.
+    """
+
+    period: Array = tree.constant(default=None)
+
+    def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
+        return None
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        if self.period is None:
+            msg = "Seasonal has no period; give it in units of the inputs, or take Periodic, whose period is trained."
+            raise ValueError(msg)
+        self = placed(self, X)
+        period = to_numpy(self.period)
+        if not ((period > 0.0) & (period < math.inf)).all():
+            msg = f"Seasonal has the period {period}, but it must be positive and finite."
+            raise ValueError(msg)
+        return super().from_data(X, variance)
