@@ -53,7 +53,18 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.estimators import GPRegressor as GPRegressor
     from agp.gradient import value_and_gradient
     from agp.io import load, save
-    from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, Seasonal, White
+    from agp.kernels import (
+        RBF,
+        Constant,
+        Linear,
+        Matern12,
+        Matern32,
+        Matern52,
+        Periodic,
+        RationalQuadratic,
+        Seasonal,
+        White,
+    )
     from agp.likelihoods import (
         Bernoulli,
         Beta,

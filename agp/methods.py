@@ -7,7 +7,19 @@ from typing import Any
 
 from agp.actions import ConjugateGradients
 from agp.backend import Array
-from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, Seasonal, White
+from agp.kernels import (
+    RBF,
+    Constant,
+    Kernel,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    Seasonal,
+    White,
+)
 from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP

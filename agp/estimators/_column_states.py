@@ -26,7 +26,13 @@ def state_of(columns: Any) -> dict[str, Any]:
         msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
         raise TypeError(msg)
     names = {"missing": columns.missing, "numbers": columns.numbers, "categories": columns.categories}
-    return {"of": "frame", **names, "times": columns.times, "values": [*columns.values.values()], **_imputer_state(columns.imputer)}
+    return {
+        "of": "frame",
+        **names,
+        "times": columns.times,
+        "values": [*columns.values.values()],
+        **_imputer_state(columns.imputer),
+    }
 
 
 def columns_of(state: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from agp.kernels import (
     Matern32,
     Matern52,
     Periodic,
+    Seasonal,
     RationalQuadratic,
     White,
 )
@@ -34,6 +35,7 @@ CASES = {
     "rq-ard": lambda width: RationalQuadratic(0.8, LENGTHS(width), 2.3),
     "periodic": lambda _: Periodic(1.2, 0.9, 2.2),
     "periodic-ard": lambda width: Periodic(0.8, SCALES(width), PERIODS(width)),
+    "seasonal": lambda width: Seasonal(0.8, SCALES(width), PERIODS(width)),
     "periodic-mixed": lambda width: Periodic(0.8, 0.9, PERIODS(width)),
     "linear": lambda _: Linear(0.6),
     "linear-ard": lambda width: Linear(LENGTHS(width)),
