@@ -191,7 +191,7 @@ def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
     kind = KERNELS[part]
     if value is None:
         return kind()
-    takes = next((field for field in ("period", "lengthscale") if field in kind.__dataclass_fields__), None)
+    takes = next((name for name in ("period", "lengthscale") if name in vars(kind())), None)
     if takes is None:
         msg = f"the kernel {part!r} in {name!r} takes no number; leave it out."
         raise ValueError(msg)

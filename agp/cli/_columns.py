@@ -157,7 +157,8 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
         return times if kind.name == "date" else pd.to_datetime(times, utc=True).dt.tz_localize(None)
     if kind.name == "duration":
         return _durations(table, name)
-    numbers: Any = pd.to_numeric(column, errors="coerce").astype(float)
+    numbers: Any = pd.to_numeric(column, errors="coerce")
+    numbers = numbers.astype(float)
     if (bad := numbers.isna().to_numpy() & ~empty).any():
         raise ValueError(_no_number(table, name, int(np.argmax(bad))))
     if (infinite := np.isinf(numbers.to_numpy())).any():

@@ -235,7 +235,7 @@ def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
         return np.full(len(column), np.nan)
     found = unit_of(name, column)
     if found != unit:
-        now, before = KINDS.get(found, column.dtype), KINDS.get(unit, "numbers")
+        now, before = KINDS[found] if found else column.dtype, KINDS[unit] if unit else "numbers"
         msg = f"column {name!r} holds {now}, but held {before} in training."
         raise ValueError(msg)
     if unit is not None:

@@ -16,6 +16,9 @@ from agp.cli import main
 pd = pytest.importorskip("pandas", reason="the command line needs the extra cli")
 pytest.importorskip("sklearn", reason="the command line needs the extra cli")
 
+from agp.estimators import GPRegressor  # noqa: E402
+from agp.io import save_described  # noqa: E402
+
 QUICK = ["--max-steps", "8"]
 RNG = np.random.default_rng(0)
 N = 60
@@ -235,9 +238,9 @@ def test_dates_of_python_and_of_the_first_files_are_understood(shell, tmp_path):
     days = (MONTHS - pd.Timestamp(0)).dt.days.astype(float)
     answers = []
     for column, kinds in ((MONTHS, None), (days, {"when": ["date", []]})):
-        model = GPRegressor(kernel="rbf").fit(pd.DataFrame({"when": column}), TABLE["sound"])
+        model = GPRegressor(kernel="rbf").fit(pd.DataFrame({"when": column}), np.sin(np.arange(N) / 5.0))
         notes = {"table": "t", "targets": ["sound"], "task": "regression", "rows": N, "columns": kinds, "scores": {}}
-        agp.io.save_described("m.safetensors", model, notes if kinds else {})
+        save_described("m.safetensors", model, notes if kinds else {})
         pd.DataFrame({"when": MONTHS.dt.strftime("%Y-%m-%d")}).to_csv("t.csv", index=False)
         assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
         answers.append(pd.read_csv("p.csv")["mean"])
@@ -616,7 +619,7 @@ def test_edited_notes_are_refused_in_one_sentence(fit, refused):
         {"rows": "x"},
         {"more": 1},
     ):
-        agp.io.save_described("m.safetensors", estimator, notes | change)
+        save_described("m.safetensors", estimator, notes | change)
         for command in (["predict", "m.safetensors", "t.csv"], ["describe", "m.safetensors"]):
             assert "has notes about its table that do not fit its model" in refused(*command, out="none")
 

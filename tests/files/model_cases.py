@@ -21,8 +21,8 @@ from agp.kernels import (
     Matern32,
     Matern52,
     Periodic,
-    Seasonal,
     RationalQuadratic,
+    Seasonal,
     White,
 )
 from agp.likelihoods import (

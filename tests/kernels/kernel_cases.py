@@ -13,8 +13,8 @@ from agp.kernels import (
     Matern32,
     Matern52,
     Periodic,
-    Seasonal,
     RationalQuadratic,
+    Seasonal,
     White,
 )
 
