@@ -56,7 +56,7 @@ def inputs_of(
         kinds[name] = _kind(table, name, dates)
         columns[name] = _converted(table, name, kinds[name], missing)
         if kinds[name].name == "date":
-            zone = " UTC" if getattr(columns[name].dtype, "tz", None) else ""
+            zone = " UTC" if isinstance(columns[name].dtype, pd.DatetimeTZDtype) else ""
             notes.append(f"column {name!r} holds dates, which become {DAYS}{zone}")
         elif kinds[name].name == "duration":
             notes.append(f"column {name!r} holds durations, which become days")

@@ -81,7 +81,7 @@ def textbook(kernel, X, Z):
     if isinstance(kernel, Linear):
         c = 0.0 if kernel.centre is None else kernel.centre
         return np.sum(kernel.variance * (X[:, None, :] - c) * (Z[None, :, :] - c), axis=-1)
-    if isinstance(kernel, Periodic):
+    if isinstance(kernel, Periodic | Seasonal):
         sines = np.sin(np.pi * difference / kernel.period) / kernel.lengthscale
         return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))
     r2 = np.sum((difference / kernel.lengthscale) ** 2, axis=-1)
