@@ -122,3 +122,12 @@ def test_units_do_not_matter():
         for X in (TIMES.to_frame(name="when"), (DAYS[:, None] - 18000.0) / 365.25)
     ]
     np.testing.assert_allclose(*answers, rtol=1e-6, atol=1e-6)
+
+
+def test_a_known_season_goes_on_and_is_not_trained():
+    months = pd.DataFrame({"month": pd.date_range("2000-01-01", periods=144, freq="MS")})
+    phase = 2.0 * np.pi * ((months["month"] - pd.Timestamp(0)) / pd.Timedelta(days=365.25)).to_numpy()
+    y = np.sin(phase) + 0.5 * np.cos(2.0 * phase) + 0.1 * np.random.default_rng(1).normal(size=144)
+    model = GPRegressor(kernel="seasonal(365.25) * rbf + matern32").fit(months[:96], y[:96])
+    assert float(agp.tree.leaves(model.model_)["kernel.parts.0.parts.0.period"]) == 365.25
+    assert np.sqrt(np.mean((model.predict(months[96:]) - y[96:]) ** 2)) < 0.2
