@@ -53,7 +53,18 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp.estimators import GPRegressor as GPRegressor
     from agp.gradient import value_and_gradient
     from agp.io import load, save
-    from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
+    from agp.kernels import (
+        RBF,
+        Constant,
+        Linear,
+        Matern12,
+        Matern32,
+        Matern52,
+        Periodic,
+        RationalQuadratic,
+        Seasonal,
+        White,
+    )
     from agp.likelihoods import (
         Bernoulli,
         Beta,
@@ -120,6 +131,7 @@ __all__ = [
     "Projection",
     "RationalQuadratic",
     "RobustMax",
+    "Seasonal",
     "Softmax",
     "StudentT",
     "Weighted",
@@ -173,7 +185,7 @@ _HOMES: dict[str, str] = {
     "estimators": "GPClassifier GPRegressor",
     "gradient": "value_and_gradient",
     "io": "load save",
-    "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic White",
+    "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic Seasonal White",
     "likelihoods": (
         "Bernoulli Beta Exponential Exposed Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian LogNormal "
         "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT Weighted"

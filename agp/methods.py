@@ -1,12 +1,25 @@
 """Methods and kernels by their short names, for interfaces whose users write text."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agp.actions import ConjugateGradients
 from agp.backend import Array
-from agp.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
+from agp.kernels import (
+    RBF,
+    Constant,
+    Kernel,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+    Seasonal,
+    White,
+)
 from agp.likelihoods import (
     Beta,
     Exponential,
@@ -42,10 +55,13 @@ KERNELS: dict[str, type[Kernel]] = {
     "matern52": Matern52,
     "rq": RationalQuadratic,
     "periodic": Periodic,
+    "seasonal": Seasonal,
     "linear": Linear,
     "constant": Constant,
     "white": White,
 }
+VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
+"""A kernel with its lengthscale or period."""
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
@@ -173,9 +189,10 @@ def kernel_or_auto(kernel: Any) -> Any:
 
 
 def kernel_named(name: str, *others: str) -> Kernel:
-    """Kernels joined by ``+`` and ``*``, which binds tighter, without starting values.
+    """Kernels joined by ``+`` and ``*``, which binds tighter.
 
-    ValueError lists the known, and what else may stand in their place.
+    A number in parentheses is the lengthscale at which training starts, or the period, in units of the inputs:
+    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError lists the known, and what else may stand in their place.
     """
     total: Any = None
     for term in name.split("+"):
@@ -188,12 +205,21 @@ def kernel_named(name: str, *others: str) -> Kernel:
 
 
 def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
+    found = VALUE.fullmatch(part)
+    part, value = (found[1], float(found[2])) if found else (part, None)
     if part not in KERNELS:
         where = f" in {name!r}" if part != name else ""
         known = ", ".join((*others, *KERNELS))
         msg = f"unknown kernel {part!r}{where}; known are {known}, and sums and products such as rbf*linear+white."
         raise ValueError(msg)
-    return KERNELS[part]()
+    kind = KERNELS[part]
+    if value is None:
+        return kind()
+    takes = next((name for name in ("period", "lengthscale") if name in vars(kind())), None)
+    if takes is None:
+        msg = f"the kernel {part!r} in {name!r} takes no number; leave it out."
+        raise ValueError(msg)
+    return kind(**{takes: value})
 
 
 def build(

@@ -1,4 +1,4 @@
-"""The columns of a table as an estimator takes them: numbers and texts, dates as numbers where that is asked for."""
+"""The columns of a table as an estimator takes them: numbers, texts, dates and durations."""
 
 import re
 import shlex
@@ -10,17 +10,26 @@ import numpy as np
 from agp.cli._labels import text_of
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["Kind", "inferred", "inputs_of", "known_inputs", "place_of_first"]
+__all__ = ["DAYS", "Kind", "inferred", "inputs_of", "known_inputs", "place_of_first"]
 
 MOST_VALUES = 100
 """Different texts in a column at most: each becomes an input of its own."""
-DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?\s*")
-EPOCH = "1970-01-01"
+DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
+"""A date such as 2020-12-31, perhaps with a time, or a month such as 2020-12."""
+ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
+TIMES = ("date", "datetime", "datetime64")
+DURATIONS = ("timedelta", "timedelta64")
+"""What pandas calls them."""
+DAYS = "days since 1970-01-01"
+"""What dates become in estimators."""
 SHOWN = 30
 
 
 class Kind(NamedTuple):
-    """What a column holds: "number", "text", or "date", which becomes a number; of texts, the values."""
+    """What a column holds: "number", "text", "date" or "duration"; of texts, the values.
+
+    A "date in UTC" is one of a file of version 0.2.0, which took all times without a time zone for UTC.
+    """
 
     name: str
     values: tuple[str, ...] = ()
@@ -46,6 +55,11 @@ def inputs_of(
             continue
         kinds[name] = _kind(table, name, dates)
         columns[name] = _converted(table, name, kinds[name], missing)
+        if kinds[name].name == "date":
+            zone = " UTC" if isinstance(columns[name].dtype, pd.DatetimeTZDtype) else ""
+            notes.append(f"column {name!r} holds dates, which become {DAYS}{zone}")
+        elif kinds[name].name == "duration":
+            notes.append(f"column {name!r} holds durations, which become days")
     if not columns:
         msg = f"{table.path}: no column is left to predict from."
         raise ValueError(msg)
@@ -92,14 +106,14 @@ def _kind(table: TableFile, name: str, dates: str) -> Kind:
     if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
         return Kind("number")
     texts = column.dropna().map(text_of)
-    if found in ("date", "datetime", "datetime64") or (found == "string" and all(map(DATE.fullmatch, texts))):
+    if found in TIMES or (found == "string" and all(map(DATE.fullmatch, texts))):
         if dates == "refuse":
-            msg = (
-                f"{table.path}: column {name!r} holds dates; turn them into days since {EPOCH} by --dates numbers, or "
-                f"leave them out by --drop {shlex.quote(name)}."
-            )
+            remedy = f"leave them out by --drop {shlex.quote(name)}, or take them as days by --dates auto"
+            msg = f"{table.path}: column {name!r} holds dates; {remedy}."
             raise ValueError(msg)
         return Kind("date")
+    if found in DURATIONS:
+        return Kind("duration")
     if found not in ("string", "categorical"):
         remedy = f"leave it out by --drop {shlex.quote(name)}, or make numbers of it"
         msg = f"{table.path}: column {name!r} holds {found} values; {remedy}."
@@ -138,7 +152,12 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
         raise ValueError(msg)
     if kind.name == "text":
         return pd.Series([None if gone else text_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
-    numbers: Any = _days(table, name) if kind.name == "date" else pd.to_numeric(column, errors="coerce")
+    if kind.name.startswith("date"):
+        times = column if inferred(column) in TIMES else _times(table, name)
+        return times if kind.name == "date" else pd.to_datetime(times, utc=True).dt.tz_localize(None)
+    if kind.name == "duration":
+        return _durations(table, name)
+    numbers: Any = pd.to_numeric(column, errors="coerce")
     numbers = numbers.astype(float)
     if (bad := numbers.isna().to_numpy() & ~empty).any():
         raise ValueError(_no_number(table, name, int(np.argmax(bad))))
@@ -148,14 +167,28 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
     return numbers
 
 
-def _days(table: TableFile, name: str) -> Any:
-    """Dates as days since 1970. ValueError for those that can be read in two ways."""
+def _durations(table: TableFile, name: str) -> Any:
+    import pandas as pd
+
+    column = table.frame[name]
+    found = pd.to_timedelta(column, errors="coerce")
+    if (bad := (found.isna() & column.notna()).to_numpy()).any():
+        msg = f"{place_of_first(table, name, bad)} is no duration; write one such as '3 days 12:00:00'."
+        raise ValueError(msg)
+    return found
+
+
+def _times(table: TableFile, name: str) -> Any:
+    """Texts as times. ValueError for those that can be read in two ways."""
     import pandas as pd
 
     column = table.frame[name]
     texts = column.map(lambda cell: cell if cell is None or cell != cell else str(cell))
+    known = texts.dropna()
+    if not len(known):
+        return pd.to_datetime(texts)
     orders = {first: _dates(texts, day_first=first) for first in (False, True)}
-    shown = str(texts.dropna().iloc[0])
+    shown = str(known.iloc[0])
     month_first, day_first = orders[False], orders[True]
     if day_first is None or shown[:4].isdigit():  # where the year comes first, there is one order
         chosen = month_first
@@ -164,10 +197,16 @@ def _days(table: TableFile, name: str) -> Any:
     else:
         msg = f"{table.path}: column {name!r} has dates such as {shown!r}, read in two ways; write 2020-12-31."
         raise ValueError(msg)
+    remedy = f"write 2020-12-31, or leave it out by --drop {shlex.quote(name)}"
     if chosen is None:
-        msg = f"{table.path}: column {name!r} holds no dates such as {shown!r} in one format; write 2020-12-31."
+        msg = f"{table.path}: column {name!r} holds no dates such as {shown!r} in one format; {remedy}."
         raise ValueError(msg)
-    return (chosen - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)
+    zoned = known.str.contains(ZONE)
+    if zoned.any() and not zoned.all():
+        where = place_of_first(table, name, ~zoned.reindex(texts.index, fill_value=True))
+        msg = f"{where} has no time zone, but other cells have one; write it in all of them."
+        raise ValueError(msg)
+    return chosen if zoned.all() else chosen.dt.tz_localize(None)
 
 
 def _dates(texts: Any, *, day_first: bool) -> Any:

@@ -36,7 +36,7 @@ def _run(a: argparse.Namespace) -> int:
     lines = [] if model is found else [f"{name:<10} {text}" for name, text in found.facts().items()]
     if model is not found:
         try:
-            lines = [*_table(notes_of(a.model, found, facts)), *lines]
+            lines = [*_table(notes_of(a.model, found, facts), found.columns_.times), *lines]
         except FileError:
             if facts:
                 raise
@@ -45,12 +45,13 @@ def _run(a: argparse.Namespace) -> int:
     return 0
 
 
-def _table(notes: Notes) -> list[str]:
+def _table(notes: Notes, units: dict[str, str]) -> list[str]:
     lines = [f"table      {notes.table}: {notes.rows:,} rows for training"] if notes.table else []
     what = "target     " if len(notes.targets) == 1 else "targets    "
     lines += [f"{what}{', '.join(notes.targets)} ({notes.task})"] if notes.targets else [f"task       {notes.task}"]
     for i, (name, kind) in enumerate(notes.columns.items()):
-        values = ", ".join(kind.values[:SHOWN]) + (", ..." if len(kind.values) > SHOWN else "")
+        shown = [*kind.values[:SHOWN], *(["..."] if len(kind.values) > SHOWN else [])]
+        values = units.get(name, ", ".join(shown))
         lines.append(f"{'columns' if i == 0 else '':10} {name}: {kind.name}{f' ({values})' if values else ''}")
     if notes.scores:
         lines.append(f"held out   {', '.join(f'{name} {value:.4g}' for name, value in notes.scores.items())}")

@@ -40,7 +40,7 @@ data:
   --drop COLUMN ...    leave columns out
   --task NAME          auto: by the target (default), regression, classification
   --missing NAME       missing input cells: refuse (default), or impute by means
-  --dates NAME         dates: refuse (default), or numbers: days since 1970
+  --dates NAME         dates: auto (default): days since 1970-01-01; or refuse
   --test-share SHARE   hold out such a share of the rows, and score them
 model:
   --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
@@ -71,7 +71,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--drop", action="extend", nargs="+", default=[])
     parser.add_argument("--task", choices=TASKS, default="auto")
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
-    parser.add_argument("--dates", choices=("refuse", "numbers"), default="refuse")
+    parser.add_argument("--dates", choices=("auto", "refuse", "numbers"), default="auto")
     parser.add_argument("--test-share", type=float, default=0.0)
     parser.add_argument("--method", default="auto")
     parser.add_argument("--kernel", default="auto")

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agp.cli._columns import Kind
+from agp.cli._columns import DAYS, Kind
 from agp.errors import FileError
 
 __all__ = ["Notes", "notes_of"]
@@ -55,6 +55,10 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     if notes is None or not sound or names != list(notes.columns):
         msg = f"{path} has notes about its table that do not fit its model; train it again with agp fit."
         raise FileError(msg)
+    times = estimator.columns_.times
+    for name, kind in notes.columns.items():
+        if kind.name == "date" and name not in times:  # of 0.2.0, where the command line made days of dates
+            times[name], notes.columns[name] = DAYS, Kind("date in UTC")
     return notes
 
 
@@ -63,7 +67,8 @@ def _from_estimator(path: str | Path, estimator: Any) -> Notes:
     if "feature_names_in_" not in here:
         msg = f"{path} holds no model of a table with named columns; use it in Python: agp.load."
         raise FileError(msg)
-    known = here["columns_"].values
-    texts = {name: Kind("text", tuple(filter(None, values))) for name, values in known.items()}
-    columns = {name: texts.get(name, Kind("number")) for name in here["feature_names_in_"]}
+    learned = here["columns_"]
+    kinds = {name: Kind("text", tuple(filter(None, values))) for name, values in learned.values.items()}
+    kinds |= {name: Kind("duration" if unit == "days" else "date") for name, unit in learned.times.items()}
+    columns = {name: kinds.get(name, Kind("number")) for name in here["feature_names_in_"]}
     return Notes("", [], "classification" if "classes_" in here else "regression", 0, columns)

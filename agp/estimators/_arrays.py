@@ -88,7 +88,8 @@ def refuse_words(name: str, x: Any, /) -> None:
     """ValueError if a NumPy array holds text or dates, which would become numbers without a word."""
     kind = x.dtype.kind
     if kind in "mM":
-        msg = f"{name} holds dates; make numbers of them, such as days since a date."
+        remedy = "pass a data frame, of which they become days" if name == "X" else "make numbers of them"
+        msg = f"{name} holds dates; {remedy}."
         raise ValueError(msg)
     if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
         msg = f"{name} holds text; make numbers of it" + (", or pass a data frame." if name == "X" else ".")

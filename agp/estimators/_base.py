@@ -466,11 +466,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self
 
     def model_inputs(self, X: Any) -> Array:
-        """Rows of X as the numbers [N, D] that `model_` takes: categories as 0 and 1, missing cells imputed."""
+        """Rows of X as the numbers [N, D] that `model_` takes.
+
+        Dates and times of data frames are days since 1970-01-01, durations are days, categories 0 and 1 for each value,
+        and missing cells are imputed.
+        """
         return self._fitted_inputs(X)[0]
 
     def model_columns(self) -> list[str]:
-        """The names of the columns of `model_inputs`."""
+        """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""
         check_is_fitted(self, "model_")
         named = vars(self).get("feature_names_in_")
         names = [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from agp.estimators._columns import Columns, check_missing, new_encoder, new_imputer
+from agp.estimators._times import KINDS
 
 __all__ = ["columns_of", "state_of", "widths"]
 
@@ -25,7 +26,13 @@ def state_of(columns: Any) -> dict[str, Any]:
         msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
         raise TypeError(msg)
     names = {"missing": columns.missing, "numbers": columns.numbers, "categories": columns.categories}
-    return {"of": "frame", **names, "values": [*columns.values.values()], **_imputer_state(columns.imputer)}
+    return {
+        "of": "frame",
+        **names,
+        "times": columns.times,
+        "values": [*columns.values.values()],
+        **_imputer_state(columns.imputer),
+    }
 
 
 def columns_of(state: dict[str, Any]) -> Any:
@@ -36,6 +43,7 @@ def columns_of(state: dict[str, Any]) -> Any:
     check_missing(state["missing"])
     found = Columns(state["missing"])
     found.numbers, found.categories = _texts_of(state["numbers"]), _texts_of(state["categories"])
+    found.times = _times_of(state.get("times", {}), found.numbers)  # files of 0.2.0 have none
     values = [_texts_of(column, gaps=True) for column in state["values"]]
     if len(imputer.statistics_) != max(1, len(found.numbers)) or len(values) != len(found.categories):
         msg = "its columns do not fit what was learned of them"
@@ -72,6 +80,13 @@ def _encoder_of(values: list[list[Any]]) -> Any:
         msg = "its categories are not in order, or are there twice"
         raise ValueError(msg)
     return encoder
+
+
+def _times_of(found: Any, numbers: list[str]) -> dict[str, str]:
+    if not isinstance(found, dict) or not found.keys() <= {*numbers} or not {*found.values()} <= KINDS.keys():
+        msg = f"it has {str(found)[:80]} where the units of dates belong"
+        raise ValueError(msg)
+    return found
 
 
 def _texts_of(found: Any, *, gaps: bool = False) -> list[Any]:

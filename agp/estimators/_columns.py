@@ -1,5 +1,7 @@
-"""Tables as numbers: categories one by one, missing cells imputed or refused."""
+"""Tables as numbers: categories one by one, dates as days, missing cells imputed or refused."""
 
+import re
+import warnings
 from collections import Counter
 from decimal import Decimal
 from numbers import Real
@@ -11,6 +13,9 @@ import numpy.typing as npt
 from narwhals.exceptions import DuplicateError
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
+
+from agp.estimators._times import KINDS, days_of, unit_of
+from agp.repairs import outside
 
 __all__ = [
     "Columns",
@@ -29,6 +34,7 @@ Missing = Literal["refuse", "impute"]
 NUMBERS = (Real, Decimal)  # a Decimal is no Real to Python
 WORDS = (str, bool, np.bool_)
 """What the cells of a column of Python objects may be: all numbers, or all categories."""
+ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 
 
 def check_missing(missing: Any) -> None:
@@ -73,9 +79,10 @@ def ordered_values(y: Any) -> list[Any] | None:
 class Columns:
     """How the columns of a table become numbers, learned from training rows.
 
-    Numbers and Booleans stay as they are, and decimal numbers become floats; text, categories and enumerations become a
-    column of 0 and 1 for each of their values, all zero for a value that was not seen. Missing numbers are refused, or
-    replaced by the mean with a further column that says where; a missing category is a category.
+    Numbers and Booleans stay as they are, and decimal numbers become floats; dates and times become days since
+    1970-01-01 (in UTC if they have a time zone), and durations days; text, categories and enumerations become a
+    column of 0 and 1 for each of their values, all zero for a value that was not seen. Missing numbers and dates are
+    refused, or replaced by the mean with a further column that says where; a missing category is a category.
 
     Parameters
     ----------
@@ -86,17 +93,23 @@ class Columns:
     def __init__(self, missing: Missing) -> None:
         self.missing = missing
         self.numbers: list[str] = []
+        self.times: dict[str, str] = {}
         self.categories: list[str] = []
 
     def fit(self, frame: Any) -> "Columns":
         """Learn kinds, categories and means from a narwhals data frame. Errors name the column."""
         for name, dtype in frame.schema.items():
-            if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(frame.get_column(name)):
+            column = frame.get_column(name)
+            if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(column):
                 self.numbers.append(name)
-            elif dtype in (nw.String, nw.Categorical, nw.Enum) or _holds_words(name, frame.get_column(name)):
+            elif unit := unit_of(name, column):
+                self.numbers.append(name)
+                self.times[name] = unit
+            elif dtype in (nw.String, nw.Categorical, nw.Enum) or _holds_words(name, column):
                 self.categories.append(name)
+                _warn_of_dates(name, column)
             else:
-                msg = f"column {name!r} holds {dtype}; make numbers of it, such as days since a date, or leave it out."
+                msg = f"column {name!r} holds {dtype}; make numbers, dates or text of it, or leave it out."
                 raise ValueError(msg)
         self.imputer, self.encoder = new_imputer(), new_encoder()
         numbers = self._numbers(frame)
@@ -116,8 +129,9 @@ class Columns:
         return np.concatenate(parts, axis=1)
 
     def names(self) -> list[str]:
-        """The names of the columns that `transform` makes."""
-        found = [*self.numbers, *(indicated(self.imputer, self.numbers) if self.missing == "impute" else [])]
+        """The names of the columns that `transform` makes; those of dates and durations end with their unit."""
+        numbers = [f"{name} [{self.times[name]}]" if name in self.times else name for name in self.numbers]
+        found = [*numbers, *(indicated(self.imputer, self.numbers) if self.missing == "impute" else [])]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
     @property
@@ -140,7 +154,7 @@ class Columns:
         return self.imputer.transform(X) if self.missing == "impute" else X
 
     def _numbers(self, frame: Any) -> npt.NDArray[np.float64]:
-        columns = [_as_numbers(name, frame.get_column(name)) for name in self.numbers]
+        columns = [_as_numbers(name, frame.get_column(name), self.times.get(name)) for name in self.numbers]
         found = np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(frame), 0))
         for name, column in zip(self.numbers, found.T, strict=True):
             self._check(name, column)
@@ -204,16 +218,32 @@ def _holds_words(name: str, column: Any) -> bool:
     raise ValueError(msg)
 
 
-def _as_numbers(name: str, column: Any) -> Any:
-    dtype = column.dtype
-    if dtype in (nw.String, nw.Object):  # of a table whose rows all lack the number, too
-        empty = column.is_null().to_list()
-        if all(empty) or _holds_numbers(column):
-            values = zip(column.to_list(), empty, strict=True)
-            return np.asarray([np.nan if gone else float(value) for value, gone in values])
-    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Object) or isinstance(
-        dtype, (nw.Datetime, nw.Duration)
-    ):
-        msg = f"column {name!r} holds {dtype}, but held numbers in training."
+def _warn_of_dates(name: str, column: Any) -> None:
+    """Warn where a column of text holds dates, of which each becomes a category."""
+    known = column.drop_nulls().unique().to_list() if column.dtype in (nw.String, nw.Object) else []
+    if known and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known):
+        text = (
+            f"column {name!r} holds dates as text, such as {known[0]!r}, and each becomes a category; turn them into "
+            "dates, with pandas by pandas.to_datetime."
+        )
+        warnings.warn(text, UserWarning, stacklevel=outside())
+
+
+def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
+    """The numbers [N] of a column that training knows as one of numbers, or of dates or durations with that unit."""
+    if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # of a table whose rows all lack it
+        return np.full(len(column), np.nan)
+    found = unit_of(name, column)
+    if found != unit:
+        now, before = KINDS[found] if found else column.dtype, KINDS[unit] if unit else "numbers"
+        msg = f"column {name!r} holds {now}, but held {before} in training."
+        raise ValueError(msg)
+    if unit is not None:
+        return days_of(column)
+    if _holds_numbers(column):
+        values = zip(column.to_list(), column.is_null().to_list(), strict=True)
+        return np.asarray([np.nan if is_missing else float(value) for value, is_missing in values])
+    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+        msg = f"column {name!r} holds {column.dtype}, but held numbers in training."
         raise ValueError(msg)
     return column.cast(nw.Float64).to_numpy()

@@ -70,8 +70,8 @@ class GPRegressor(RegressorMixin, Distribution):
         "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 4,000 rows and collapsed beyond
         (`agp.fit_regression`); for several targets, whose noise may differ, W-SVGP. `partial_fit` begins with W-SVGP.
     kernel
-        An `agp.kernels.Kernel`, text such as ``"matern32 + linear"``, or "auto": the one under which rows are
-        predicted best from others. Deep methods then take RBF.
+        An `agp.kernels.Kernel`, text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto": the one under which
+        rows are predicted best from others. Deep methods then take RBF.
     num_inducing
         The number of inducing inputs (of each group of the methods with two, of each layer of deep ones, of actions in
         computation-aware GPs), or what the rows allow. For one target `agp.fit_regression` chooses it by default, up to

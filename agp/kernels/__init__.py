@@ -4,7 +4,7 @@ from agp.kernels._base import ActiveDims, Kernel, Product, Scaled, Sum, check_nu
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linear import Linear
-from agp.kernels._periodic import Periodic
+from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Product",
     "RationalQuadratic",
     "Scaled",
+    "Seasonal",
     "Stationary",
     "Sum",
     "Waves",

@@ -1,43 +1,27 @@
 """The periodic kernel: an RBF kernel of the points on circles to which the inputs are wound up."""
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
-from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed, to_numpy
+from agp import backend, tree
+from agp.backend import Array, Pullback, backend_of, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_number, check_per_column, per_column
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
+from agp.leaves import placed
 from agp.units import column_spreads, unit_by_column
 
-__all__ = ["Periodic"]
+__all__ = ["Periodic", "Seasonal"]
 
 
-@tree.model
-class Periodic(Kernel):
-    """k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2): repeating functions.
+class Winding(Kernel):
+    """Kernels of inputs that are wound up to circles whose circumference is the period."""
 
-    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries write the same kernel with
-    2 sin^2 in place of sin^2 / 2, so that their lengthscale is twice this one, or with the lengthscale not squared.
-
-    Parameters
-    ----------
-    variance
-        k(x, x), 0-d, in squared units of the targets.
-    lengthscale
-        Smoothness within a period, without units: 0-d, or one for each column [D]. None starts at 1.
-    period
-        In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column,
-        somewhat more than half the range of evenly spread inputs. Bounds have many local optima in the period: give it
-        if you know it.
-    """
-
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    lengthscale: Array = tree.param(POSITIVE, default=None)
-    period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
-    variance_unit: Array | None = tree.unit(default=None)
-    period_unit: Array | None = tree.unit(default=None)
+    variance: Array
+    lengthscale: Array
+    period: Array
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -63,7 +47,7 @@ class Periodic(Kernel):
                 self,
                 variance=xp.sum(K_bar * g),
                 lengthscale=2.0 * self._pull_repeated(scale_bar),
-                period=per_column(period_bar, self.period),
+                period=self._pull_period(period_bar),
             )
             return bar, *inputs_bar
 
@@ -93,12 +77,16 @@ class Periodic(Kernel):
         D = bar.shape[0] // 2 if bar.ndim else 0
         return bar[:D] + bar[D:] if bar.ndim else bar
 
+    @abstractmethod
+    def _pull_period(self, bar: Array) -> Array | None:
+        """The gradient with respect to the period from that [D] of each column, None if it is not trained."""
+
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period: the
         # weights are the probabilities of n, the difference of two Poisson numbers of mean c / 2
         mean = 0.125 / to_numpy(self.lengthscale) ** 2
         first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
-        cycles = placed((first - second).astype(float), self.period)
+        cycles = backend.placed((first - second).astype(float), self.period)
         return features_of(self.variance, Waves(2.0 * math.pi * cycles / self.period))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -109,13 +97,82 @@ class Periodic(Kernel):
 
         return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
+    def check(self, width: int, /) -> None:
+        check_number(self, "variance")
+        check_per_column(self, "lengthscale", width)
+        check_per_column(self, "period", width)
+
+
+@tree.model
+class Periodic(Winding):
+    """k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2): repeating functions.
+
+    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries write the same kernel with
+    2 sin^2 in place of sin^2 / 2, so that their lengthscale is twice this one, or with the lengthscale not squared.
+
+    Parameters
+    ----------
+    variance
+        k(x, x), 0-d, in squared units of the targets.
+    lengthscale
+        Smoothness within a period, without units: 0-d, or one for each column [D]. None starts at 1.
+    period
+        In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column,
+        somewhat more than half the range of evenly spread inputs. Bounds have many local optima in the period: take
+        `Seasonal` if you know it.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
+    variance_unit: Array | None = tree.unit(default=None)
+    period_unit: Array | None = tree.unit(default=None)
+
+    def _pull_period(self, bar: Array) -> Array:
+        return per_column(bar, self.period)
+
     def from_data(self, X: Array, variance: float, /) -> Self:
         spread = column_spreads(X)
         ones = backend_of(X).xp.ones_like(spread)
         units = {"variance_unit": variance, "period_unit": unit_by_column(self.period, spread)}
         return tree.filled(self, variance=variance, lengthscale=ones, period=2.0 * spread, **units)
 
-    def check(self, width: int, /) -> None:
-        check_number(self, "variance")
-        check_per_column(self, "lengthscale", width)
-        check_per_column(self, "period", width)
+
+@tree.model
+class Seasonal(Winding):
+    """The kernel `Periodic` with a known period, which training leaves as it is: days, years, turns of a shaft.
+
+    Multiplied by an RBF kernel it is a season whose shape changes slowly.
+
+    Parameters
+    ----------
+    variance, lengthscale
+        As `Periodic`.
+    period
+        In units of the inputs: 0-d, or one for each column [D]. Of dates in tables they are days: 365.25 for a year.
+
+    Raises
+    ------
+    ValueError
+        By `from_data`, if there is no period, or one that is not positive.
+    """
+
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    period: Array = tree.constant(default=None)
+    variance_unit: Array | None = tree.unit(default=None)
+
+    def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
+        return None
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        if self.period is None:
+            msg = "Seasonal has no period; give it in units of the inputs, or take Periodic, whose period is trained."
+            raise ValueError(msg)
+        self = placed(self, X)
+        period = to_numpy(self.period)
+        if not ((period > 0.0) & (period < math.inf)).all():
+            msg = f"Seasonal has the period {period}, but it must be positive and finite."
+            raise ValueError(msg)
+        ones = backend_of(X).xp.ones_like(X[0, :])
+        return tree.filled(self, variance=variance, lengthscale=ones, variance_unit=variance)

@@ -16,7 +16,7 @@ from agp.checks import check_positive, check_whole
 from agp.entrances import entrance
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Sum
+from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models import GPR, valid_data, valid_weights
@@ -320,7 +320,8 @@ class _Fit:
         """Kernels by the evidence of the sample, then of up to 2,000 rows; then the posterior of all."""
         found = self._search()
         rows = min(self.rows.total, LARGER)
-        if rows > SAMPLE and self._in_time(rows):
+        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # the iterations of the search are few for these
+        if (rows > SAMPLE or of_parts) and self._in_time(rows):
             iterations = _iterations(rows) if rows == self.rows.total else ITERATIONS
             found = self._on_rows(found, rows)
             found = _sorted([*found, *self._train(_close(found), rows, iterations)])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Rows", "concrete", "kin40k"]
+__all__ = ["Months", "Rows", "concrete", "kin40k", "monthly_co2"]
 
 
 class Rows(NamedTuple):
@@ -22,6 +22,17 @@ class Rows(NamedTuple):
     """Targets of the test rows."""
     columns: list[str]
     """Names and units of the columns of X."""
+    source: str
+    """A sentence."""
+
+
+class Months(NamedTuple):
+    """A monthly series, and where it is from."""
+
+    first_days: np.ndarray
+    """The first day of each month [N], as datetime64."""
+    values: np.ndarray
+    """[N]; months without a measurement are left out."""
     source: str
     """A sentence."""
 
@@ -93,6 +104,27 @@ def kin40k(rows: int = 40_000, seed: int = 0) -> Rows:
     X, y = (angles - angles.mean(0)) / angles.std(0), (distance - distance.mean()) / distance.std()
     text = f"{rows:,} positions of an eight-link arm made by a formula (kin40k.npz is not at hand)"
     return _split(X, y, np.arange(rows) < rows // 10, columns, text)
+
+
+def monthly_co2() -> Months:
+    """Carbon dioxide in the air at Mauna Loa, 1958 to 2001 [ppm]: from statsmodels, or months made by a formula.
+
+    The stand-in is a quadratic trend, a season of two harmonics, and an error that each month keeps 0.9 of.
+    """
+    try:
+        from statsmodels.datasets import co2
+    except ImportError:
+        months = np.arange("1958-03", "2002-01", dtype="datetime64[M]")
+        years = np.arange(len(months)) / 12.0
+        season = 2.8 * np.sin(2.0 * np.pi * years) - 0.8 * np.cos(4.0 * np.pi * years)
+        shocks, slow = 0.2 * np.random.default_rng(0).standard_normal(len(months)), np.zeros(len(months))
+        for i in range(1, len(months)):
+            slow[i] = 0.9 * slow[i - 1] + shocks[i]
+        values = 315.0 + 0.8 * years + 0.012 * years**2 + season + slow
+        return Months(months.astype("datetime64[s]"), values, "months made by a formula (statsmodels is not at hand)")
+    weeks = co2.load_pandas().data["co2"]
+    means = weeks.resample("MS").mean().dropna()
+    return Months(means.index.to_numpy(), means.to_numpy(), "monthly means of Mauna Loa's weeks, by statsmodels")
 
 
 def _hand(angles: np.ndarray) -> np.ndarray:

@@ -175,6 +175,11 @@ def test_kernels_are_sums_of_products():
     assert [type(part) for part in product.parts] == [RBF, Linear]
     assert isinstance(product, Product)
     assert isinstance(kernel_named("periodic"), Periodic)
+    season = kernel_named("matern32(3e3) + seasonal( 365.25 )*rbf")
+    assert season.parts[0].lengthscale == 3000.0
+    assert season.parts[1].parts[0].period == 365.25
+    with pytest.raises(ValueError, match="the kernel 'linear' in 'linear\\(2\\)' takes no number"):
+        kernel_named("linear(2)")
 
 
 def test_a_csv_file_and_the_exact_gp(table, tmp_path):

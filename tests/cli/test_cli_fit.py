@@ -16,6 +16,9 @@ from agp.cli import main
 pd = pytest.importorskip("pandas", reason="the command line needs the extra cli")
 pytest.importorskip("sklearn", reason="the command line needs the extra cli")
 
+from agp.estimators import GPRegressor  # noqa: E402
+from agp.io import save_described  # noqa: E402
+
 QUICK = ["--max-steps", "8"]
 RNG = np.random.default_rng(0)
 N = 60
@@ -183,20 +186,66 @@ def test_classes_may_have_an_order(fit, shell):
     assert "labels     1 < 2 < 3 < 4\n" in shell("describe", "m.safetensors")[1]
 
 
-def test_dates_become_days_where_that_is_asked_for(fit, refused, shell):
-    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N), unit="D")
-    expected = np.arange(N) + 18262.0
-    for written in (days.strftime("%Y-%m-%d"), days.strftime("%d.%m.%Y"), days.strftime("%Y-%m-%dT00:00:00+00:00")):
-        table = TABLE[["sound"]].assign(when=written)
-        fit(table, "--dates", "numbers")
-        model = agp.load("m.safetensors").model_
-        np.testing.assert_allclose(np.sort(model.X[:, 0] - model.X[0, 0]), expected - expected[0], atol=1e-9)
-    said = refused("fit", "t.csv", "--target", "sound", "--out", "n.safetensors", out="n.safetensors")
-    assert "column 'when' holds dates; turn them into days since 1970-01-01 by --dates numbers, or leave" in said
+MONTHS = pd.Series(pd.date_range("2020-01-01", periods=N, freq="MS"))
+SINCE = "column 'when' holds dates, which become days since 1970-01-01"
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%Y-%m", "%Y-%m-%dT00:00:00+00:00"])
+def test_dates_become_days(fit, shell, form):
+    out = fit(TABLE[["sound"]].assign(when=MONTHS.dt.strftime(form)))
+    zone = " UTC" if "+" in form else ""
+    assert f"t.csv: {SINCE}{zone}\n" in out
+    found = agp.load("m.safetensors")
+    np.testing.assert_array_equal(found.model_.X[:, 0], (MONTHS - pd.Timestamp(0)).dt.days)
+    assert f"columns    when: date (days since 1970-01-01{zone})\n" in shell("describe", "m.safetensors")[1]
     assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
-    TABLE[["sound"]].assign(when=[f"0{i % 9 + 1}/05/2020" for i in range(N)]).to_csv("t.csv", index=False)
-    said = refused("fit", "t.csv", "--target", "sound", "--out", "n", "--dates", "numbers", out="n")
-    assert "dates such as '01/05/2020', read in two ways; write 2020-12-31" in said
+    frame = pd.DataFrame({"when": MONTHS.dt.tz_localize("UTC") if zone else MONTHS})
+    np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], found.predict(frame))
+
+
+@pytest.mark.parametrize(
+    ("cells", "more", "words"),
+    [
+        (
+            MONTHS.astype(str),
+            ["--dates", "refuse"],
+            "column 'when' holds dates; leave them out by --drop when, or take",
+        ),
+        (
+            [f"0{i % 9 + 1}/05/2020" for i in range(N)],
+            [],
+            "dates such as '01/05/2020', read in two ways; write 2020-12",
+        ),
+        (["2020-01-01T00:00:00Z", "2020-01-02"] * (N // 2), [], "line 3, column 'when' has no time zone, but other"),
+        (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' holds no dates such as '1.2.3' in one format; write 2020"),
+        ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' is empty (1 in this column); fill it in"),
+    ],
+)
+def test_dates_that_are_not_clear_are_refused(refused, cells, more, words):
+    TABLE[["sound"]].assign(when=cells).to_csv("t.csv", index=False)
+    assert words in refused("fit", "t.csv", "--target", "sound", "--out", "n", *more, out="n")
+
+
+def test_dates_may_be_missing_and_years_are_numbers(fit, shell):
+    table = TABLE[["sound"]].assign(when=[None, *MONTHS.astype(str)[1:]], year=MONTHS.dt.year)
+    assert "'year'" not in fit(table, "--missing", "impute", "--dates", "numbers")
+    assert "when is missing" in shell("describe", "m.safetensors")[1]
+    table.assign(when=None).to_csv("t.csv", index=False)
+    assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
+
+
+def test_dates_of_python_and_of_the_first_files_are_understood(shell, tmp_path):
+    days = (MONTHS - pd.Timestamp(0)).dt.days.astype(float)
+    answers = []
+    for column, kinds in ((MONTHS, None), (days, {"when": ["date", []]})):
+        model = GPRegressor(kernel="rbf").fit(pd.DataFrame({"when": column}), np.sin(np.arange(N) / 5.0))
+        notes = {"table": "t", "targets": ["sound"], "task": "regression", "rows": N, "columns": kinds, "scores": {}}
+        save_described("m.safetensors", model, notes if kinds else {})
+        pd.DataFrame({"when": MONTHS.dt.strftime("%Y-%m-%d")}).to_csv("t.csv", index=False)
+        assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
+        answers.append(pd.read_csv("p.csv")["mean"])
+        assert "(days since 1970-01-01)" in shell("describe", "m.safetensors")[1]
+    np.testing.assert_array_equal(*answers)
 
 
 def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
@@ -206,19 +255,27 @@ def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
         flag=[None if i == 5 else i % 3 == 0 for i in range(N)],
         kind=pd.Categorical(KIND),
         day=[dt.date(2020, 1, 1 + i % 28) for i in range(N)],
+        span=pd.to_timedelta(SIZE, unit="D"),
     )
     table.to_parquet("t.parquet")
-    call = ["fit", "t.parquet", "--target", "sound", "--out", "m.safetensors", *QUICK, "--dates", "numbers"]
+    call = ["fit", "t.parquet", "--target", "sound", "--out", "m.safetensors", *QUICK]
     assert "t.parquet: row 5, column 'flag' is empty" in refused(*call)
     assert shell(*call, "--missing", "impute")[0] == 0
     out = shell("describe", "m.safetensors")[1]
-    for word in ("price: number", "flag: number", "kind: text (round, square)", "day: date"):
+    for word in (
+        "price: number",
+        "flag: number",
+        "kind: text (round, square)",
+        "day: date (days since",
+        "span: duration",
+    ):
         assert word in out
-    table.assign(span=pd.Timedelta("1D")).to_parquet("t.parquet")
+    assert shell("predict", "m.safetensors", "t.parquet", "-q", "--out", "p.csv")[0] == 0
+    table.assign(span=dt.time(12)).to_parquet("t.parquet")
     said = refused(
         "fit", "t.parquet", "--target", "sound", "--out", "n", "--missing", "impute", "--drop", "day", out="n"
     )
-    assert "column 'span' holds timedelta" in said
+    assert "column 'span' holds time values" in said
 
 
 def test_what_is_left_out_is_told(fit):
@@ -562,7 +619,7 @@ def test_edited_notes_are_refused_in_one_sentence(fit, refused):
         {"rows": "x"},
         {"more": 1},
     ):
-        agp.io.save_described("m.safetensors", estimator, notes | change)
+        save_described("m.safetensors", estimator, notes | change)
         for command in (["predict", "m.safetensors", "t.csv"], ["describe", "m.safetensors"]):
             assert "has notes about its table that do not fit its model" in refused(*command, out="none")
 

@@ -22,6 +22,7 @@ from agp.kernels import (
     Matern52,
     Periodic,
     RationalQuadratic,
+    Seasonal,
     White,
 )
 from agp.likelihoods import (
@@ -62,6 +63,7 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "matern52": lambda: Matern52(0.7, (1.1, 0.9)),
     "rational-quadratic": RationalQuadratic,
     "periodic": Periodic,
+    "seasonal": lambda: Seasonal(period=2.5),
     "linear": lambda: Linear() + Constant(),
     "linear-centred": lambda: Linear.centred(X),
     "constant": lambda: Constant() * RBF(),

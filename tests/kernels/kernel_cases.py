@@ -14,6 +14,7 @@ from agp.kernels import (
     Matern52,
     Periodic,
     RationalQuadratic,
+    Seasonal,
     White,
 )
 
@@ -34,6 +35,7 @@ CASES = {
     "rq-ard": lambda width: RationalQuadratic(0.8, LENGTHS(width), 2.3),
     "periodic": lambda _: Periodic(1.2, 0.9, 2.2),
     "periodic-ard": lambda width: Periodic(0.8, SCALES(width), PERIODS(width)),
+    "seasonal": lambda width: Seasonal(0.8, SCALES(width), PERIODS(width)),
     "periodic-mixed": lambda width: Periodic(0.8, 0.9, PERIODS(width)),
     "linear": lambda _: Linear(0.6),
     "linear-ard": lambda width: Linear(LENGTHS(width)),
@@ -79,7 +81,7 @@ def textbook(kernel, X, Z):
     if isinstance(kernel, Linear):
         c = 0.0 if kernel.centre is None else kernel.centre
         return np.sum(kernel.variance * (X[:, None, :] - c) * (Z[None, :, :] - c), axis=-1)
-    if isinstance(kernel, Periodic):
+    if isinstance(kernel, Periodic | Seasonal):
         sines = np.sin(np.pi * difference / kernel.period) / kernel.lengthscale
         return kernel.variance * np.exp(-0.5 * np.sum(sines**2, axis=-1))
     r2 = np.sum((difference / kernel.lengthscale) ** 2, axis=-1)

@@ -19,6 +19,7 @@ from agp.kernels import (
     Product,
     RationalQuadratic,
     Scaled,
+    Seasonal,
     Sum,
     White,
 )
@@ -384,3 +385,12 @@ def test_gradients_keep_the_columns():
         2.0 * kernel_bar.parts[0].kernel.variance,
         0.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("period", "words"),
+    [(None, "Seasonal has no period; give it"), (-1.0, r"the period -1.0, but it must be positive")],
+)
+def test_a_season_needs_its_period(period, words):
+    with pytest.raises(ValueError, match=words):
+        Seasonal(period=period).from_data(np.ones((3, 1)), 1.0)

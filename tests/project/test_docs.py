@@ -53,13 +53,19 @@ SHORT = {
     "convolutional.py": ["--steps", "2", "--picture", "digits.png"],
     "dual_against_natural.py": ["--outer", "2", "--picture", "curves.png"],
     "loss_traces.py": ["--steps", "20", "--picture", "traces.png"],
+    "forecasting.py": ["--origins", "1", "--months", "12"],
     "estimator_likelihoods.py": ["--seeds", "1", "--tolerance", "0.1"],
     "method_pictures.py": ["."],
     "pictures.py": ["."],
     "several_outputs.py": ["--seeds", "1", "--steps", "2", "--rows", "60", "--num-inducing", "8", "--missing", "0.1"],
 }
 """Arguments with which an example is done in seconds."""
-NEEDS = {"nuts.py": ("jax", "blackjax"), "bayesian-optimisation.md": ("botorch",)}
+NEEDS = {
+    "nuts.py": ("jax", "blackjax"),
+    "bayesian-optimisation.md": ("botorch",),
+    "forecasting.md": ("matplotlib",),
+    "forecasting.py": ("statsmodels",),
+}
 """Libraries of examples and pages that the extras for tests do not bring."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLUGIN = "import arrlib\n"
@@ -95,6 +101,7 @@ def run(page, monkeypatch, folder):
     monkeypatch.setitem(sys.modules, "documented", module)
     monkeypatch.setattr("agp.backend._discovery._REGISTERED", {})  # what a page registers stays on the page
     monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
+    monkeypatch.syspath_prepend(page.parent)  # data of the tutorials
     monkeypatch.chdir(folder)
     write_table(folder / "table.csv", hole=True)
     printed = io.StringIO()

@@ -1,0 +1,133 @@
+"""Dates, times and durations in data frames: days, in one unit."""
+
+import datetime as dt
+import warnings
+
+import numpy as np
+import pytest
+
+import agp
+
+pd = pytest.importorskip("pandas", reason="data frames are those of pandas")
+pytest.importorskip("sklearn", reason="estimators need the extra sklearn")
+
+from agp.estimators import GPRegressor  # noqa: E402
+
+N = 60
+DAYS = 18262.0 + np.arange(N) / 4.0  # four times a day from 2020-01-01 on
+TIMES = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N) * 6, unit="h"))
+Y = np.sin(0.5 * np.arange(N)) + 0.1 * np.random.default_rng(0).normal(size=N)
+SINCE, SINCE_UTC = "when [days since 1970-01-01]", "when [days since 1970-01-01 UTC]"
+
+
+def trained(cells, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)
+        return GPRegressor(kernel="rbf", max_steps=2, **settings).fit(pd.DataFrame({"when": cells}), Y)
+
+
+def inputs(model, cells):
+    return model.model_inputs(pd.DataFrame({"when": cells}))[:, 0]
+
+
+CELLS = {
+    "nanoseconds": (TIMES.astype("datetime64[ns]"), SINCE),
+    "milliseconds": (TIMES.astype("datetime64[ms]"), SINCE),
+    "objects": (pd.Series([t.to_pydatetime() for t in TIMES], dtype=object), SINCE),
+    "zone": (TIMES.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"), SINCE_UTC),
+    "durations": (TIMES - pd.Timestamp(0), "when [days]"),
+    "duration objects": (pd.Series([dt.timedelta(days=d) for d in DAYS], dtype=object), "when [days]"),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_times_become_days(name):
+    cells, column = CELLS[name]
+    model = trained(cells)
+    assert model.model_columns() == [column]
+    np.testing.assert_allclose(inputs(model, cells), DAYS, rtol=0.0, atol=1e-10)
+
+
+def test_dates_and_times_are_of_one_kind():
+    dates = pd.Series([dt.date(2020, 1, 1 + i % 28) for i in range(N)], dtype=object)
+    model = trained(dates)
+    np.testing.assert_array_equal(inputs(model, dates), 18262.0 + np.arange(N) % 28)
+    np.testing.assert_allclose(inputs(model, TIMES), DAYS)
+    assert inputs(model, pd.Series([dt.date(1969, 12, 31)], dtype=object)) == [-1.0]
+
+
+def test_time_zones_are_no_matter_of_the_moment():
+    model = trained(TIMES.dt.tz_localize("UTC"))
+    zones = ("Europe/Berlin", "America/New_York")
+    several = pd.Series([t.tz_localize("UTC").tz_convert(zones[i % 2]) for i, t in enumerate(TIMES)], dtype=object)
+    np.testing.assert_allclose(inputs(model, several), DAYS)
+    with pytest.raises(ValueError, match="column 'when' holds dates, but held times with a time zone in training"):
+        inputs(model, TIMES)
+    mixed = several.copy()
+    mixed[3] = TIMES[3]
+    with pytest.raises(ValueError, match="column 'when' holds dates and times with a time zone; make all of them one"):
+        trained(mixed)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (TIMES, DAYS, "holds Float64, but held dates"),
+        (DAYS, TIMES, "holds dates, but held numbers"),
+        (TIMES, TIMES - TIMES[0], "holds durations, but held dates"),
+        (TIMES, TIMES.astype(str), "holds String, but held dates"),
+    ],
+)
+def test_predictions_follow_the_kind_of_training(before, now, words):
+    with pytest.raises(ValueError, match=f"column 'when' {words} in training"):
+        inputs(trained(before), now)
+
+
+@pytest.mark.parametrize("objects", [False, True])
+def test_missing_times_are_refused_or_imputed(objects):
+    cells = TIMES.where(np.arange(N) != 3)
+    cells = cells.astype(object) if objects else cells
+    with pytest.raises(ValueError, match="column 'when' has a missing cell in row 3; fill it in, or ask for missing="):
+        trained(cells)
+    model = trained(cells, missing="impute")
+    assert model.model_columns() == [SINCE, "when is missing"]
+    expected = np.where(np.arange(N) == 3, np.delete(DAYS, 3).mean(), DAYS)
+    np.testing.assert_allclose(inputs(model, cells), expected)
+    np.testing.assert_allclose(inputs(model, pd.Series([pd.NaT, pd.NaT])), expected[3])
+
+
+def test_years_are_numbers_and_text_is_text():
+    assert trained(2000 + np.arange(N)).model_columns() == ["when"]
+    with pytest.warns(UserWarning, match="column 'when' holds dates as text, such as '2020-01-0.', and each becomes a"):
+        model = trained([f"2020-01-0{i % 9 + 1}" for i in range(N)])
+    assert len(model.model_columns()) == 9
+
+
+def test_arrow_tables_and_files(tmp_path):
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
+    model = trained(TIMES)
+    table = pa.table({"when": pa.array([*TIMES.dt.date, None], pa.date32())})
+    with pytest.raises(ValueError, match="missing cell in row 60"):
+        model.predict(table)
+    np.testing.assert_array_equal(model.model_inputs(table[:N])[:, 0], np.floor(DAYS))
+    agp.save(model, tmp_path / "m.safetensors")
+    found = agp.load(tmp_path / "m.safetensors")
+    assert found.model_columns() == [SINCE]
+    np.testing.assert_array_equal(found.predict(table[:N]), model.predict(table[:N]))
+
+
+def test_units_do_not_matter():
+    answers = [
+        GPRegressor().fit(X, Y).predict(X, return_std=True)
+        for X in (TIMES.to_frame(name="when"), (DAYS[:, None] - 18000.0) / 365.25)
+    ]
+    np.testing.assert_allclose(*answers, rtol=1e-6, atol=1e-6)
+
+
+def test_a_known_season_goes_on_and_is_not_trained():
+    months = pd.DataFrame({"month": pd.date_range("2000-01-01", periods=144, freq="MS")})
+    phase = 2.0 * np.pi * ((months["month"] - pd.Timestamp(0)) / pd.Timedelta(days=365.25)).to_numpy()
+    y = np.sin(phase) + 0.5 * np.cos(2.0 * phase) + 0.1 * np.random.default_rng(1).normal(size=144)
+    model = GPRegressor(kernel="seasonal(365.25) * rbf + matern32").fit(months[:96], y[:96])
+    assert float(agp.tree.leaves(model.model_)["kernel.parts.0.parts.0.period"]) == 365.25
+    assert np.sqrt(np.mean((model.predict(months[96:]) - y[96:]) ** 2)) < 0.2
