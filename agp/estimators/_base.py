@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
-from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
+from agp.estimators._columns import Columns, as_frame, check_missing, indicated, indicator_sources, new_imputer
 from agp.estimators._html import learned_html
 from agp.estimators._learned import Learned
 from agp.host import overflow_is_judged, underflow_is_zero
@@ -457,13 +457,22 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def model_columns(self) -> list[str]:
         """The names of the columns of `model_inputs`."""
-        check_is_fitted(self, "model_")
-        named = vars(self).get("feature_names_in_")
-        names = [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
-        columns = vars(self).get("columns_")
+        names, columns = self._table_columns(), vars(self).get("columns_")
         if columns is None:
             return names
         return columns.names() if isinstance(columns, Columns) else [*names, *indicated(columns, names)]
+
+    def model_sources(self) -> list[str]:
+        """The column of the table that each column of `model_inputs` was made of, by its name."""
+        names, columns = self._table_columns(), vars(self).get("columns_")
+        if columns is None:
+            return names
+        return columns.sources() if isinstance(columns, Columns) else [*names, *indicator_sources(columns, names)]
+
+    def _table_columns(self) -> list[str]:
+        check_is_fitted(self, "model_")
+        named = vars(self).get("feature_names_in_")
+        return [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
 
 
 def is_foreign(X: Any) -> bool:
