@@ -20,7 +20,7 @@ __all__ = ["add_parser"]
 
 HELP = """usage: agp describe MODEL [TABLE] [options]
 Say what is in a file of agp fit or agp.save: table, columns, training, leaves,
-and how much each column matters: to the kernel, and when its cells are shuffled.
+and how much each column matters: to the kernel, and if its cells are shuffled.
 options:
   TABLE            rows with targets, for a model that holds none, or new ones
   --backend NAME   read it with another array library, such as numpy
@@ -69,7 +69,8 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     table, X, words = read_for_model(a.table, notes, estimator)
     for name in notes.targets:
         if name not in table.frame.columns:
-            raise ValueError(f"{unknown_column(table.path, name, table.frame.columns)} It is the target of the model.")
+            msg = f"{unknown_column(table.path, name, table.frame.columns)} It is the target of the model."
+            raise ValueError(msg)
     rows = rows_with(table, notes.targets)
     y = known_targets(table, notes, estimator, rows) if rows.any() else []
     X = X[rows].reset_index(drop=True)

@@ -81,9 +81,7 @@ def known_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> 
     """The targets [N] or [N, K], or labels [N], of the given rows of a table that has them."""
     if "classes_" in vars(estimator):
         return _labels(table, notes.targets[0], rows, estimator.classes_)
-    return numbers_of(
-        table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}"
-    )
+    return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:

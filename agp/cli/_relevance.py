@@ -37,13 +37,15 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
     try:
         kernel = kernel_relevance(model, *(data or ()))
     except (TypeError, ValueError) as error:
-        remarks.append(f"kernel      not told: {error}")
+        remarks.append(f"kernel      not told: {str(error).partition(';')[0]}")
     try:
         shuffled = permutation_importance(model, *(data or ()), repeats=REPEATS)
     except ValueError:
         if data is not None:
             raise
-        remarks.append("shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE")
+        remarks.append(
+            "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE"
+        )
     columns = [*_shuffled_columns(shuffled, notes), *_kernel_columns(kernel, notes)]
     if not columns:
         return remarks
@@ -66,8 +68,11 @@ def _shuffled_columns(found: PermutationImportance | None, notes: Notes | None) 
         return []
     count = found.mean.shape[1]
     targets = notes.targets if notes is not None and len(notes.targets) == count else [f"y{k}" for k in range(count)]
-    titles = [found.scoring] if count == 1 else [f"{found.scoring} of {name}" for name in targets]
-    pairs = [[_pair(*pair) for pair in zip(*of_target, strict=True)] for of_target in zip(found.mean.T, found.deviation.T, strict=True)]
+    titles = [f"{found.scoring} +"] if count == 1 else [f"{found.scoring} + of {name}" for name in targets]
+    pairs = [
+        [_pair(*pair) for pair in zip(*of_target, strict=True)]
+        for of_target in zip(found.mean.T, found.deviation.T, strict=True)
+    ]
     return [*zip(titles, pairs, strict=True)]
 
 
@@ -85,9 +90,10 @@ def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[
 
 def _scales(found: Sequence[Lengthscale]) -> str:
     """The lengthscale of a column, the shortest of those of a category, in each kernel."""
-    kernels = dict.fromkeys(one.kernel for one in found)
-    shortest = [min((one for one in found if one.kernel == kernel), key=lambda one: one.value) for kernel in kernels]
-    return ", ".join(_scale(one) for one in shortest)
+    by_kernel: dict[str, Lengthscale] = {}
+    for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):  # that of missing cells comes last
+        by_kernel.setdefault(one.kernel, one)
+    return ", ".join(map(_scale, by_kernel.values()))
 
 
 def _scale(one: Lengthscale) -> str:
@@ -113,7 +119,7 @@ def _meaning(found: PermutationImportance | None, path: Path | None) -> list[str
     rows = f"{found.rows:,} {'training rows' if path is None else f'rows of {path.name}'}"
     scores = ", ".join(f"{score:.4g}" for score in found.score)
     what = f"by how much it grows (from {scores}) when the cells of the column are shuffled"
-    return [f"{found.scoring:<11} {what}; {REPEATS} times, {rows}"]
+    return [f"{found.scoring + ' +':<11} {what}; {REPEATS} times, {rows}"]
 
 
 def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
@@ -123,7 +129,11 @@ def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
     if found.lengthscales:
         lines.append(f"lengthscale in the unit of the column{_sharing(found.lengthscales)}")
     if not found.reason:
-        return [*lines, "±, (to)     one standard deviation; of the kernel, by the curvature of the bound" + f" ({found.rows:,} rows)"]
+        return [
+            *lines,
+            "±, (to)     one standard deviation; of the kernel, by the curvature of the bound"
+            + f" ({found.rows:,} rows)",
+        ]
     remedy = "; name the table of training: agp describe MODEL TABLE" if "give them" in found.reason else ""
     return [*lines, f"error bars  of the kernel: none, {found.reason.partition(';')[0]}{remedy}"]
 

@@ -137,7 +137,9 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     masks = [np.isin(np.arange(rows.shape[1]), group) for group in subject.groups.values()]
 
     def shares(model: Any) -> Host:
-        parts = [_shares(node, first, second, masks) for path, node in tree.nodes(model, Kernel).items() if path in kernels]
+        parts = [
+            _shares(node, first, second, masks) for path, node in tree.nodes(model, Kernel).items() if path in kernels
+        ]
         return np.mean(parts, axis=0)
 
     mean, lengthscales = shares(subject.model), _lengthscales(subject)
@@ -158,7 +160,7 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         logs = [np.log(scale.value) for scale in _lengthscales(replace(subject, model=moved))]
         return np.concatenate([shares(moved), logs])
 
-    J = approx_fprime(found.mean, answers, STEP)
+    J: Any = approx_fprime(found.mean, answers, STEP)
     deviation = np.sqrt(np.sum((J @ found.covariance) * J, axis=1))
     factors = np.exp(deviation[len(mean) :])
     lengthscales = tuple(one._replace(factor=float(x)) for one, x in zip(lengthscales, factors, strict=True))
@@ -293,7 +295,9 @@ def permutation_importance(
     places = np.repeat(np.arange(len(targets))[:, None], len(groups), axis=1)
     settings: Any = {"scoring": _score, "n_repeats": repeats, "random_state": seed}
     found: Any = inspection.permutation_importance(shuffled, places, targets, **settings)
-    mean, deviation = (np.stack([one[what] for one in found.values()], axis=1) for what in ("importances_mean", "importances_std"))
+    mean, deviation = (
+        np.stack([one[what] for one in found.values()], axis=1) for what in ("importances_mean", "importances_std")
+    )
     score = -np.asarray([*_score(shuffled, places, targets).values()])
     scoring = "log loss" if subject.classes else "RMSE"
     return PermutationImportance(tuple(groups), mean, deviation, score, scoring, len(targets))

@@ -1,5 +1,6 @@
 """How well data pin down hyperparameters: a normal distribution by the curvature of the bound."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.inducing import Inducing
 from agp.models import valid_data
+from agp.posteriors import NaturalSteps, SiteHolder, start_of
+from agp.processes import Sparse
 from agp.training._inner import inner_updates, moves_posteriors, solved_leaves
 from agp.training._lbfgs import why_not_lbfgs
 from agp.training._objective import Objective
@@ -67,6 +70,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     """
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model._check(X, y)
+    model = _with_solvable_posteriors(model)
     inner = inner_updates(model, None)
     if not model.likelihood.quadratic and NaturalGradient.stepping(model):
         inner = [*inner, Repeat(NaturalGradient(RATE), STEPS)]
@@ -77,7 +81,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
         raise TypeError(msg)
     fixed = {
         tree.joined(path, name)
-        for path, node in tree.nodes(model, (Inducing, Actions)).items()
+        for kind in (Inducing, Actions)
+        for path, node in tree.nodes(model, kind).items()
         for name in tree.leaves(node, "parameter")
     }
     moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | solved_leaves(model, inner)]
@@ -88,11 +93,22 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
     # of raw r with value softplus(r) = v, dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
-    positive = np.concatenate([np.full(leaf.value.size, leaf.constraint is POSITIVE) for leaf in objective.unflatten.leaves])
+    leaves = objective.unflatten.leaves
+    positive = np.concatenate([np.full(math.prod(leaf.value.shape), leaf.constraint is POSITIVE) for leaf in leaves])
     scale = np.where(positive, values / -np.expm1(-values), 1.0)
     curvatures, directions = np.linalg.eigh(0.5 * scale[:, None] * (hessian + hessian.T) * scale)
     root = scale[:, None] * directions / np.sqrt(np.maximum(curvatures, 0.0) + VAGUE**-2)
     return Laplace(objective.unflatten, mean, root @ root.T)
+
+
+def _with_solvable_posteriors(model: Any) -> Any:
+    """The model with a `Whitened` q(u), at the prior, for each that natural gradients do not reach."""
+    new = {}
+    for path, node in tree.nodes(model, Sparse).items():
+        if not isinstance(node.posterior, (NaturalSteps, SiteHolder)):
+            whitened = start_of("whitened")(node.inducing_covariance()[0], node.outputs)
+            new[path] = Sparse.of(node, whitened)
+    return tree.replaced(model, new)
 
 
 def _point(objective: Objective, vector: npt.NDArray[np.float64]) -> Any:
