@@ -108,7 +108,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     X, y
         The training data, as the model or estimator takes them. Without X, rows that the model holds, or its inducing
         inputs, stand for them. Error bars are Laplace's: by the curvature of the bound at the hyperparameters, on 1,000
-        rows at most. That takes X and y, unless the model holds them, as `GPR` does.
+        rows at most. That takes X and y, unless the model holds them, as `GPR` does. They speak of the neighbourhood of
+        the hyperparameters: a lengthscale that training took far beyond its column could as well be any other long one.
     seed
         Of the pairs, and of the rows.
 
