@@ -76,6 +76,8 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     X = X[rows].reset_index(drop=True)
     if notes.task == "classification" and len(y):
         at = positions_of(y, estimator.classes_)
+        if (at < 0).any():
+            words.append(f"rows with a label unseen in training are left out: {int((at < 0).sum())}")
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
     if len(y) < FEWEST:
         msg = f"{table.path} has {len(y)} rows with a known {quoted(notes.targets)}; {FEWEST} or more are needed."
