@@ -35,6 +35,7 @@ PAIRS = 2000
 CURVATURE_ROWS = 1000
 STEP = 1e-5
 """Of the derivatives of relevances, in raw coordinates."""
+NOT_HELD = "the model does not hold its training data; give them as X and y"
 LEAST = 1e-300
 """The least probability that is scored."""
 
@@ -125,36 +126,15 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     """
     subject = subject_of(model)
     _check_columns(subject.model)
-    kernels = _outer_kernels(subject)
-    held = tree.leaves(subject.model)
-    rows = held.get("X") if X is None else subject.inputs(X)
-    if rows is None:
-        found = inducing_inputs(subject.model)
-        if not found:
-            msg = f"{type(subject.model).__name__} holds no rows; give X."
-            raise ValueError(msg)
-        rows = placed(np.concatenate([*found.values()]), next(iter(held.values())))
-    first, second = _pairs(rows, seed)
-    masks = [np.isin(np.arange(rows.shape[1]), group) for group in subject.groups.values()]
-
-    def shares(model: Any) -> Host:
-        parts = [
-            _shares(node, first, second, masks) for path, node in tree.nodes(model, Kernel).items() if path in kernels
-        ]
-        return np.mean(parts, axis=0)
-
-    mean, lengthscales = shares(subject.model), _lengthscales(subject)
-    data = (held["X"], held["y"]) if {"X", "y"} <= held.keys() else (X, y)
-    if data[0] is None or data[1] is None:
-        reason = "the model does not hold its training data; give them as X and y"
-        return _without_deviations(subject, mean, lengthscales, reason)
-    if data[0] is X:
-        data = rows, placed(_model_targets(subject, y), rows)
+    rows = _rows(subject, X)
+    shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
+    mean = shares(subject.model)
+    unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
     try:
-        A, b = _sample(*data, CURVATURE_ROWS, seed)
-        found = laplace(subject.model, A, b)
+        trained, A, b = _training_sample(subject, rows if X is not None else None, y, seed)
+        found = laplace(trained, A, b)
     except (ArithmeticError, TypeError, ValueError) as error:
-        return _without_deviations(subject, mean, lengthscales, str(error).rstrip("."))
+        return unknown._replace(reason=str(error).rstrip("."))
 
     def answers(vector: Host) -> Host:
         moved = found.unflatten(placed(vector, found.unflatten.leaves[0].value))
@@ -165,7 +145,7 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     deviation = np.sqrt(np.sum((J @ found.covariance) * J, axis=1))
     factors = np.exp(deviation[len(mean) :])
     lengthscales = tuple(one._replace(factor=float(x)) for one, x in zip(lengthscales, factors, strict=True))
-    return KernelRelevance(tuple(subject.groups), mean, deviation[: len(mean)], lengthscales, A.shape[0], "")
+    return unknown._replace(deviation=deviation[: len(mean)], lengthscales=lengthscales, rows=A.shape[0])
 
 
 def _check_columns(model: Any) -> None:
@@ -176,14 +156,62 @@ def _check_columns(model: Any) -> None:
         raise TypeError(msg)
 
 
-def _outer_kernels(subject: Subject) -> set[str]:
-    """The paths of the kernels that are no parts of others."""
-    paths = [*columns_seen(subject.model, subject.columns)]
-    return {path for path in paths if not any(path.startswith(f"{above}.") for above in paths)}
+def _rows(subject: Subject, X: Any) -> Array:
+    """The inputs X [N, D], or those that the model holds, or its inducing inputs."""
+    if X is not None:
+        return subject.inputs(X)
+    held = tree.leaves(subject.model)
+    if "X" in held:
+        return held["X"]
+    found = [*inducing_inputs(subject.model).values()]
+    if not found:
+        msg = f"{type(subject.model).__name__} holds no rows; give X."
+        raise ValueError(msg)
+    return placed(np.concatenate(found), next(iter(held.values())))
 
 
-def _without_deviations(subject: Subject, mean: Host, lengthscales: Any, reason: str) -> KernelRelevance:
-    return KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, reason)
+def _training_sample(subject: Subject, X: Array | None, y: Any, seed: int) -> tuple[Any, Array, Array]:
+    """The model, with some of the rows that it holds in place of all, or else some of those given."""
+    held = tree.leaves(subject.model)
+    if {"X", "y"} <= held.keys():
+        A, b = _sample(held["X"], held["y"], CURVATURE_ROWS, seed)
+        return tree.with_leaves(subject.model, {"X": A, "y": b}), A, b
+    if X is None or y is None:
+        raise ValueError(NOT_HELD)
+    targets = subject.targets(y)
+    if subject.order:  # the likelihood takes the places of classes in their order
+        targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
+    return subject.model, *_sample(X, placed(targets, X), CURVATURE_ROWS, seed)
+
+
+class _Shares:
+    """The shares [C] of the prior variance that depend on each column, of a model at any hyperparameters."""
+
+    def __init__(self, subject: Subject, X: Array, seed: int) -> None:
+        paths = [*columns_seen(subject.model, subject.columns)]
+        self.kernels = [path for path in paths if not any(path.startswith(f"{above}.") for above in paths)]
+        self.first, self.second = _pairs(X, seed)
+        marks = [np.isin(np.arange(X.shape[1]), group).astype(np.float64) for group in subject.groups.values()]
+        self.marks = [placed(mark, X) for mark in marks]
+
+    def __call__(self, model: Any) -> Host:
+        kernels = tree.nodes(model, Kernel)
+        return np.mean([self._of_kernel(kernels[path]) for path in self.kernels], axis=0)
+
+    def _of_kernel(self, kernel: Kernel) -> Host:
+        X, xp = self.first, backend_of(self.first).xp
+
+        def differences(Z: Array) -> float:
+            """The average of E[(f(x) - f(z))^2] over pairs of rows; two arguments leave white noise aside."""
+            pairs = [(X, X), (Z, Z), (X, Z)]
+            xx, zz, xz = (float(xp.mean(kernel.grouped(a[:, None, :], b[:, None, :])[0])) for a, b in pairs)
+            return xx + zz - 2.0 * xz
+
+        total = differences(self.second)
+        if not total > 0.0:
+            return np.zeros(len(self.marks))
+        found = [differences(xp.where(mark > 0.0, self.second, X)) for mark in self.marks]
+        return np.maximum(found, 0.0) / total
 
 
 def _pairs(X: Array, seed: int) -> tuple[Array, Array]:
@@ -200,22 +228,6 @@ def _pairs(X: Array, seed: int) -> tuple[Array, Array]:
     return gathered(X, first), gathered(X, second)
 
 
-def _shares(kernel: Kernel, X: Array, Z: Array, masks: list[npt.NDArray[np.bool_]]) -> Host:
-    xp = backend_of(X).xp
-
-    def differences(Z: Array) -> float:
-        """The average of E[(f(x) - f(z))^2] over pairs of rows; two arguments leave white noise aside."""
-        pairs = [(X, X), (Z, Z), (X, Z)]
-        xx, zz, xz = (float(xp.mean(kernel.grouped(a[:, None, :], b[:, None, :])[0])) for a, b in pairs)
-        return xx + zz - 2.0 * xz
-
-    total = differences(Z)
-    if not total > 0.0:
-        return np.zeros(len(masks))
-    marks = [placed(mask.astype(np.float64), X) for mask in masks]
-    return np.asarray([max(differences(xp.where(mark > 0.0, Z, X)), 0.0) for mark in marks]) / total
-
-
 def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
     sources = dict(zip(subject.columns, subject.sources, strict=True))
     kernels = tree.nodes(subject.model, Stationary)
@@ -228,12 +240,6 @@ def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
                 for column, value in zip(columns, values.tolist(), strict=True)
             ]
     return tuple(found)
-
-
-def _model_targets(subject: Subject, y: Any) -> Host:
-    """Targets as the likelihood takes them: classes in an order by their places in it."""
-    targets = subject.targets(y)
-    return np.argsort(subject.order)[targets.astype(int)].astype(float) if subject.order else targets
 
 
 def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:

@@ -1,6 +1,7 @@
 """How well data pin down hyperparameters: a normal distribution by the curvature of the bound."""
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from agp.actions import Actions
 from agp.backend import Array
 from agp.batch import Batch
 from agp.constraints import POSITIVE
-from agp.inducing import Inducing
+from agp.inducing import Inducing, some_rows
 from agp.models import valid_data
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
@@ -26,6 +27,8 @@ __all__ = ["Laplace", "laplace"]
 
 STEP = 1e-4
 """Of the differences, in raw coordinates."""
+MAX_INDUCING = 300
+"""Of more inducing inputs so many are taken: each evaluation solves for q(u)."""
 VAGUE = 3.0
 """The deviation of the logarithm of what the data say nothing of: a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
@@ -47,8 +50,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
     Its precision is the negative second derivative of the bound (and the log priors) in logarithms of positive
     parameters, where q(u) follows to its optimum, by differences of the closed-form gradient: one evaluation for each
-    parameter. Inducing inputs stay. Directions in which the bound is flat, or not at a maximum, get the deviation of a
-    weak prior: a factor of 20.
+    parameter. Inducing inputs stay; of more than 300 some are left out. Directions in which the bound is flat, or not at
+    a maximum, get the deviation of a weak prior: a factor of 20.
 
     Parameters
     ----------
@@ -88,7 +91,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | solved_leaves(model, inner)]
     objective = Objective(model, Batch(X, y), moving, inner, "closed-form", None)
     mean = objective.vector_of(model)
-    for _ in range(ROUNDS if inner else 0):
+    for _ in range(1 if model.likelihood.quadratic else ROUNDS):
         objective.settled = _point(objective, mean).model
     hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
     # of raw r with value softplus(r) = v, dr / dlog v = v / (1 - exp(-v))
@@ -102,12 +105,17 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
 
 def _with_solvable_posteriors(model: Any) -> Any:
-    """The model with a `Whitened` q(u), at the prior, for each that natural gradients do not reach."""
+    """The model with a `Whitened` q(u), at the prior, for each of many inducing inputs or without natural gradients."""
     new = {}
     for path, node in tree.nodes(model, Sparse).items():
-        if not isinstance(node.posterior, (NaturalSteps, SiteHolder)):
-            whitened = start_of("whitened")(node.inducing_covariance()[0], node.outputs)
-            new[path] = Sparse.of(node, whitened)
+        inducing, many = node.inducing, node.inducing.count > MAX_INDUCING
+        if many:
+            found = tree.leaves(inducing)
+            fewer = {name: some_rows(found[name], MAX_INDUCING, 0) for name in inducing.locations}
+            inducing = tree.with_leaves(inducing, fewer)
+        if many or not isinstance(node.posterior, (NaturalSteps, SiteHolder)):
+            prior = replace(node, inducing=inducing)
+            new[path] = Sparse.of(prior, start_of("whitened")(prior.inducing_covariance()[0], node.outputs))
     return tree.replaced(model, new)
 
 

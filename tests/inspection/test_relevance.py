@@ -199,6 +199,28 @@ def test_rows_are_sampled(exact):
     np.testing.assert_array_equal(found.mean, again.mean)
 
 
+def test_error_bars_of_a_sample_of_the_rows_are_wider(exact, monkeypatch):
+    monkeypatch.setattr("agp.inspection._relevance.CURVATURE_ROWS", 30)
+    found = kernel_relevance(exact)
+    assert found.rows == 30
+    assert found.reason == ""
+    assert kernel_relevance(exact).lengthscales[0].factor == found.lengthscales[0].factor
+    monkeypatch.undo()
+    assert found.lengthscales[0].factor > kernel_relevance(exact).lengthscales[0].factor
+
+
+@pytest.mark.parametrize("y", [Y, (Y > 0.0).astype(float)], ids=["gaussian", "bernoulli"])
+def test_error_bars_by_some_of_many_inducing_inputs_are_alike(y, monkeypatch):
+    likelihood = agp.Gaussian(np.asarray(0.05)) if y is Y else agp.Bernoulli()
+    kernel = agp.RBF(lengthscale=np.asarray([2.0, 4.0, 8.0]))
+    model = agp.SVGP.from_data(X, y, Z=X, kernel=kernel, likelihood=likelihood, posterior="whitened")
+    every = kernel_relevance(model, X, y)
+    monkeypatch.setattr("agp.training._laplace.MAX_INDUCING", 40)
+    some = kernel_relevance(model, X, y)
+    assert every.reason == some.reason == ""
+    np.testing.assert_allclose(some.deviation, every.deviation, rtol=0.1)
+
+
 def test_without_training_data_there_are_no_error_bars():
     model = agp.SVGP.from_data(X, Y, num_inducing=20)
     found = kernel_relevance(model)
