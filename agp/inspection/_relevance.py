@@ -98,7 +98,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
 
     over 2,000 pairs of rows: the total Sobol index of the column under the prior of f. It has no unit, serves every
     kernel, sums, products and shared lengthscales included, and takes the columns of a category together. Shares add
-    up to one for additive functions, and to more where columns interact. It is what the kernel allows, as all
+    up to one for additive functions, and to more where columns interact. All is computed on the host, in double
+    precision, which differences need. It is what the kernel allows, as all
     relevance by lengthscales: a column whose effect is linear has a long lengthscale, and matters more than it seems
     (`permutation_importance` shows that). Of several kernels it is the average.
 
@@ -127,17 +128,20 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     subject = subject_of(model)
     _check_columns(subject.model)
     rows = _rows(subject, X)
+    subject = replace(subject, model=tree.to_backend(subject.model, "numpy", dtype="float64"))
     shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
     mean = shares(subject.model)
     unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
+    sample = _training_sample(subject, None if X is None else rows, y, seed)
+    if sample is None:
+        return unknown._replace(reason=NOT_HELD)
     try:
-        trained, A, b = _training_sample(subject, rows if X is not None else None, y, seed)
-        found = laplace(trained, A, b)
+        found = laplace(*sample)
     except (ArithmeticError, TypeError, ValueError) as error:
         return unknown._replace(reason=str(error).rstrip("."))
 
     def answers(vector: Host) -> Host:
-        moved = found.unflatten(placed(vector, found.unflatten.leaves[0].value))
+        moved = found.unflatten(vector)
         logs = [np.log(scale.value) for scale in _lengthscales(replace(subject, model=moved))]
         return np.concatenate([shares(moved), logs])
 
@@ -145,7 +149,7 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     deviation = np.sqrt(np.sum((J @ found.covariance) * J, axis=1))
     factors = np.exp(deviation[len(mean) :])
     lengthscales = tuple(one._replace(factor=float(x)) for one, x in zip(lengthscales, factors, strict=True))
-    return unknown._replace(deviation=deviation[: len(mean)], lengthscales=lengthscales, rows=A.shape[0])
+    return unknown._replace(deviation=deviation[: len(mean)], lengthscales=lengthscales, rows=len(sample[1]))
 
 
 def _check_columns(model: Any) -> None:
@@ -156,65 +160,64 @@ def _check_columns(model: Any) -> None:
         raise TypeError(msg)
 
 
-def _rows(subject: Subject, X: Any) -> Array:
+def _rows(subject: Subject, X: Any) -> Host:
     """The inputs X [N, D], or those that the model holds, or its inducing inputs."""
     if X is not None:
-        return subject.inputs(X)
+        return host(subject.inputs(X))
     held = tree.leaves(subject.model)
     if "X" in held:
-        return held["X"]
+        return host(held["X"])
     found = [*inducing_inputs(subject.model).values()]
     if not found:
         msg = f"{type(subject.model).__name__} holds no rows; give X."
         raise ValueError(msg)
-    return placed(np.concatenate(found), next(iter(held.values())))
+    return np.concatenate(found)
 
 
-def _training_sample(subject: Subject, X: Array | None, y: Any, seed: int) -> tuple[Any, Array, Array]:
-    """The model, with some of the rows that it holds in place of all, or else some of those given."""
+def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
+    """The model, with some of the rows that it holds in place of all, or else some of those given, if there are any."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         A, b = _sample(held["X"], held["y"], CURVATURE_ROWS, seed)
         return tree.with_leaves(subject.model, {"X": A, "y": b}), A, b
     if X is None or y is None:
-        raise ValueError(NOT_HELD)
+        return None
     targets = subject.targets(y)
     if subject.order:  # the likelihood takes the places of classes in their order
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
-    return subject.model, *_sample(X, placed(targets, X), CURVATURE_ROWS, seed)
+    return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
 
 
 class _Shares:
     """The shares [C] of the prior variance that depend on each column, of a model at any hyperparameters."""
 
-    def __init__(self, subject: Subject, X: Array, seed: int) -> None:
+    def __init__(self, subject: Subject, X: Host, seed: int) -> None:
         paths = [*columns_seen(subject.model, subject.columns)]
         self.kernels = [path for path in paths if not any(path.startswith(f"{above}.") for above in paths)]
         self.first, self.second = _pairs(X, seed)
-        marks = [np.isin(np.arange(X.shape[1]), group).astype(np.float64) for group in subject.groups.values()]
-        self.marks = [placed(mark, X) for mark in marks]
+        self.masks = [np.isin(np.arange(X.shape[1]), group) for group in subject.groups.values()]
 
     def __call__(self, model: Any) -> Host:
         kernels = tree.nodes(model, Kernel)
         return np.mean([self._of_kernel(kernels[path]) for path in self.kernels], axis=0)
 
     def _of_kernel(self, kernel: Kernel) -> Host:
-        X, xp = self.first, backend_of(self.first).xp
+        X = self.first
 
-        def differences(Z: Array) -> float:
+        def differences(Z: Host) -> float:
             """The average of E[(f(x) - f(z))^2] over pairs of rows; two arguments leave white noise aside."""
             pairs = [(X, X), (Z, Z), (X, Z)]
-            xx, zz, xz = (float(xp.mean(kernel.grouped(a[:, None, :], b[:, None, :])[0])) for a, b in pairs)
+            xx, zz, xz = (kernel.grouped(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
             return xx + zz - 2.0 * xz
 
         total = differences(self.second)
         if not total > 0.0:
-            return np.zeros(len(self.marks))
-        found = [differences(xp.where(mark > 0.0, self.second, X)) for mark in self.marks]
+            return np.zeros(len(self.masks))
+        found = [differences(np.where(mask, self.second, X)) for mask in self.masks]
         return np.maximum(found, 0.0) / total
 
 
-def _pairs(X: Array, seed: int) -> tuple[Array, Array]:
+def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
     """Pairs of different rows: X [N, D], shuffled, beside itself moved by one row, by two, and so on."""
     N, rng = X.shape[0], generator(seed, 21)
     if N < 2:
@@ -224,8 +227,7 @@ def _pairs(X: Array, seed: int) -> tuple[Array, Array]:
     shifts = range(1, 1 + min(N - 1, max(1, PAIRS // N)))
     first = np.concatenate([order] * len(shifts))
     second = np.concatenate([np.roll(order, shift) for shift in shifts])
-    gathered = backend_of(X).gathered
-    return gathered(X, first), gathered(X, second)
+    return X[first], X[second]
 
 
 def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:

@@ -50,8 +50,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
     Its precision is the negative second derivative of the bound (and the log priors) in logarithms of positive
     parameters, where q(u) follows to its optimum, by differences of the closed-form gradient: one evaluation for each
-    parameter. Inducing inputs stay; of more than 300 some are left out. Directions in which the bound is flat, or not at
-    a maximum, get the deviation of a weak prior: a factor of 20.
+    parameter. Inducing inputs stay; of more than 300 some are left out. Directions in which the bound is flat, or not
+    at a maximum, get the deviation of a weak prior: a factor of 20. It takes double precision.
 
     Parameters
     ----------

@@ -232,8 +232,9 @@ def test_without_training_data_there_are_no_error_bars():
         permutation_importance(model)
     with pytest.raises(ValueError, match="y is missing; give X and y"):
         permutation_importance(model, X)
-    with pytest.raises(ValueError, match="X has 60 rows, but y has 59"):
-        permutation_importance(model, X, Y[:59])
+    for function in (kernel_relevance, permutation_importance):
+        with pytest.raises(ValueError, match="X has 60 rows, but y has 59"):
+            function(model, X, Y[:59])
 
 
 def test_layers_have_importance_but_no_lengthscales():
@@ -255,5 +256,7 @@ def test_every_library_has_the_same_numbers(backend, exact):
     ours, theirs = kernel_relevance(exact), kernel_relevance(moved)
     np.testing.assert_allclose(theirs.mean, ours.mean, rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(theirs.deviation, ours.deviation, rtol=1e-3, atol=1e-9)
+    single = kernel_relevance(agp.to_backend(exact, backend.name, dtype="float32"))
+    np.testing.assert_allclose(single.deviation, ours.deviation, rtol=1e-3, atol=1e-4)
     ours, theirs = permutation_importance(exact, repeats=2), permutation_importance(moved, repeats=2)
     np.testing.assert_allclose(theirs.mean, ours.mean, atol=1e-8)
