@@ -17,7 +17,7 @@ from agp.cli._targets import labels_of, numbers_of, quoted, rows_with
 from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_described, write_atomically
 
-__all__ = ["add_parser"]
+__all__ = ["add_parser", "known_targets", "read_for_model"]
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
@@ -61,15 +61,27 @@ def _run(a: argparse.Namespace) -> int:
 
 def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a: argparse.Namespace) -> None:
     """The predictions of one table."""
-    table = read_table(path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets])
-    X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
+    table, X, words = read_for_model(path, notes, estimator)
     predictions = answers(estimator, X, a.level, notes.targets)
-    words = [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
     words += _scores(table, notes, estimator, predictions, a.level)
     _write(out, predictions)
     if not a.quiet:
         lines = [*words, f"written: {out}, {len(X):,} rows"] if out else words
         print(*lines, sep="\n", file=sys.stdout if out else sys.stderr, end="\n" if lines else "")
+
+
+def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
+    """A table, the columns in it that a model was trained on, and lines about others."""
+    table = read_table(path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets])
+    X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
+    return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
+
+
+def known_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> Any:
+    """The targets [N] or [N, K], or labels [N], of the given rows of a table that has them."""
+    if "classes_" in vars(estimator):
+        return _labels(table, notes.targets[0], rows, estimator.classes_)
+    return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:
@@ -118,16 +130,11 @@ def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, le
     rows = rows_with(table, targets)
     if not rows.any():
         return []
-    labelled = "classes_" in vars(estimator)
-    y = _labels(table, targets[0], rows, estimator.classes_) if labelled else _numbers(table, targets, rows)
+    y = known_targets(table, notes, estimator, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     scores = scored(estimator, found, y, level, targets)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
     return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {shown}"]
-
-
-def _numbers(table: TableFile, targets: list[str], rows: Any) -> Any:
-    return numbers_of(table, targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
-from agp.estimators._columns import Columns, as_frame, check_missing, indicated, new_imputer
+from agp.estimators._columns import Columns, as_frame, check_missing, indicated, indicator_sources, new_imputer
 from agp.estimators._html import learned_html
 from agp.estimators._learned import Learned
 from agp.estimators._observations import Observations, plain, targets_for, wrapped
@@ -475,10 +475,19 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def model_columns(self) -> list[str]:
         """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""
-        check_is_fitted(self, "model_")
-        named = vars(self).get("feature_names_in_")
-        names = [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
-        columns = vars(self).get("columns_")
+        names, columns = self._table_columns(), vars(self).get("columns_")
         if columns is None:
             return names
         return columns.names() if isinstance(columns, Columns) else [*names, *indicated(columns, names)]
+
+    def model_sources(self) -> list[str]:
+        """The column of the table that each column of `model_inputs` was made of, by its name."""
+        names, columns = self._table_columns(), vars(self).get("columns_")
+        if columns is None:
+            return names
+        return columns.sources() if isinstance(columns, Columns) else [*names, *indicator_sources(columns, names)]
+
+    def _table_columns(self) -> list[str]:
+        check_is_fitted(self, "model_")
+        named = vars(self).get("feature_names_in_")
+        return [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]

@@ -23,6 +23,7 @@ __all__ = [
     "as_frame",
     "check_missing",
     "indicated",
+    "indicator_sources",
     "missing_rows",
     "new_encoder",
     "new_imputer",
@@ -134,6 +135,11 @@ class Columns:
         found = [*numbers, *(indicated(self.imputer, self.numbers) if self.missing == "impute" else [])]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
+    def sources(self) -> list[str]:
+        """The column of the table that each column of `transform` is made of."""
+        gaps = indicator_sources(self.imputer, self.numbers) if self.missing == "impute" else []
+        return [*self.numbers, *gaps, *(name for name, values in self.values.items() for _ in values)]
+
     @property
     def values(self) -> dict[str, list[Any]]:
         """The values of each category that training saw, in order; None stands for a missing cell."""
@@ -190,8 +196,13 @@ def new_encoder() -> Any:
 
 def indicated(imputer: SimpleImputer, names: list[str]) -> list[str]:
     """The names of the columns in which a fitted imputer says where cells of the named ones are missing."""
+    return [f"{name} is missing" for name in indicator_sources(imputer, names)]
+
+
+def indicator_sources(imputer: SimpleImputer, names: list[str]) -> list[str]:
+    """Which of the named columns these are."""
     indicator: Any = imputer.indicator_
-    return [f"{names[i]} is missing" for i in indicator.features_] if names else []
+    return [names[i] for i in indicator.features_] if names else []
 
 
 def _missing(name: str, row: int) -> str:

@@ -1,12 +1,28 @@
-"""What a trained model or estimator says about a table, as numbers: predictions along a line, the effect of a column.
+"""What a trained model or estimator says about a table, as numbers: what each column does, and how much it matters.
 
-`agp.plot` draws these numbers; nothing here needs an extra.
+`agp.plot` draws the effects. `permutation_importance` needs the extra ``sklearn``, the others need none.
 """
 
 from agp.inspection._effects import Effect, partial_dependence
 from agp.inspection._inducing import inducing_inputs
+from agp.inspection._relevance import (
+    KernelRelevance,
+    Lengthscale,
+    PermutationImportance,
+    kernel_relevance,
+    permutation_importance,
+)
 
-__all__ = ["Effect", "inducing_inputs", "partial_dependence"]
+__all__ = [
+    "Effect",
+    "KernelRelevance",
+    "Lengthscale",
+    "PermutationImportance",
+    "inducing_inputs",
+    "kernel_relevance",
+    "partial_dependence",
+    "permutation_importance",
+]
 
 # for other rooms
 from agp.inspection._effects import average_prediction

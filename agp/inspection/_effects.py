@@ -13,7 +13,7 @@ from agp.host import generator
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
 
-__all__ = ["Effect", "average_prediction", "partial_dependence"]
+__all__ = ["Effect", "average_prediction", "observed_mean", "partial_dependence"]
 
 MEAN_ROWS, BAND_ROWS = 500, 50
 """Rows over which means are averaged, and over which the uncertainty of the average is found."""
@@ -80,7 +80,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
         subject.inputs(table.taken(np.sort(chosen[:count])).crossed(where, values).native())
         for count in (MEAN_ROWS, BAND_ROWS)
     )
-    mean = _averaged(_observed_mean(subject.model, many), len(values))
+    mean = _averaged(observed_mean(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
     if subject.classes:  # probabilities, or numbers of classes in an order
         top = max(1.0, len(subject.order) - 1.0)
@@ -121,7 +121,7 @@ def average_prediction(
         If the number of samples is no whole number from 1 on.
     """
     samples = check_whole("samples", samples)
-    mean = _averaged(_observed_mean(model, X), groups)
+    mean = _averaged(observed_mean(model, X), groups)
     if _observes_function(model, X):
         try:
             deviation = _deviation(model, X, groups)
@@ -134,7 +134,7 @@ def average_prediction(
     return mean, lower, upper
 
 
-def _observed_mean(model: Any, X: Array) -> Array:
+def observed_mean(model: Any, X: Array) -> Array:
     """The mean of observations [N, P]; without variances, which cost the most, where it is the function's own."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 

@@ -35,6 +35,10 @@ class Estimator(Protocol):
         """The names of these D columns."""
         ...
 
+    def model_sources(self) -> list[str]:
+        """The names of the columns of the table that these were made of."""
+        ...
+
 
 class Predicted(NamedTuple):
     """Predictions on the host, each [N, P]."""
@@ -63,6 +67,16 @@ class Subject:
     """The labels; none where values are predicted."""
     order: tuple[int, ...] = ()
     """Of classes in an order, their positions among the labels, the lowest first."""
+    sources: tuple[str, ...] = ()
+    """For each column of the model, the column of the table that it was made of."""
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """The columns of the model that each column of the table became, in the order of the table."""
+        found: dict[str, list[int]] = {name: [] for name in self.names or self.sources}
+        for i, name in enumerate(self.sources):
+            found[name].append(i)
+        return found
 
     @property
     def several_classes(self) -> bool:
@@ -130,7 +144,8 @@ def subject_of(x: Any) -> Subject:
     if isinstance(x, Model):
         reference = next(iter(tree.leaves(x).values()))
         columns = column_names(x._width)
-        return Subject(x, lambda X: _beside(X, reference), None, columns, _classes_of(x.likelihood))
+        classes = _classes_of(x.likelihood)
+        return Subject(x, lambda X: _beside(X, reference), None, columns, classes, sources=columns)
     if not isinstance(x, Estimator) or isinstance(x, type):
         kind = x.__name__ if isinstance(x, type) else type(x).__name__
         msg = f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
@@ -140,7 +155,7 @@ def subject_of(x: Any) -> Subject:
     names = tuple(map(str, fitted["feature_names_in_"])) if "feature_names_in_" in fitted else None
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
-    return Subject(fitted["model_"], x.model_inputs, names, columns, classes, order)
+    return Subject(fitted["model_"], x.model_inputs, names, columns, classes, order, tuple(x.model_sources()))
 
 
 def of_function(likelihood: Any, f: Array) -> Array:

@@ -643,6 +643,70 @@ def test_a_model_is_described(fit, shell):
         assert word in out
 
 
+def test_what_matters_is_told_in_the_names_and_units_of_the_table(fit, shell):
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(RNG.integers(0, 900, N), unit="D")
+    chord = TABLE["chord"].where(np.arange(N) % 9 > 0)
+    table = TABLE.assign(day=day.strftime("%Y-%m-%d"), chord=chord)
+    fit(table, "--dates", "numbers", "--missing", "impute", "--kernel", "rbf", "--max-steps", "300")
+    status, out, err = shell("describe", "m.safetensors")
+    assert status == 0, err
+    lines = out.partition("Relevance\n")[2].splitlines()
+    assert lines[0].split() == ["column", "RMSE", "+", "kernel", "lengthscale"]
+    named = {line.split()[0]: line for line in lines[1:5]}
+    assert [*named][:2] in (["size", "kind"], ["kind", "size"])
+    assert {*named} == {"size", "kind", "day", "chord"}
+    assert [name for name, line in named.items() if line.endswith(" days")] == ["day"]
+    assert all(line.count(" ± ") == 2 and " to " in line for line in named.values())
+    assert f"10 times, {N} training rows" in out
+    status, out, err = shell("describe", "m.safetensors", "t.csv")
+    assert status == 0, err
+    assert lines[:5] == out.partition("Relevance\n")[2].splitlines()[:5]
+    assert f"10 times, {N} rows of t.csv" in out
+
+
+def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
+    fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
+    _, out, _ = shell("describe", "m.safetensors")
+    assert " ± " not in out
+    assert "error bars  of the kernel: none, the model does not hold its training data; name the table" in out
+    assert "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE" in out
+    _, out, _ = shell("describe", "m.safetensors", "t.csv")
+    assert out.count(" ± ") == 6
+
+
+def test_targets_and_classes_are_told_by_name(fit, shell):
+    fit(TABLE.assign(flow=SIZE), "--target", "flow")
+    assert "RMSE + of sound" in (out := shell("describe", "m.safetensors", "t.csv")[1])
+    assert "RMSE + of flow" in out
+    fit(TABLE.assign(sound=np.where(SOUND > 0.0, "loud", "low")))
+    frame = pd.read_csv("t.csv").replace("loud", "new").head(40)
+    frame.to_csv("new.csv", index=False)
+    _, out, _ = shell("describe", "m.safetensors", "new.csv")
+    assert "log loss +" in out
+    assert f"10 times, {int((frame['sound'] == 'low').sum())} rows of new.csv" in out
+
+
+def test_a_table_that_does_not_fit_is_refused(fit, shell):
+    fit(TABLE)
+    for name, frame, said in (
+        ("a.csv", TABLE.drop(columns="chord"), "'chord'"),
+        ("b.csv", TABLE.drop(columns="sound"), "It is the target of the model."),
+        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with a known 'sound'; 2 or more are needed."),
+    ):
+        frame.to_csv(name, index=False)
+        status, _, err = shell("describe", "m.safetensors", name)
+        assert status == 2
+        assert len(err.splitlines()) == 1
+        assert said in err
+
+
+def test_of_layers_there_is_importance_alone(fit, shell):
+    fit(TABLE, "--method", "deep-rsvgp", "--num-inducing", "8")
+    _, out, _ = shell("describe", "m.safetensors", "t.csv")
+    assert "kernel      not told: the model has layers, whose lengthscales belong to no column\n" in out
+    assert out.count(" ± ") == 3
+
+
 COMMANDS = ("fit", "predict", "describe", "compare", "backends")
 
 

@@ -1,0 +1,144 @@
+"""How much each column of a table matters to a model, as lines for people."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agp.cli._notes import Notes
+from agp.inspection import (
+    KernelRelevance,
+    Lengthscale,
+    PermutationImportance,
+    kernel_relevance,
+    permutation_importance,
+)
+
+__all__ = ["relevance"]
+
+REPEATS = 10
+
+
+def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[Any, Any] | None) -> list[str]:
+    """The table of the columns, those that matter most first, and what its numbers mean.
+
+    Parameters
+    ----------
+    model
+        A model or an estimator.
+    notes
+        On the table that it was trained on, if there are any.
+    path, data
+        A table, and its inputs and targets; by default the rows that the model holds.
+    """
+    remarks = []
+    kernel = shuffled = None
+    try:
+        kernel = kernel_relevance(model, *(data or ()))
+    except (TypeError, ValueError) as error:
+        remarks.append(f"kernel      not told: {str(error).partition(';')[0]}")
+    try:
+        shuffled = permutation_importance(model, *(data or ()), repeats=REPEATS)
+    except ValueError:
+        if data is not None:
+            raise
+        remarks.append(
+            "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE"
+        )
+    columns = [*_shuffled_columns(shuffled, notes), *_kernel_columns(kernel, notes)]
+    if not columns:
+        return remarks
+    first: Any = shuffled or kernel
+    order = np.argsort(-_size(first), kind="stable")
+    cells = [["column", *(title for title, _ in columns)]]
+    cells += [[first.names[i], *(column[i] for _, column in columns)] for i in order]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return ["Relevance", *table, *_meaning(shuffled, path), *_meaning_of_kernel(kernel), *remarks]
+
+
+def _size(found: Any) -> Any:
+    """What columns are ordered by [C]: of several targets, the average share of their scores."""
+    return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
+
+
+def _shuffled_columns(found: PermutationImportance | None, notes: Notes | None) -> list[tuple[str, list[str]]]:
+    if found is None:
+        return []
+    count = found.mean.shape[1]
+    targets = notes.targets if notes is not None and len(notes.targets) == count else [f"y{k}" for k in range(count)]
+    titles = [f"{found.scoring} +"] if count == 1 else [f"{found.scoring} + of {name}" for name in targets]
+    pairs = [
+        [_pair(*pair) for pair in zip(*of_target, strict=True)]
+        for of_target in zip(found.mean.T, found.deviation.T, strict=True)
+    ]
+    return [*zip(titles, pairs, strict=True)]
+
+
+def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[tuple[str, list[str]]]:
+    if found is None:
+        return []
+    columns = [("kernel", [_pair(*pair) for pair in zip(found.mean, found.deviation, strict=True)])]
+    dates = {name for name, kind in notes.columns.items() if kind.name == "date"} if notes is not None else {}
+    scales = [_scales([one for one in found.lengthscales if one.column == name]) for name in found.names]
+    if any(scales):
+        units = [" days" if name in dates and scale else "" for name, scale in zip(found.names, scales, strict=True)]
+        columns.append(("lengthscale", [f"{scale}{unit}" for scale, unit in zip(scales, units, strict=True)]))
+    return columns
+
+
+def _scales(found: Sequence[Lengthscale]) -> str:
+    """The lengthscale of a column, the shortest of those of a category, in each kernel."""
+    by_kernel: dict[str, Lengthscale] = {}
+    for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):  # that of missing cells comes last
+        by_kernel.setdefault(one.kernel, one)
+    return ", ".join(map(_scale, by_kernel.values()))
+
+
+def _scale(one: Lengthscale) -> str:
+    bar = f" ({one.value / one.factor:.3g} to {one.value * one.factor:.3g})" if one.factor == one.factor else ""
+    return f"{one.value:.3g}{bar}"
+
+
+def _pair(mean: float, deviation: float) -> str:
+    return f"{_rounded(mean, deviation)} ± {deviation:.2g}" if deviation == deviation else f"{mean:.2g}"
+
+
+def _rounded(mean: float, deviation: float) -> str:
+    """A number to the digits that its deviation leaves it."""
+    if not 0.0 < deviation < np.inf:
+        return f"{mean:.3g}"
+    digits = 1 - int(np.floor(np.log10(deviation)))
+    return f"{mean:.{min(digits, 12)}f}" if digits > 0 else f"{round(mean, digits):.0f}"
+
+
+def _meaning(found: PermutationImportance | None, path: Path | None) -> list[str]:
+    if found is None:
+        return []
+    rows = f"{found.rows:,} {'training rows' if path is None else f'rows of {path.name}'}"
+    scores = ", ".join(f"{score:.4g}" for score in found.score)
+    what = f"by how much it grows (from {scores}) when the cells of the column are shuffled"
+    return [f"{found.scoring + ' +':<11} {what}; {REPEATS} times, {rows}"]
+
+
+def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
+    if found is None:
+        return []
+    lines = ["kernel      the share of the prior variance that depends on the column"]
+    if found.lengthscales:
+        lines.append(f"lengthscale in the unit of the column{_sharing(found.lengthscales)}")
+    if not found.reason:
+        return [
+            *lines,
+            "±, (to)     one standard deviation; of the kernel, by the curvature of the bound"
+            + f" ({found.rows:,} rows)",
+        ]
+    remedy = "; name the table of training: agp describe MODEL TABLE" if "give them" in found.reason else ""
+    return [*lines, f"error bars  of the kernel: none, {found.reason.partition(';')[0]}{remedy}"]
+
+
+def _sharing(found: Sequence[Lengthscale]) -> str:
+    values = {one.kernel: {other.value for other in found if other.kernel == one.kernel} for one in found}
+    several = len({one.column for one in found}) > 1
+    return ", which is the same for all" if several and all(len(one) == 1 for one in values.values()) else ""

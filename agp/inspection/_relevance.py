@@ -1,0 +1,357 @@
+"""How much each column of a table matters: to the kernel, and to predictions."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import approx_fprime
+
+from agp import tree
+from agp.backend import Array, backend_of, placed, to_numpy
+from agp.checks import check_whole
+from agp.errors import not_installed
+from agp.host import generator
+from agp.inducing import Inducing, Points
+from agp.inspection._effects import observed_mean
+from agp.inspection._inducing import inducing_inputs
+from agp.inspection._subject import Host, Subject, host, subject_of
+from agp.kernels import Kernel, Stationary
+from agp.models import level_probabilities
+from agp.processes import Deep
+from agp.summaries import columns_seen
+from agp.training import laplace
+
+__all__ = [
+    "KernelRelevance",
+    "Lengthscale",
+    "PermutationImportance",
+    "kernel_relevance",
+    "permutation_importance",
+]
+
+PAIRS = 2000
+"""Of rows, in which a column is replaced."""
+CURVATURE_ROWS = 1000
+STEP = 1e-5
+"""Of the derivatives of relevances, in raw coordinates."""
+NOT_HELD = "the model does not hold its training data; give them as X and y"
+LEAST = 1e-300
+"""The least probability that is scored."""
+
+
+class Lengthscale(NamedTuple):
+    """A lengthscale of a stationary kernel for one column of the model."""
+
+    column: str
+    """The column of the table."""
+    input: str
+    """The column of the model that was made of it, such as "kind = round"."""
+    kernel: str
+    """The path of the kernel."""
+    value: float
+    """In the unit of the column."""
+    factor: float
+    """One standard deviation of its logarithm, as a factor: it lies between value / factor and value * factor."""
+
+
+class KernelRelevance(NamedTuple):
+    """The relevance of each of C columns to the kernels of a model."""
+
+    names: tuple[str, ...]
+    mean: Host
+    """[C], from 0 to 1 for stationary kernels."""
+    deviation: Host
+    """[C], of the posterior of the hyperparameters; NaN where it is not known."""
+    lengthscales: tuple[Lengthscale, ...]
+    """In the order of the kernels; a lengthscale that columns share stands there for each of them."""
+    rows: int
+    """From how many rows the deviations come; 0 if there are none."""
+    reason: str
+    """Why there are no deviations; empty if there are."""
+
+
+class PermutationImportance(NamedTuple):
+    """How much worse C columns make predictions of K targets when their cells are shuffled."""
+
+    names: tuple[str, ...]
+    mean: Host
+    """[C, K], averages over the repeats."""
+    deviation: Host
+    """[C, K], their standard deviations."""
+    score: Host
+    """[K], with all cells in place."""
+    scoring: str
+    """"RMSE", in the units of the targets, or "log loss" of classes, in nats per row (K is 1)."""
+    rows: int
+
+
+# -- by the kernel ----------------------------------------------------------------------------------------------------
+
+
+def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int = 0) -> KernelRelevance:
+    """The share of the prior variance that depends on each column, with error bars, and the lengthscales.
+
+    Of two rows x and z, and x' = x with the cells of one column from z, the relevance of that column is
+
+        sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2],    E[(f(x) - f(z))^2] = k(x, x) + k(z, z) - 2 k(x, z),
+
+    over 2,000 pairs of rows: the total Sobol index of the column under the prior of f. It has no unit, serves every
+    kernel, sums, products and shared lengthscales included, and takes the columns of a category together. Shares add
+    up to one for additive functions, and to more where columns interact. All is computed on the host, in double
+    precision, which differences need. It is what the kernel allows, as all
+    relevance by lengthscales: a column whose effect is linear has a long lengthscale, and matters more than it seems
+    (`permutation_importance` shows that). Of several kernels it is the average.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
+    X, y
+        The training data, as the model or estimator takes them. Without X, rows that the model holds, or its inducing
+        inputs, stand for them. Error bars are Laplace's: by the curvature of the bound at the hyperparameters, on 1,000
+        rows at most. That takes X and y, unless the model holds them, as `GPR` does. They speak of the neighbourhood of
+        the hyperparameters: a lengthscale that training took far beyond its column could as well be any other long one.
+    seed
+        Of the pairs, and of the rows.
+
+    Raises
+    ------
+    TypeError
+        If the model is deep, or its kernels look at patches of images: their lengthscales belong to no column.
+    ValueError
+        If X is needed, or does not fit the model.
+
+    Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
+    variance designs for model output", Computer Physics Communications 1999 (the index).
+    """
+    subject = subject_of(model)
+    _check_columns(subject.model)
+    rows = _rows(subject, X)
+    subject = replace(subject, model=tree.to_backend(subject.model, "numpy", dtype="float64"))
+    shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
+    mean = shares(subject.model)
+    unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
+    sample = _training_sample(subject, None if X is None else rows, y, seed)
+    if sample is None:
+        return unknown._replace(reason=NOT_HELD)
+    try:
+        found = laplace(*sample)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        return unknown._replace(reason=str(error).rstrip("."))
+
+    def answers(vector: Host) -> Host:
+        moved = found.unflatten(vector)
+        logs = [np.log(scale.value) for scale in _lengthscales(replace(subject, model=moved))]
+        return np.concatenate([shares(moved), logs])
+
+    J: Any = approx_fprime(found.mean, answers, STEP)
+    deviation = np.sqrt(np.sum((J @ found.covariance) * J, axis=1))
+    factors = np.exp(deviation[len(mean) :])
+    lengthscales = tuple(one._replace(factor=float(x)) for one, x in zip(lengthscales, factors, strict=True))
+    return unknown._replace(deviation=deviation[: len(mean)], lengthscales=lengthscales, rows=len(sample[1]))
+
+
+def _check_columns(model: Any) -> None:
+    others = [node for node in tree.nodes(model, Inducing).values() if not isinstance(node, Points)]
+    if tree.nodes(model, Deep) or others:
+        what = "layers" if not others else "patches of images"
+        msg = f"the model has {what}, whose lengthscales belong to no column; use permutation_importance."
+        raise TypeError(msg)
+
+
+def _rows(subject: Subject, X: Any) -> Host:
+    """The inputs X [N, D], or those that the model holds, or its inducing inputs."""
+    if X is not None:
+        return host(subject.inputs(X))
+    held = tree.leaves(subject.model)
+    if "X" in held:
+        return host(held["X"])
+    found = [*inducing_inputs(subject.model).values()]
+    if not found:
+        msg = f"{type(subject.model).__name__} holds no rows; give X."
+        raise ValueError(msg)
+    return np.concatenate(found)
+
+
+def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
+    """The model, with some of the rows that it holds in place of all, or else some of those given, if there are any."""
+    held = tree.leaves(subject.model)
+    if {"X", "y"} <= held.keys():
+        A, b = _sample(held["X"], held["y"], CURVATURE_ROWS, seed)
+        return tree.with_leaves(subject.model, {"X": A, "y": b}), A, b
+    if X is None or y is None:
+        return None
+    targets = subject.targets(y)
+    if subject.order:  # the likelihood takes the places of classes in their order
+        targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
+    return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
+
+
+class _Shares:
+    """The shares [C] of the prior variance that depend on each column, of a model at any hyperparameters."""
+
+    def __init__(self, subject: Subject, X: Host, seed: int) -> None:
+        paths = [*columns_seen(subject.model, subject.columns)]
+        self.kernels = [path for path in paths if not any(path.startswith(f"{above}.") for above in paths)]
+        self.first, self.second = _pairs(X, seed)
+        self.masks = [np.isin(np.arange(X.shape[1]), group) for group in subject.groups.values()]
+
+    def __call__(self, model: Any) -> Host:
+        kernels = tree.nodes(model, Kernel)
+        return np.mean([self._of_kernel(kernels[path]) for path in self.kernels], axis=0)
+
+    def _of_kernel(self, kernel: Kernel) -> Host:
+        X = self.first
+
+        def differences(Z: Host) -> float:
+            """The average of E[(f(x) - f(z))^2] over pairs of rows; two arguments leave white noise aside."""
+            pairs = [(X, X), (Z, Z), (X, Z)]
+            xx, zz, xz = (kernel.grouped(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
+            return xx + zz - 2.0 * xz
+
+        total = differences(self.second)
+        if not total > 0.0:
+            return np.zeros(len(self.masks))
+        found = [differences(np.where(mask, self.second, X)) for mask in self.masks]
+        return np.maximum(found, 0.0) / total
+
+
+def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
+    """Pairs of different rows: X [N, D], shuffled, beside itself moved by one row, by two, and so on."""
+    N, rng = X.shape[0], generator(seed, 21)
+    if N < 2:
+        msg = "relevance is about differences between rows; give two or more."
+        raise ValueError(msg)
+    order = rng.permutation(N)[:PAIRS]
+    shifts = range(1, 1 + min(N - 1, max(1, PAIRS // N)))
+    first = np.concatenate([order] * len(shifts))
+    second = np.concatenate([np.roll(order, shift) for shift in shifts])
+    return X[first], X[second]
+
+
+def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
+    sources = dict(zip(subject.columns, subject.sources, strict=True))
+    kernels = tree.nodes(subject.model, Stationary)
+    found = []
+    for path, columns in columns_seen(subject.model, subject.columns).items():
+        if path in kernels:
+            values = np.broadcast_to(host(kernels[path].lengthscale), (len(columns),))
+            found += [
+                Lengthscale(sources[column], column, path, value, float("nan"))
+                for column, value in zip(columns, values.tolist(), strict=True)
+            ]
+    return tuple(found)
+
+
+def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
+    N = X.shape[0]
+    if y.shape[0] != N:
+        msg = f"X has {N} rows, but y has {y.shape[0]}."
+        raise ValueError(msg)
+    if count >= N:
+        return X, y
+    rows = np.sort(generator(seed, 22).permutation(N)[:count])
+    return backend_of(X).gathered(X, rows), backend_of(y).gathered(y, rows)
+
+
+# -- by permutation ---------------------------------------------------------------------------------------------------
+
+
+def permutation_importance(
+    model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
+) -> PermutationImportance:
+    """How much a score of the predictions suffers when the cells of a column are shuffled, by scikit-learn.
+
+    The numbers are those of `sklearn.inspection.permutation_importance` on a table of the user's columns, for models
+    as for estimators; what a category became is shuffled together. The score is the root mean squared error of each
+    target in its unit, or for classes the log loss in nats. Columns that resemble each other stand in for each other,
+    and then each seems to matter less than both.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`; deep ones, too.
+    X, y
+        Rows with targets, best such as training did not see; by default those that the model holds, as `GPR` does.
+    repeats
+        How often each column is shuffled.
+    max_rows
+        Of more rows, a sample of so many is taken.
+    seed
+        Of the sample and the shuffles.
+
+    Raises
+    ------
+    ImportError
+        If scikit-learn is not installed.
+    ValueError
+        If the model holds no rows with targets and none are given, or they do not fit the model.
+
+    Source: Breiman, "Random forests", Machine Learning 2001.
+    """
+    try:
+        from sklearn import inspection
+    except ImportError as error:
+        msg = f"permutation_importance needs {not_installed('scikit-learn', 'sklearn')}."
+        raise ImportError(msg) from error
+    check_whole("repeats", repeats)
+    subject = subject_of(model)
+    inputs, targets = _scored_rows(subject, X, y)
+    inputs, targets = _sample(inputs, targets, check_whole("max_rows", max_rows), seed)
+    groups = subject.groups
+    shuffled = _Shuffled(subject, inputs, [*groups.values()])
+    places = np.repeat(np.arange(len(targets))[:, None], len(groups), axis=1)
+    settings: Any = {"scoring": _score, "n_repeats": repeats, "random_state": seed}
+    found: Any = inspection.permutation_importance(shuffled, places, targets, **settings)
+    mean, deviation = (
+        np.stack([one[what] for one in found.values()], axis=1) for what in ("importances_mean", "importances_std")
+    )
+    score = -np.asarray([*_score(shuffled, places, targets).values()])
+    scoring = "log loss" if subject.classes else "RMSE"
+    return PermutationImportance(tuple(groups), mean, deviation, score, scoring, len(targets))
+
+
+def _scored_rows(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
+    if X is None and y is None:
+        held = tree.leaves(subject.model)
+        if not {"X", "y"} <= held.keys():
+            msg = f"{type(subject.model).__name__} holds no rows with targets; give X and y."
+            raise ValueError(msg)
+        return held["X"], host(held["y"])
+    if X is None or y is None:
+        msg = f"{'X' if X is None else 'y'} is missing; give X and y."
+        raise ValueError(msg)
+    return subject.inputs(X), subject.targets(y)
+
+
+class _Shuffled:
+    """A subject as scikit-learn sees it, whose rows are numbers: of which row each column [N, C] has its cells."""
+
+    def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
+        self.subject = replace(subject, model=subject.model.predictor())  # once, which is what costs
+        self.X, self.host, self.groups = X, np.asarray(to_numpy(X)), groups
+
+    def fit(self, *_: Any) -> None:
+        """Nothing: it is trained."""
+
+    def predict(self, places: npt.NDArray[np.int64]) -> Host:
+        """Means [N, K], or the probabilities of classes."""
+        rows = self.host.copy()
+        for group, taken in zip(self.groups, places.T, strict=True):
+            rows[:, group] = self.host[taken][:, group]
+        X, model = placed(rows, self.X), self.subject.model
+        if self.subject.order:
+            return host(level_probabilities(model, X))[:, np.argsort(self.subject.order)]
+        mean = host(observed_mean(model, X))
+        return np.concatenate([1.0 - mean, mean], axis=1) if len(self.subject.classes) == 2 else mean
+
+
+def _score(shuffled: _Shuffled, places: npt.NDArray[np.int64], y: Host) -> dict[str, float]:
+    """The score of each target, the higher the better; missing targets do not count."""
+    predicted = shuffled.predict(places)
+    if shuffled.subject.classes:
+        likely = np.take_along_axis(predicted, y.astype(int), axis=1)
+        return {"0": float(np.mean(np.log(np.maximum(likely, LEAST))))}
+    squares = np.nanmean((predicted - y[:, : predicted.shape[1]]) ** 2, axis=0)
+    return {str(k): -float(x) for k, x in enumerate(np.sqrt(squares))}

@@ -1,0 +1,127 @@
+"""How well data pin down hyperparameters: a normal distribution by the curvature of the bound."""
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import approx_fprime
+
+from agp import tree
+from agp.actions import Actions
+from agp.backend import Array
+from agp.batch import Batch
+from agp.constraints import POSITIVE
+from agp.inducing import Inducing, some_rows
+from agp.models import valid_data
+from agp.posteriors import NaturalSteps, SiteHolder, start_of
+from agp.processes import Sparse
+from agp.training._inner import inner_updates, moves_posteriors, solved_leaves
+from agp.training._lbfgs import why_not_lbfgs
+from agp.training._objective import Objective
+from agp.updates import NaturalGradient, Repeat
+from agp.vectors import Unflatten
+
+__all__ = ["Laplace", "laplace"]
+
+STEP = 1e-4
+"""Of the differences, in raw coordinates."""
+MAX_INDUCING = 300
+"""Of more inducing inputs so many are taken: each evaluation solves for q(u)."""
+VAGUE = 3.0
+"""The deviation of the logarithm of what the data say nothing of: a factor of 20."""
+RATE, STEPS, ROUNDS = 0.8, 8, 5
+"""Natural-gradient steps of a q(u) that no single step takes to its optimum; and rounds of them at the beginning."""
+
+
+class Laplace(NamedTuple):
+    """The normal distribution of hyperparameters in raw coordinates."""
+
+    unflatten: Unflatten[Any]
+    mean: npt.NDArray[np.float64]
+    """[n], where the model is."""
+    covariance: npt.NDArray[np.float64]
+    """[n, n]."""
+
+
+def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
+    """The Laplace approximation to the posterior of kernel, likelihood and mean function.
+
+    Its precision is the negative second derivative of the bound (and the log priors) in logarithms of positive
+    parameters, where q(u) follows to its optimum, by differences of the closed-form gradient: one evaluation for each
+    parameter. Inducing inputs stay; of more than 300 some are left out. Directions in which the bound is flat, or not
+    at a maximum, get the deviation of a weak prior: a factor of 20. It takes double precision.
+
+    Parameters
+    ----------
+    model
+        A trained `agp.models.Model`.
+    X, y
+        Its training data [N, D] and [N, K].
+
+    Raises
+    ------
+    TypeError
+        If q(u) cannot follow the hyperparameters, or the bound needs draws.
+    ValueError
+        If the data do not fit the model.
+    FloatingPointError
+        If the bound or its gradient is not finite.
+
+    Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.
+    """
+    X, y = valid_data(X, y, missing=model.likelihood.missing)
+    model._check(X, y)
+    model = _with_solvable_posteriors(model)
+    inner = inner_updates(model, None)
+    if not model.likelihood.quadratic and NaturalGradient.stepping(model):
+        inner = [*inner, Repeat(NaturalGradient(RATE), STEPS)]
+    if why := why_not_lbfgs(model, X.shape[0], inner):
+        raise TypeError(why)
+    if moves_posteriors(model, inner):
+        msg = f"the q(u) of {type(model).__name__} does not follow its hyperparameters by natural gradients."
+        raise TypeError(msg)
+    fixed = {
+        tree.joined(path, name)
+        for kind in (Inducing, Actions)
+        for path, node in tree.nodes(model, kind).items()
+        for name in tree.leaves(node, "parameter")
+    }
+    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | solved_leaves(model, inner)]
+    objective = Objective(model, Batch(X, y), moving, inner, "closed-form", None)
+    mean = objective.vector_of(model)
+    for _ in range(1 if model.likelihood.quadratic else ROUNDS):
+        objective.settled = _point(objective, mean).model
+    hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
+    # of raw r with value softplus(r) = v, dr / dlog v = v / (1 - exp(-v))
+    values = np.logaddexp(mean, 0.0)
+    leaves = objective.unflatten.leaves
+    positive = np.concatenate([np.full(math.prod(leaf.value.shape), leaf.constraint is POSITIVE) for leaf in leaves])
+    scale = np.where(positive, values / -np.expm1(-values), 1.0)
+    curvatures, directions = np.linalg.eigh(0.5 * scale[:, None] * (hessian + hessian.T) * scale)
+    root = scale[:, None] * directions / np.sqrt(np.maximum(curvatures, 0.0) + VAGUE**-2)
+    return Laplace(objective.unflatten, mean, root @ root.T)
+
+
+def _with_solvable_posteriors(model: Any) -> Any:
+    """The model with a `Whitened` q(u), at the prior, for each of many inducing inputs or without natural gradients."""
+    new = {}
+    for path, node in tree.nodes(model, Sparse).items():
+        inducing, many = node.inducing, node.inducing.count > MAX_INDUCING
+        if many:
+            found = tree.leaves(inducing)
+            fewer = {name: some_rows(found[name], MAX_INDUCING, 0) for name in inducing.locations}
+            inducing = tree.with_leaves(inducing, fewer)
+        if many or not isinstance(node.posterior, (NaturalSteps, SiteHolder)):
+            prior = replace(node, inducing=inducing)
+            new[path] = Sparse.of(prior, start_of("whitened")(prior.inducing_covariance()[0], node.outputs))
+    return tree.replaced(model, new)
+
+
+def _point(objective: Objective, vector: npt.NDArray[np.float64]) -> Any:
+    if (point := objective(vector)) is None:
+        reasons = " and ".join(objective.rejections)
+        msg = f"{reasons} near the hyperparameters of the model."
+        raise FloatingPointError(msg)
+    return point
