@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from agp import methods
 from agp.checks import check_positive, check_whole
-from agp.cli._answers import answers, scored
+from agp.cli._answers import Asked, answers, scored
 from agp.cli._checks import chosen_layers
 from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere, is_elsewhere
@@ -45,7 +46,11 @@ data:
 model:
   --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
   --kernel TEXT        auto (default), or such as rbf, "matern32 + linear"
-  --likelihood NAME    latent-noise: by the inputs; ordinal: classes in an order
+  --likelihood NAME    gaussian (default), student-t, latent-noise, poisson,
+                       negative-binomial, gamma, exponential, beta; or ordinal
+  --transform log      predict the logarithms of positive targets
+  --exposure COLUMN    what the rate of each row is multiplied with, of counts
+  --weights COLUMN     how often each row counts
   --outputs NAME       what targets share: shared, separate, coregionalised, ...
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
@@ -57,8 +62,12 @@ training:
   -q, --quiet, --debug, -h, --help   as agp --help says
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
-LIKELIHOODS = {"gaussian": "regression", "latent-noise": "regression", "ordinal": "classification"}
+LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "classification"}
 """The likelihoods that can be asked for, and their tasks."""
+FEW_COUNTS = 4
+"""Labels that may be counts are so many at the least."""
+SKEWED = 1.0
+"""The skewness from which on a logarithm is suggested."""
 OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
 
 
@@ -76,6 +85,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--method", default="auto")
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
+    parser.add_argument("--transform", choices=("log",))
+    parser.add_argument("--exposure")
+    parser.add_argument("--weights")
     parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=whole_or_auto)
     parser.add_argument("--layers", type=int)
@@ -95,7 +107,8 @@ def _run(a: argparse.Namespace) -> int:
         return fit_elsewhere(a, partial(_trained, estimators=estimators), _say)
     table = read_table(a.table)
     check_columns(table, a.target)
-    for name in a.drop:
+    rates = [name for name in (a.exposure, a.weights) if name is not None]
+    for name in (*a.drop, *rates):
         if name not in a.target:
             check_columns(table, [name])
     rows = rows_with(table, a.target)
@@ -104,17 +117,28 @@ def _run(a: argparse.Namespace) -> int:
         raise ValueError(msg)
     task = _chosen_task(a, table, rows)
     y = _labels(a, table, rows) if task == "classification" else numbers_of(table, a.target, rows)
-    X, kinds, notes = inputs_of(table, without=[*a.target, *a.drop], dates=a.dates, missing=a.missing)
+    X, kinds, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], dates=a.dates, missing=a.missing)
     X = X[rows].reset_index(drop=True)
     test = _held_out(len(y), a.test_share, a.seed)
     words = [f"{len(y) - test.sum():,} rows, {len(kinds)} input column{'s' * (len(kinds) != 1)}; {_task(a, task, y)}"]
-    words += [*table.notes, *notes, *_gaps(table, a.target, rows)]
+    words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suited(a, task, y)]
     _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
-    estimator = _trained(a, task, X[~test], y[~test], estimators=estimators)
-    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds)
+    beside = {
+        argument: numbers_of(table, [column], rows, constant=True, remedy=f"--{option} takes numbers")
+        for argument, option, column in (
+            ("exposure", "exposure", a.exposure),
+            ("sample_weight", "weights", a.weights),
+        )
+        if column is not None
+    }
+    own = {name: x[~test] for name, x in beside.items()}
+    estimator = _trained(a, task, X[~test], y[~test], estimators=estimators, **own)
+    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds, exposure=a.exposure or "")
     if test.any():
-        found = answers(estimator, X[test], 0.95, a.target)
-        about.scores |= scored(estimator, found, y[test], 0.95, a.target) | {"rows held out": float(test.sum())}
+        asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
+        found = answers(estimator, X[test], asked, a.target)
+        about.scores |= scored(estimator, X[test], found, y[test], asked, a.target)
+        about.scores |= {"rows held out": float(test.sum())}
         spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
         shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items() if name != "rows held out")
         _say(a, f"{test.sum():,} rows held out{spread}: {shown}")
@@ -193,6 +217,10 @@ def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     if task == "classification" and len(a.target) > 1:
         msg = f"a classification has one --target, but there are {len(a.target)}; train a model for each."
         raise ValueError(msg)
+    if task == "classification" and (a.transform or a.exposure):
+        option = "--transform" if a.transform else "--exposure"
+        msg = f"{option} is for targets that are numbers, but the task is classification; use --task regression."
+        raise ValueError(msg)
     if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
         msg = f"--outputs is {a.outputs}, which is for several targets that are numbers; leave it out."
         raise ValueError(msg)
@@ -216,13 +244,40 @@ def _held_out(count: int, share: float, seed: int) -> Any:
     return test
 
 
-def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any) -> Any:
+def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
+    """A line on a likelihood that suits the targets better than the usual one, where there is one."""
+    if a.likelihood is not None or a.transform is not None:
+        return []
+    what = f"{quoted(a.target)} has"
+    if task == "classification":
+        if y.dtype.kind not in "iu" or len(np.unique(y)) < FEW_COUNTS or a.task != "auto":
+            return []
+        return [f"{what} whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"]
+    numbers = y[~np.isnan(y)]
+    if (numbers >= 0.0).all() and (numbers == np.floor(numbers)).all():
+        return [f"{what} whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"]
+    if (numbers > 0.0).all() and (numbers < 1.0).all():
+        return [f"{what} numbers between 0 and 1: --likelihood beta is for shares"]
+    columns = [one[~np.isnan(one)] for one in np.atleast_2d(y.T)]
+    if (numbers > 0.0).all() and max(map(skewness, columns)) > SKEWED:
+        return [f"{what} positive numbers with a long tail: --transform log, or --likelihood gamma, is for those"]
+    return []
+
+
+def skewness(y: Any) -> float:
+    """The third moment of standardised numbers [N]."""
+    spread = y.std()
+    return float((((y - y.mean()) / spread) ** 3).mean()) if spread > 0.0 else 0.0
+
+
+def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any, **beside: Any) -> Any:
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:
         own["likelihood"] = a.likelihood
     if task == "regression":
-        own |= {"outputs": a.outputs or OUTPUTS[0], "missing_targets": "ignore" if y.ndim == 2 else "refuse"}
+        own |= {"transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
+        own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     estimator = cls(
         **own,
         method=a.method,
@@ -240,7 +295,7 @@ def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: An
         verbose=not a.quiet and sys.stderr.isatty(),
     )
     began = time.perf_counter()
-    estimator.fit(X, y).set_params(verbose=False)
+    estimator.fit(X, y, **beside).set_params(verbose=False)
     ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
     seconds = time.perf_counter() - began
     _say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")

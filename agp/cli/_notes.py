@@ -20,6 +20,8 @@ class Notes:
     rows: int
     columns: dict[str, Kind]
     scores: dict[str, float] = field(default_factory=dict)
+    exposure: str = ""
+    """The column of exposures, if there is one."""
 
     def json(self) -> dict[str, Any]:
         """For a file."""
@@ -41,7 +43,7 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     try:
         notes = Notes(**found)
         notes.columns = {name: Kind(kind, tuple(values)) for name, (kind, values) in notes.columns.items()}
-        texts = [notes.table, notes.task, *notes.targets, *notes.columns]
+        texts = [notes.table, notes.task, notes.exposure, *notes.targets, *notes.columns]
         texts += [value for kind in notes.columns.values() for value in (kind.name, *kind.values)]
         numbers = [notes.rows, *notes.scores.values()]
         sound = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._answers import answers, scored
+from agp.cli._answers import Asked, answers, scored
 from agp.cli._columns import known_inputs
 from agp.cli._labels import are_texts, positions_of, text_of
 from agp.cli._notes import Notes, notes_of
@@ -25,10 +25,12 @@ options:
   --out FILE       .csv or .parquet; without it, CSV on the standard output;
                    a folder for several tables ("part-*.parquet", or a folder)
   --level LEVEL    how often intervals should hold the target (default: 0.95)
+  --quantiles Q,Q  such as 0.05,0.5,0.95: columns of quantiles of the target
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
   -q, --quiet, --debug, -h, --help   as agp --help says
 columns of the output, row by row:
   mean, standard_deviation, lower, upper   of the target, noise included
+  quantile_0.05, ...                       if --quantiles asks for them
   mean_TARGET, ...                         of each, if there are several
   label, probability_LABEL, ...            the most probable label, and all
 If the table has the targets, the predictions are scored.
@@ -45,8 +47,17 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("table")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--level", type=float, default=0.95)
+    parser.add_argument("--quantiles", type=_quantiles, default=())
     for name in ("backend", "device", "dtype"):
         parser.add_argument(f"--{name}")
+
+
+def _quantiles(text: str) -> tuple[float, ...]:
+    """Probabilities from text such as "0.05,0.5,0.95"."""
+    levels = tuple(map(float, text.split(",")))
+    if not all(0.0 < level < 1.0 for level in levels):
+        raise ValueError(text)
+    return levels
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -62,8 +73,14 @@ def _run(a: argparse.Namespace) -> int:
 def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a: argparse.Namespace) -> None:
     """The predictions of one table."""
     table, X, words = read_for_model(path, notes, estimator)
-    predictions = answers(estimator, X, a.level, notes.targets)
-    words += _scores(table, notes, estimator, predictions, a.level)
+    asked = Asked(a.level, a.quantiles)
+    if notes.exposure in table.frame.columns:
+        exposure = numbers_of(table, [notes.exposure], np.ones(len(X), dtype=bool), constant=True, remedy=REMEDY)
+        asked = asked._replace(exposure=exposure)
+    elif notes.exposure:
+        words.append(f"{Path(path).name}: no column {notes.exposure!r}: predictions are for an exposure of 1")
+    predictions = answers(estimator, X, asked, notes.targets)
+    words += _scores(table, X, notes, estimator, predictions, asked)
     _write(out, predictions)
     if not a.quiet:
         lines = [*words, f"written: {out}, {len(X):,} rows"] if out else words
@@ -72,8 +89,10 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
     """A table, the columns in it that a model was trained on, and lines about others."""
-    table = read_table(path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets])
-    X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=notes.targets)
+    table = read_table(
+        path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
+    )
+    X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=[*notes.targets, notes.exposure])
     return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
 
 
@@ -122,7 +141,7 @@ def _check(a: argparse.Namespace) -> None:
         raise ValueError(msg)
 
 
-def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, level: float) -> list[str]:
+def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
     """Lines on how good the predictions are, where the table has targets."""
     targets = [name for name in notes.targets if name in table.frame.columns]
     if len(targets) < max(1, len(notes.targets)):
@@ -132,7 +151,9 @@ def _scores(table: TableFile, notes: Notes, estimator: Any, predictions: Any, le
         return []
     y = known_targets(table, notes, estimator, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
-    scores = scored(estimator, found, y, level, targets)
+    if asked.exposure is not None:
+        asked = asked._replace(exposure=asked.exposure[rows])
+    scores = scored(estimator, X[rows], found, y, asked, targets)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
     return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {shown}"]
 
