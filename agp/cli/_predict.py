@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from agp.checks import check_levels
 from agp.cli._answers import Asked, answers, scored
 from agp.cli._columns import known_inputs
 from agp.cli._labels import are_texts, positions_of, text_of
@@ -54,10 +55,11 @@ def add_parser(commands: Any) -> None:
 
 def _quantiles(text: str) -> tuple[float, ...]:
     """Probabilities from text such as "0.05,0.5,0.95"."""
-    levels = tuple(map(float, text.split(",")))
-    if not all(0.0 < level < 1.0 for level in levels):
-        raise ValueError(text)
-    return levels
+    try:
+        return check_levels(tuple(map(float, text.split(","))))
+    except ValueError as error:
+        msg = f"must be numbers between 0 and 1 such as 0.05,0.5,0.95, not {text!r}"
+        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _run(a: argparse.Namespace) -> int:

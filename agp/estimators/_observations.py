@@ -13,6 +13,12 @@ from agp.likelihoods import Exposed, Likelihood, Weighted
 __all__ = ["Observations", "log_exposures", "plain", "row_numbers", "targets_for", "wrapped"]
 
 
+REPEATED = 1.5
+"""How often rows without weights are there on average, from which on those that repeat are taken as one."""
+MOST_COMPARED = 4000
+"""Rows without weights in which repetitions are looked for."""
+
+
 class Observations(NamedTuple):
     """N observations."""
 
@@ -29,11 +35,33 @@ class Observations(NamedTuple):
         """Those rows where a Boolean array [N] is true."""
         return Observations(*(None if x is None else selected(x, rows) for x in self))
 
-    def counted(self) -> "Observations":
-        """Without rows of weight zero."""
-        if self.weights is None or bool(backend_of(self.weights).xp.all(self.weights > 0.0)):
-            return self
-        return self.where(self.weights > 0.0)
+    def counted(self, *, spread_learned: bool) -> "Observations":
+        """Without rows of weight zero, and rows that repeat taken as one that counts so many times.
+
+        Copies of a row tell nothing of the spread of observations: where that is learned, and less than half of the
+        weight is at inputs that were observed with different targets, weights are relative, their mean 1.
+        """
+        data, B = self, backend_of(self.X)
+        if data.weights is not None and not bool(B.xp.all(data.weights > 0.0)):
+            data = data.where(data.weights > 0.0)
+        distinct = B.name == "numpy" and (data.weights is not None or data.X.shape[0] <= MOST_COMPARED)
+        data, replicated = data._distinct() if distinct else (data, 0.0)
+        if data.weights is None or not spread_learned or replicated >= 0.5:
+            return data
+        return data._replace(weights=data.weights / B.xp.mean(data.weights))
+
+    def _distinct(self) -> tuple["Observations", float]:
+        """The different rows, and the share of the weight at inputs with several targets; by NumPy."""
+        columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
+        _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+        if self.weights is None and len(first) * REPEATED > len(self.X):
+            return self, 0.0
+        weights = np.bincount(inverse.reshape(-1), self.weights)
+        X = self.X[first, :]
+        _, at, count = np.unique(X, axis=0, return_inverse=True, return_counts=True)
+        replicated = float(np.sum(weights * (count > 1)[at.reshape(-1)]) / np.sum(weights))
+        exposure = None if self.exposure is None else self.exposure[first]
+        return Observations(X, self.y[first, :], weights.astype(X.dtype), exposure), replicated
 
 
 def wrapped(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:

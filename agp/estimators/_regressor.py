@@ -29,7 +29,7 @@ from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import as_frame
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
-from agp.likelihoods import Gaussian, LatentNoiseGaussian, Likelihood, LogNormal
+from agp.likelihoods import Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
 from agp.methods import (
     GAUSSIAN_METHODS,
@@ -52,6 +52,8 @@ GROWING_KINDS = ("shared", "intrinsic")
 """The outputs whose inducing inputs are those of one kernel: their number can be found in training."""
 NOISE_KINDS = ("shared", "separate")
 """The outputs that noise functions stand beside: independent ones."""
+SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
+"""Likelihoods with a parameter, or a function, that copies of observations tell nothing of."""
 MISSING_TARGETS = ("refuse", "ignore")
 LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."
@@ -162,8 +164,10 @@ class GPRegressor(RegressorMixin, Distribution):
         X, y
             The rows and their targets.
         sample_weight
-            How often each row was observed [N]; zero leaves it out. For all methods but SOLVE-GP's collapsed form, CGGP
-            and computation-aware GPs.
+            How often each row was observed [N]; zero leaves it out. Copies of a row tell nothing of the size of the
+            noise: where that is learned ("gaussian", "student-t", "latent-noise", "gamma", "beta"), weights are
+            relative, unless most inputs were observed with different targets. For all methods but SOLVE-GP's collapsed
+            form, CGGP and computation-aware GPs.
         exposure
             What the rate of each row is multiplied with [N]: the time, area or number of items that a count belongs to.
             For likelihoods with a logarithmic link, such as "poisson".
@@ -437,8 +441,10 @@ class GPRegressor(RegressorMixin, Distribution):
             row_numbers("sample_weight", sample_weight, A),
             row_numbers("exposure", exposure, A, positive=True),
         )
-        data = self._with_targets(Observations(A, targets, weights, exposures)).counted()
-        return data if self.transform is None else data._replace(y=_logarithms(data.y))
+        data = self._with_targets(Observations(A, targets, weights, exposures))
+        data = data if self.transform is None else data._replace(y=_logarithms(data.y))
+        kind = LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
+        return data.counted(spread_learned=kind in SPREAD_LEARNED)
 
     def _known_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
