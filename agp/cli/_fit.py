@@ -276,7 +276,7 @@ def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: An
     if a.likelihood is not None:
         own["likelihood"] = a.likelihood
     if task == "regression":
-        own |= {"transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
+        own |= {"target_transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
     estimator = cls(
         **own,

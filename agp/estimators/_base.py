@@ -147,7 +147,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
         likelihood = here["likelihood"]
         name = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
-        transform = f", transform: {here['transform']}" if here.get("transform") else ""
+        transform = f", transform: {here['target_transform']}" if here.get("target_transform") else ""
         found = {"estimator": f"{kind}, likelihood: {name}{transform}"}
         if "order_" in here:
             found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])

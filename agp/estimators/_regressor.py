@@ -92,7 +92,7 @@ class GPRegressor(RegressorMixin, Distribution):
         a function of X, too; "poisson" or "negative-binomial": counts; "gamma" or "exponential": positive numbers;
         "beta": shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but the first take a variational method,
         by default W-SVGP.
-    transform
+    target_transform
         "log": the logarithms of positive targets are predicted; answers are of the targets themselves, densities and
         `bound_` included. For the likelihood "gaussian", which then is `agp.LogNormal`.
     missing
@@ -144,7 +144,7 @@ class GPRegressor(RegressorMixin, Distribution):
     outputs: str = "shared"
     num_latents: int | None = None
     likelihood: Any = "gaussian"
-    transform: str | None = None
+    target_transform: str | None = None
     missing_targets: str = "refuse"
 
     def __sklearn_tags__(self) -> Any:
@@ -250,15 +250,15 @@ class GPRegressor(RegressorMixin, Distribution):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
-        That is the latent function of the likelihood, of which `transform="log"` takes the exponential. Deep models
-        have none; `sample` draws observations of them, and `predictor_.sample_functions` whole functions.
+        That is the latent function of the likelihood; with `target_transform="log"` its exponential. Deep models have
+        none: `sample` draws observations of them, and `predictor_.sample_functions` whole functions.
         """
         A, host = self._fitted_inputs(X)
         seed = seed_of(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
-        samples = samples if self.transform is None else backend_of(samples).xp.exp(samples)
+        samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._targets_shaped(samples, host=host)
 
     @entrance
@@ -369,7 +369,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         trained = super()._likelihood_of(trained)
-        return trained if self.transform is None else LogNormal(trained)  # type: ignore[arg-type]
+        return trained if self.target_transform is None else LogNormal(trained)  # type: ignore[arg-type]
 
     @property
     def _likelihood_name(self) -> str:
@@ -384,11 +384,11 @@ class GPRegressor(RegressorMixin, Distribution):
             known = ", ".join(map(repr, LIKELIHOODS))
             msg = f"likelihood is {self.likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood."
             raise TypeError(msg)
-        check_choice("transform", self.transform, TRANSFORMS)
+        check_choice("target_transform", self.target_transform, TRANSFORMS)
         check_choice("missing_targets", self.missing_targets, MISSING_TARGETS)
-        if self.transform is not None and not self._is_gaussian:
+        if self.target_transform is not None and not self._is_gaussian:
             msg = (
-                f"transform is {self.transform!r}, which goes with likelihood='gaussian', not {self._likelihood_name}."
+                f"target_transform={self.target_transform!r} is for likelihood='gaussian', not {self._likelihood_name}."
             )
             raise ValueError(msg)
 
@@ -442,7 +442,7 @@ class GPRegressor(RegressorMixin, Distribution):
             row_numbers("exposure", exposure, A, positive=True),
         )
         data = self._with_targets(Observations(A, targets, weights, exposures))
-        data = data if self.transform is None else data._replace(y=_logarithms(data.y))
+        data = data if self.target_transform is None else data._replace(y=_logarithms(data.y))
         kind = LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
         return data.counted(spread_learned=kind in SPREAD_LEARNED)
 
@@ -474,7 +474,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _log_jacobian(self, data: Observations) -> float:
         """By what the log density of log y exceeds that of y, over all rows."""
-        if self.transform is None:
+        if self.target_transform is None:
             return 0.0
         xp = backend_of(data.y).xp
         rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(data.y), data.y), axis=1)
@@ -538,7 +538,7 @@ def _logarithms(y: Array) -> Array:
     xp = backend_of(y).xp
     if bool(xp.any(y <= 0.0)):
         least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
-        msg = f"transform='log' takes positive targets, but y has {least:g}; leave it out, or add a constant to y."
+        msg = f"target_transform='log' takes positive targets, but y has {least:g}; leave it out."
         raise ValueError(msg)
     return xp.log(y)
 
