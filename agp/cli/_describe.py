@@ -9,7 +9,7 @@ from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
 from agp.cli._predict import known_targets, read_for_model
 from agp.cli._relevance import relevance
-from agp.cli._targets import quoted, rows_with
+from agp.cli._targets import numbers_of, quoted, rows_with
 from agp.data import unknown_column
 from agp.errors import FileError
 from agp.io import load_described
@@ -73,6 +73,9 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
             raise ValueError(msg)
     rows = rows_with(table, notes.targets)
     y = known_targets(table, notes, estimator, rows) if rows.any() else []
+    if notes.exposure in table.frame.columns:
+        y = y / numbers_of(table, [notes.exposure], rows, constant=True, remedy="exposures are numbers")
+        words.append(f"targets are compared as rates, {notes.targets[0]!r} by {notes.exposure!r}")
     X = X[rows].reset_index(drop=True)
     if notes.task == "classification" and len(y):
         at = positions_of(y, estimator.classes_)

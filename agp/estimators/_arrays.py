@@ -42,7 +42,7 @@ def seed_of(random_state: Any) -> int:
         raise ValueError(msg) from error
 
 
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
     """ValueError unless a parameter has one of the known values."""
     if value not in known:
         msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}."

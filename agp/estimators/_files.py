@@ -268,7 +268,7 @@ def _check_fit(estimator: Any) -> None:
     if isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
         msg = f"its model has {model.likelihood.classes} classes in an order, of {count} labels"
         raise ValueError(msg)
-    if not count and estimator._single and model.outputs != model.likelihood.latents(1):
+    if not count and estimator._single and model.outputs != plain(model.likelihood).latents(1):
         msg = f"its model has {model.outputs} outputs, where one is needed"
         raise ValueError(msg)
 

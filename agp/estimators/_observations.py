@@ -111,7 +111,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         return None
     if is_foreign(given):
         given = to_numpy(given)
-    numbers: Any = check_array(unmasked(given), ensure_2d=False, dtype=np.float64, input_name=name)
+    numbers: Any = check_array(unmasked(given), ensure_2d=False, dtype="float64", input_name=name)
     if numbers.ndim != 1:
         msg = f"{name} has shape {numbers.shape}, but must be 1D: a number for each row."
         raise ValueError(msg)

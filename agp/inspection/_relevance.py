@@ -17,6 +17,7 @@ from agp.inspection._effects import observed_mean
 from agp.inspection._inducing import inducing_inputs
 from agp.inspection._subject import Host, Subject, host, subject_of
 from agp.kernels import Kernel, Stationary
+from agp.likelihoods import Exposed, LogNormal, Weighted
 from agp.models import level_probabilities
 from agp.processes import Deep
 from agp.summaries import columns_seen
@@ -132,10 +133,10 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
     mean = shares(subject.model)
     unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
-    sample = _training_sample(subject, None if X is None else rows, y, seed)
-    if sample is None:
-        return unknown._replace(reason=NOT_HELD)
     try:
+        sample = _training_sample(subject, None if X is None else rows, y, seed)
+        if sample is None:
+            return unknown._replace(reason=NOT_HELD)
         found = laplace(*sample)
     except (ArithmeticError, TypeError, ValueError) as error:
         return unknown._replace(reason=str(error).rstrip("."))
@@ -178,11 +179,20 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     """The model, with some of the rows that it holds in place of all, or else some of those given, if there are any."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
-        A, b = _sample(held["X"], held["y"], CURVATURE_ROWS, seed)
-        return tree.with_leaves(subject.model, {"X": A, "y": b}), A, b
+        weights = [held["weights"][:, None]] if "weights" in held else []
+        A, b = _sample(held["X"], np.concatenate([held["y"], *weights], axis=1), CURVATURE_ROWS, seed)
+        own = {"weights": b[:, -1]} if weights else {}
+        b = b[:, : b.shape[1] - len(weights)]
+        return tree.with_leaves(subject.model, {"X": A, "y": b, **own}), A, b
     if X is None or y is None:
         return None
+    likelihood = subject.model.likelihood
+    if isinstance(likelihood, Exposed | Weighted):
+        msg = f"the model was trained with {likelihood.column}"
+        raise ValueError(msg)
     targets = subject.targets(y)
+    if isinstance(subject.predictor().likelihood, LogNormal):
+        targets = np.log(targets)
     if subject.order:  # the likelihood takes the places of classes in their order
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
     return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
@@ -318,7 +328,8 @@ def _scored_rows(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
         if not {"X", "y"} <= held.keys():
             msg = f"{type(subject.model).__name__} holds no rows with targets; give X and y."
             raise ValueError(msg)
-        return held["X"], host(held["y"])
+        y = host(held["y"])
+        return held["X"], np.exp(y) if isinstance(subject.predictor().likelihood, LogNormal) else y
     if X is None or y is None:
         msg = f"{'X' if X is None else 'y'} is missing; give X and y."
         raise ValueError(msg)
@@ -329,7 +340,7 @@ class _Shuffled:
     """A subject as scikit-learn sees it, whose rows are numbers: of which row each column [N, C] has its cells."""
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
-        self.subject = replace(subject, model=subject.model.predictor())  # once, which is what costs
+        self.subject = replace(subject, model=subject.predictor())  # once, which is what costs
         self.X, self.host, self.groups = X, np.asarray(to_numpy(X)), groups
 
     def fit(self, *_: Any) -> None:

@@ -39,6 +39,11 @@ class Estimator(Protocol):
         """The names of the columns of the table that these were made of."""
         ...
 
+    @property
+    def predictor_(self) -> Any:
+        """The predictor of observations."""
+        ...
+
 
 class Predicted(NamedTuple):
     """Predictions on the host, each [N, P]."""
@@ -57,6 +62,8 @@ class Subject:
     """A trained model, what its inputs are made of, and the names in them."""
 
     model: Any
+    predictor: Callable[[], Any]
+    """Gives the predictor of observations, in the terms of the user's targets."""
     inputs: Callable[[Any], Array]
     """Rows as the user writes them -> X [N, D] beside the model."""
     names: tuple[str, ...] | None
@@ -90,15 +97,16 @@ class Subject:
         its ends are mapped as the likelihood maps functions. Several classes, which share the probability, have no such
         interval, and get NaN.
         """
+        predictor = self.predictor()
         if self.order:
-            found = host(level_probabilities(self.model, X))[:, np.argsort(self.order)]
+            found = host(level_probabilities(predictor, X))[:, np.argsort(self.order)]
             return Predicted(found, found * (1.0 - found), np.full_like(found, np.nan), np.full_like(found, np.nan))
-        latent, observed = self.model.predict(X), self.model.predict(X, observed=True)
+        latent, observed = predictor.predict(X), predictor.predict(X, observed=True)
         mean, variance = host(observed.mean), host(observed.variance)
         if self.several_classes:
             return Predicted(mean, variance, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
         ends = [latent.mean + side * latent.variance**0.5 for side in (-Z95, Z95)]
-        return Predicted(mean, variance, *(host(of_function(self.model.likelihood, f)) for f in ends))
+        return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
 
     def targets(self, y: Any) -> Host:
         """Targets or labels as the model takes them [N, K], on the host.
@@ -125,7 +133,7 @@ class Subject:
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
         """The probability integral transforms [N, K] of targets at the model's inputs; NaN where they are."""
-        return host(self.model.predictor().pit(X, placed(y, X), seed=seed))
+        return host(self.predictor().pit(X, placed(y, X), seed=seed))
 
     def known_noise(self, y: Host) -> Host | float:
         """The variances of noise that come with the targets [N, K], beyond those of predictions."""
@@ -145,7 +153,7 @@ def subject_of(x: Any) -> Subject:
         reference = next(iter(tree.leaves(x).values()))
         columns = column_names(x._width)
         classes = _classes_of(x.likelihood)
-        return Subject(x, lambda X: _beside(X, reference), None, columns, classes, sources=columns)
+        return Subject(x, x.predictor, lambda X: _beside(X, reference), None, columns, classes, sources=columns)
     if not isinstance(x, Estimator) or isinstance(x, type):
         kind = x.__name__ if isinstance(x, type) else type(x).__name__
         msg = f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
@@ -155,7 +163,9 @@ def subject_of(x: Any) -> Subject:
     names = tuple(map(str, fitted["feature_names_in_"])) if "feature_names_in_" in fitted else None
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
-    return Subject(fitted["model_"], x.model_inputs, names, columns, classes, order, tuple(x.model_sources()))
+    return Subject(
+        fitted["model_"], lambda: x.predictor_, x.model_inputs, names, columns, classes, order, tuple(x.model_sources())
+    )
 
 
 def of_function(likelihood: Any, f: Array) -> Array:
