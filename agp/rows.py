@@ -21,16 +21,6 @@ def on_device(x: Array) -> bool:
     return backend_of(x).device_memory(x) is not None
 
 
-def usual_memory(x: Array) -> float:
-    """The budget in MiB where none is given: `MEMORY`, or a share of the memory of the device of x.
-
-    Blocks of other sizes are summed in another order. So nothing counts that changes between runs: of the memory not
-    what is free now, but all of it, and rounded down to a power of two, for drivers keep some of it for themselves.
-    """
-    whole = backend_of(x).device_memory(x)
-    return MEMORY if whole is None else max(MEMORY, 2.0 ** math.floor(math.log2(SHARE * whole)))
-
-
 def mebibytes(floats: float, x: Array) -> float:
     """What so many numbers of the dtype of x take, in MiB."""
     return floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
@@ -49,11 +39,17 @@ def check_memory(memory: float | None) -> None:
 
 
 def budget(memory: float | None, x: Array) -> float:
-    """The budget in MiB for arrays beside x; None is `usual_memory`. Raises as `check_memory`."""
-    if memory is None:
-        return usual_memory(x)
-    check_memory(memory)
-    return memory
+    """The budget in MiB for arrays beside x; None is `MEMORY`, or a share of the memory of the device of x.
+
+    Blocks of other sizes are summed in another order. So nothing counts that changes between runs: of the memory not
+    what is free now, but all of it, and rounded down to a power of two, for drivers keep some of it for themselves.
+    Raises as `check_memory`.
+    """
+    if memory is not None:
+        check_memory(memory)
+        return memory
+    whole = backend_of(x).device_memory(x)
+    return MEMORY if whole is None else max(MEMORY, 2.0 ** math.floor(math.log2(SHARE * whole)))
 
 
 def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:

@@ -22,7 +22,7 @@ from agp.inducing import Points
 from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
-from agp.rows import mebibytes, usual_memory
+from agp.rows import budget, mebibytes
 from agp.selection._rows import Data, average
 from agp.units import column_spreads
 
@@ -136,7 +136,7 @@ def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None,
     points = Points(Z, Z_unit=column_spreads(Z))
     model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)
     M = Z.shape[0]
-    memory = max(usual_memory(Z), mebibytes(SQUARES * M * M, Z)) if memory is None else memory
+    memory = max(budget(None, Z), mebibytes(SQUARES * M * M, Z)) if memory is None else memory
     Lu = cholesky(model._inducing_covariance()[0])
     (Kuf, kff, h), _ = model._features(held.X)
     A = backend_of(Lu).solve_triangular(Lu, Kuf)

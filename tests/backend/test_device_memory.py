@@ -11,7 +11,7 @@ from agp import tree
 from agp.backend import get_backend
 from agp.inducing import Patches
 from agp.kernels import RBF, Matern12, Matern32
-from agp.rows import MEMORY, block_rows, budget, cached_rows, on_device, usual_memory
+from agp.rows import MEMORY, block_rows, budget, cached_rows, on_device
 from agp.training._batches import Batches
 from agp.training._run import Run
 from agp.updates import Adam
@@ -32,7 +32,7 @@ CARD = 80.0 * 2**10
 def test_the_usual_budget_is_a_share_of_the_device_by_powers_of_two(whole, usual, monkeypatch):
     x = np.ones(2)
     monkeypatch.setattr(type(get_backend("numpy")), "device_memory", lambda _self, _x: whole)
-    assert usual_memory(x) == budget(None, x) == usual
+    assert budget(None, x) == usual
     assert budget(3.5, x) == 3.5
     assert on_device(x) == (whole is not None)
 
