@@ -38,20 +38,16 @@ Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
 data:
   --scheduler HOST:PORT  a Dask cluster that reads TABLE, "part-*.parquet"
   --target COLUMN      what to predict, or again: several; others are inputs
-  --drop COLUMN ...    leave columns out
-  --task NAME          auto: by the target (default), regression, classification
+  --drop COLUMN ..., --task NAME   left out; auto, regression, classification
+  --exposure COLUMN, --weights COLUMN   factors of rates; how often rows count
   --missing NAME       missing input cells: refuse (default), or impute by means
   --dates NAME         dates: auto (default): days since 1970-01-01; or refuse
   --test-share SHARE   hold out such a share of the rows, and score them
 model:
   --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
   --kernel TEXT        auto (default), or such as rbf, "matern32 + linear"
-  --likelihood NAME    gaussian (default), student-t, latent-noise, poisson,
-                       negative-binomial, gamma, exponential, beta; or ordinal
-  --transform log      predict the logarithms of positive targets
-  --exposure COLUMN    what the rate of each row is multiplied with, of counts
-  --weights COLUMN     how often each row counts
-  --outputs NAME       what targets share: shared, separate, coregionalised, ...
+  --likelihood NAME    gaussian, student-t, poisson, gamma, beta, ordinal, ...
+  --transform log, --outputs NAME   of positive targets; what several share
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
 training:

@@ -331,6 +331,8 @@ class GPRegressor(RegressorMixin, Distribution):
         method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).rows_elsewhere)
         outputs = self._outputs(data.y.shape[1])
         likelihood = self._likelihood(data.y, method)
+        if not self._is_gaussian:
+            likelihood.check_targets(data.y)
         if data.weights is not None and method not in WEIGHTED_METHODS:
             known = ", ".join(WEIGHTED_METHODS)
             msg = f"sample_weight is given, which the method {method} does not take; use auto, or one of {known}."

@@ -133,10 +133,13 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
     mean = shares(subject.model)
     unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
+    likelihood = subject.model.likelihood
+    if isinstance(likelihood, Exposed | Weighted):
+        return unknown._replace(reason=f"the model was trained with {likelihood.column}")
+    sample = _training_sample(subject, None if X is None else rows, y, seed)
+    if sample is None:
+        return unknown._replace(reason=NOT_HELD)
     try:
-        sample = _training_sample(subject, None if X is None else rows, y, seed)
-        if sample is None:
-            return unknown._replace(reason=NOT_HELD)
         found = laplace(*sample)
     except (ArithmeticError, TypeError, ValueError) as error:
         return unknown._replace(reason=str(error).rstrip("."))
@@ -186,10 +189,6 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
         return tree.with_leaves(subject.model, {"X": A, "y": b, **own}), A, b
     if X is None or y is None:
         return None
-    likelihood = subject.model.likelihood
-    if isinstance(likelihood, Exposed | Weighted):
-        msg = f"the model was trained with {likelihood.column}"
-        raise ValueError(msg)
     targets = subject.targets(y)
     if isinstance(subject.predictor().likelihood, LogNormal):
         targets = np.log(targets)

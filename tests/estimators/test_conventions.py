@@ -60,12 +60,6 @@ def test_every_parameter_is_documented_once():
         assert sorted(documented(kind)) == sorted(inspect.signature(kind).parameters) == sorted(kind().get_params())
 
 
-@pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
-def test_there_are_no_weights_of_rows(kind):
-    assert "sample_weight" not in inspect.signature(kind.fit).parameters
-    assert "sample_weight" not in inspect.signature(kind.partial_fit).parameters
-
-
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 

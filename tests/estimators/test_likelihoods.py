@@ -192,7 +192,11 @@ def test_each_target_has_its_own_noise_function():
 @pytest.mark.parametrize(
     ("options", "y", "message"),
     [
-        ({"likelihood": "poisson"}, NOISY, "likelihood is 'poisson', but must be 'gaussian' or 'latent-noise'"),
+        (
+            {"likelihood": "laplace"},
+            NOISY,
+            "likelihood is 'laplace', but must be 'gaussian' or 'student-t' or 'poisson'",
+        ),
         ({"method": "gpr"}, NOISY, "likelihood is 'latent-noise', which the method gpr does not take; use auto, or ms"),
         (
             {"outputs": "coregionalised"},
