@@ -108,6 +108,11 @@ class Subject:
         ends = [latent.mean + side * latent.variance**0.5 for side in (-Z95, Z95)]
         return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
 
+    def interval(self, X: Array, level: float = 0.95) -> tuple[Host, Host]:
+        """The ends [N, K] of intervals that hold an observation with this probability, at the model's inputs."""
+        low, high = self.predictor().interval(X, level)
+        return host(low), host(high)
+
     def targets(self, y: Any) -> Host:
         """Targets or labels as the model takes them [N, K], on the host.
 

@@ -261,7 +261,8 @@ class Likelihood(ABC):
 
     def _host_copy(self) -> Self:
         """The same with all leaves as NumPy arrays of float64."""
-        return tree.with_leaves(self, {name: wide(to_numpy(x)) for name, x in tree.leaves(self).items()})
+        leaves = tree.leaves(self).items()  # of models that nobody has trained some may be numbers
+        return tree.with_leaves(self, {name: x if isinstance(x, float) else wide(to_numpy(x)) for name, x in leaves})
 
     @property
     def floats_per_row(self) -> int:

@@ -60,13 +60,15 @@ def plot_fit(
     outputs = 1 if subject.several_classes else found.mean.shape[1]
     figure, axes = panels(ax, outputs, columns=3)
     split = _split(subject, at, table) if computational else None
+    ends = None if subject.classes else subject.interval(at)
     for p, one in enumerate(axes):
         if subject.several_classes:
             _draw_classes(one, grid, found, x, targets[:, 0], subject.classes)
         elif subject.classes:
             _draw_probability(one, grid, found, p, x, targets, subject.classes)
         else:
-            _draw_values(one, grid, found, p, x, targets, split)
+            assert ends is not None
+            _draw_values(one, grid, found, p, x, targets, split, ends)
             one.set_ylabel("output" if outputs == 1 else f"output {p + 1}")
         _mark_inducing(one, subject)
         one.set(xlabel=table.names[0], xlim=(grid[0], grid[-1]))
@@ -87,11 +89,18 @@ def _split(subject: Subject, at: Any, table: Table) -> Host | None:
         raise ValueError(msg) from error
 
 
-def _draw_values(ax: Axes, grid: Host, found: Predicted, p: int, x: Host, y: Host, exact: Host | None) -> None:
+def _draw_values(
+    ax: Axes,
+    grid: Host,
+    found: Predicted,
+    p: int,
+    x: Host,
+    y: Host,
+    exact: Host | None,
+    ends: tuple[Host, Host],
+) -> None:
     mean, lower, upper = found.mean[:, p], found.lower[:, p], found.upper[:, p]
-    spread = Z95 * np.sqrt(found.variance[:, p])
-    if np.isfinite(spread).all():
-        band(ax, grid, mean - spread, mean + spread, "C0", "new observations, 95 %", **OBSERVATIONS)
+    band(ax, grid, ends[0][:, p], ends[1][:, p], "C0", "new observations, 95 %", **OBSERVATIONS)
     if exact is None:
         band(ax, grid, lower, upper, "C0", "function, 95 %", **FUNCTION)
     else:
