@@ -1,5 +1,7 @@
 """Draws of observations have the distribution that the other functions of the likelihood say."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers import NUMPY
@@ -51,9 +53,11 @@ def test_parameters_may_be_numbers_of_python():
 
 
 def test_a_likelihood_without_draws_says_so():
+    nothing: Any = None
+
     @tree.model
     class Own(Likelihood):
-        expected_log_density = predict = predictive_log_density = from_data = check_targets = None
+        expected_log_density = predict = predictive_log_density = from_data = check_targets = nothing
 
     with pytest.raises(TypeError, match="Own draws no observations"):
         Own().sample(NUMPY.array([0.0]), None)
