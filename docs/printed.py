@@ -1,7 +1,7 @@
 """Run the blocks of a page in their order, and compare what they print with what the page shows.
 
 A ``python`` block, or an ``sh`` block whose lines begin with ``agp``, is run; a ``text`` block right after it is what
-it printed. To write the outputs anew, and the pictures that the page saves:
+it printed, or after a first line "..." its end. To write the outputs anew, and the pictures that the page saves:
 
     python docs/printed.py docs/start/ten-minutes.md --write --pictures docs/pictures
 """
@@ -86,10 +86,17 @@ def tidy(printed):
 
 def differences(shown, printed):
     """The lines that differ: words must be equal, numbers nearly, times need not be."""
-    ours, theirs = tidy(shown).splitlines(), tidy(printed).splitlines()
+    ours, theirs = tidy(shown).splitlines(), tidy(_cut(shown, printed)).splitlines()
     if len(ours) != len(theirs):
         return [f"{len(ours)} lines are shown, {len(theirs)} were printed:\n{printed}"]
     return [f"- {a}\n+ {b}" for a, b in zip(ours, theirs, strict=True) if not _alike(a, b)]
+
+
+def _cut(shown, printed):
+    """What was printed, without what is above where "..." stands for that: from the line on that follows."""
+    first, _, rest = tidy(shown).partition("\n")
+    _, line, end = printed.partition(f"\n{rest.partition(chr(10))[0]}\n")
+    return f"...{line}{end}" if first == "..." and line else printed
 
 
 def _alike(shown, printed):
@@ -116,7 +123,7 @@ def rewrite(page, pictures=None):
             shutil.copy(picture, Path(pictures) / f"{page.stem}-{picture.name}")
     for block, printed in reversed(found):
         if block.shown is not None:
-            text = text[: block.span[0]] + tidy(printed) + text[block.span[1] :]
+            text = text[: block.span[0]] + tidy(_cut(block.shown, printed)) + text[block.span[1] :]
         elif printed.strip():
             print(f"{page.name}:{block.line}: prints, but the page does not show it:\n{printed}")
     page.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
 from agp.cli._predict import known_targets, read_for_model
 from agp.cli._relevance import relevance
-from agp.cli._targets import numbers_of, quoted, rows_with
+from agp.cli._targets import factors_of, quoted, rows_with
 from agp.data import unknown_column
 from agp.errors import FileError
 from agp.io import load_described
@@ -67,14 +67,16 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
         msg = f"{a.model} does not say what its target is called; use agp.inspection in Python, or leave {a.table} out."
         raise ValueError(msg)
     table, X, words = read_for_model(a.table, notes, estimator)
-    for name in notes.targets:
+    needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]
+    for name, what in needed:
         if name not in table.frame.columns:
-            msg = f"{unknown_column(table.path, name, table.frame.columns)} It is the target of the model."
+            msg = f"{unknown_column(table.path, name, table.frame.columns)} It is the {what} of the model."
             raise ValueError(msg)
     rows = rows_with(table, notes.targets)
     y = known_targets(table, notes, estimator, rows) if rows.any() else []
-    if notes.exposure in table.frame.columns:
-        y = y / numbers_of(table, [notes.exposure], rows, constant=True, remedy="exposures are numbers")
+    if notes.exposure and rows.any():
+        exposure = factors_of(table, notes.exposure, rows, what="exposures", positive=True)
+        y = y / (exposure if y.ndim == 1 else exposure[:, None])
         words.append(f"targets are compared as rates, {notes.targets[0]!r} by {notes.exposure!r}")
     X = X[rows].reset_index(drop=True)
     if notes.task == "classification" and len(y):

@@ -21,6 +21,7 @@ from agp.cli._targets import (
     TASKS,
     check_columns,
     check_ordered,
+    factors_of,
     labels_of,
     numbers_of,
     quoted,
@@ -107,6 +108,10 @@ def _run(a: argparse.Namespace) -> int:
     for name in (*a.drop, *rates):
         if name not in a.target:
             check_columns(table, [name])
+    for option, name in (("--exposure", a.exposure), ("--weights", a.weights)):
+        if name in a.target:
+            msg = f"{option} is {name!r}, the target; name another column."
+            raise ValueError(msg)
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         msg = f"{table.path} has {int(rows.sum())} row with a target; training needs two or more."
@@ -119,14 +124,11 @@ def _run(a: argparse.Namespace) -> int:
     words = [f"{len(y) - test.sum():,} rows, {len(kinds)} input column{'s' * (len(kinds) != 1)}; {_task(a, task, y)}"]
     words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suited(a, task, y)]
     _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
-    beside = {
-        argument: numbers_of(table, [column], rows, constant=True, remedy=f"--{option} takes numbers")
-        for argument, option, column in (
-            ("exposure", "exposure", a.exposure),
-            ("sample_weight", "weights", a.weights),
-        )
-        if column is not None
-    }
+    beside = {}
+    if a.exposure is not None:
+        beside["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
+    if a.weights is not None:
+        beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
     own = {name: x[~test] for name, x in beside.items()}
     estimator = _trained(a, task, X[~test], y[~test], estimators=estimators, **own)
     about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds, exposure=a.exposure or "")

@@ -58,6 +58,9 @@ def _check(a: argparse.Namespace) -> None:
     given = {
         "--task classification": a.task == "classification",
         "--likelihood": a.likelihood is not None,
+        "--transform": a.transform is not None,
+        "--exposure": a.exposure is not None,
+        "--weights": a.weights is not None,
         "--missing impute": a.missing == "impute",
         "--dates numbers": a.dates == "numbers",
         "--test-share": a.test_share > 0.0,

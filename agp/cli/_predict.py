@@ -14,7 +14,7 @@ from agp.cli._columns import known_inputs
 from agp.cli._labels import are_texts, positions_of, text_of
 from agp.cli._notes import Notes, notes_of
 from agp.cli._parser import add_command
-from agp.cli._targets import labels_of, numbers_of, quoted, rows_with
+from agp.cli._targets import factors_of, labels_of, numbers_of, quoted, rows_with
 from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_described, write_atomically
 
@@ -67,6 +67,9 @@ def _run(a: argparse.Namespace) -> int:
     tables = _each(a) if is_many(a.table) else {a.table: a.out}
     estimator, found = load_described(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
     notes = notes_of(a.model, estimator, found)
+    if a.quantiles and "classes_" in vars(estimator):
+        msg = f"--quantiles is for numbers, but {a.model} predicts labels; leave it out."
+        raise ValueError(msg)
     for table, out in tables.items():
         _predict(table, out, estimator, notes, a)
     return 0
@@ -77,8 +80,8 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
     table, X, words = read_for_model(path, notes, estimator)
     asked = Asked(a.level, a.quantiles)
     if notes.exposure in table.frame.columns:
-        exposure = numbers_of(table, [notes.exposure], np.ones(len(X), dtype=bool), constant=True, remedy=REMEDY)
-        asked = asked._replace(exposure=exposure)
+        every = np.ones(len(X), dtype=bool)
+        asked = asked._replace(exposure=factors_of(table, notes.exposure, every, what="exposures", positive=True))
     elif notes.exposure:
         words.append(f"{Path(path).name}: no column {notes.exposure!r}: predictions are for an exposure of 1")
     predictions = answers(estimator, X, asked, notes.targets)

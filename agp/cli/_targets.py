@@ -8,7 +8,17 @@ from agp.cli._columns import inferred, place_of_first
 from agp.cli._labels import text_of
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["TASKS", "check_columns", "check_ordered", "labels_of", "numbers_of", "quoted", "rows_with", "task_of"]
+__all__ = [
+    "TASKS",
+    "check_columns",
+    "check_ordered",
+    "factors_of",
+    "labels_of",
+    "numbers_of",
+    "quoted",
+    "rows_with",
+    "task_of",
+]
 
 TASKS = ("auto", "regression", "classification")
 MOST_CLASSES = 50
@@ -69,17 +79,17 @@ def numbers_of(
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
-def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy: str) -> Any:
+def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy: str, kind: str = "the target") -> Any:
     column = _truths(table.frame[target], float)
     if column.dtype.kind not in "iufb":
         row = bad_number(column)
         if row is not None:
             msg = f"{table.path}: {table.place(row, target)}: {column.iloc[row]!r} is not a number; correct it."
         elif column.isna().all():
-            msg = f"{table.path}: the target {target!r} has no value; leave it out."
+            msg = f"{table.path}: {kind} {target!r} has no value; leave it out."
         else:
             shown = f"{column.dropna().iloc[0]!r:.40}"
-            msg = f"{table.path}: the target {target!r} is text, such as {shown}; {remedy}."
+            msg = f"{table.path}: {kind} {target!r} is text, such as {shown}; {remedy}."
         raise ValueError(msg)
     numbers = column.to_numpy(dtype=float)
     infinite = np.isinf(numbers)
@@ -94,6 +104,29 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
         msg = f"{table.path}: every target in {target!r} is {known[0]:g}; there is nothing to predict."
         raise ValueError(msg)
     return numbers[rows]
+
+
+def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
+    """The exposures or weights [N] of the given rows: numbers that are not negative, or `positive`.
+
+    Raises
+    ------
+    ValueError
+        If a row has none, or one that is too small.
+    """
+    numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
+    given = table.frame[column].notna().to_numpy()
+    if (rows & ~given).any():
+        msg = f"{place_of_first(table, column, rows & ~given)} is empty; {what} must be known in every row."
+        raise ValueError(msg)
+    small = np.zeros(len(rows), dtype=bool)
+    small[rows] = (numbers <= 0.0) if positive else (numbers < 0.0)
+    if small.any():
+        found = f"{table.frame[column].to_numpy()[small][0]:g}"
+        least = "positive" if positive else "zero or more"
+        msg = f"{place_of_first(table, column, small)} is {found}; {what} must be {least}."
+        raise ValueError(msg)
+    return numbers
 
 
 def _truths(column: Any, dtype: type) -> Any:

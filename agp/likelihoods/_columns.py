@@ -284,7 +284,8 @@ class Exposed(WithColumn):
         return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(exposure))
 
     def proxies(self, y: Array, /) -> Array:
-        return self.likelihood.proxies(self._rates(y))
+        y, exposure = self._split(y)
+        return self.likelihood.proxies(y) - backend_of(y).xp.log(exposure)[:, None]
 
     def check_targets(self, y: Array, /) -> None:
         self.latents(y.shape[1])

@@ -146,6 +146,9 @@ class NegativeBinomial(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return self
 
+    def proxies(self, y: Array, /) -> Array:
+        return backend_of(y).xp.log(y + 0.5)  # roughly f and a constant
+
     def check_parameters(self) -> None:
         if self.dispersion.ndim != 0:
             msg = f"dispersion has shape {tuple(self.dispersion.shape)}, but must be one number."

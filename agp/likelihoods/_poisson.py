@@ -95,6 +95,9 @@ class Poisson(Likelihood):
     def from_data(self, variance: float, /) -> Self:
         return self
 
+    def proxies(self, y: Array, /) -> Array:
+        return backend_of(y).xp.log(y + 0.5)  # roughly f and a constant
+
     def check_parameters(self) -> None:
         check_exposure(self.exposure)
 

@@ -22,11 +22,11 @@ LEAST_ROWS = 8
 def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
     """The kernel under which 500 rows of the data predict each other best, with the lengthscales it has there.
 
-    Exact GPs with Gaussian noise are compared, as in the search of `fit_regression`. Of targets that do not observe the
-    latent functions, such as labels, `Likelihood.proxies` are the targets, and all leaves are left to `from_data`: the
-    lengthscales that suit labels as numbers are not those of the latent functions.
+    Exact GPs with Gaussian noise are compared, as in the search of `fit_regression`, whose targets are
+    `Likelihood.proxies`. Where these neither are observations of the latent functions nor grow as these do (logarithms of
+    counts), as of labels, all leaves are left to `from_data`: the lengthscales that suit labels as numbers are others.
     """
-    observed = likelihood.observations(y) is not None
+    observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
     if data.X.shape[0] < LEAST_ROWS or not data.y.shape[1]:
         return RBF()

@@ -25,6 +25,9 @@ N = 60
 SIZE, KIND = RNG.uniform(-2.0, 2.0, N), RNG.choice(["round", "square"], N)
 SOUND = np.sin(2.0 * SIZE) + (KIND == "round") + 0.1 * RNG.normal(size=N)
 TABLE = pd.DataFrame({"size": SIZE, "kind": KIND, "chord": RNG.normal(size=N), "sound": SOUND})
+DAYS = np.arange(N) % 6 + 2
+COUNTS = TABLE[["size", "kind"]].assign(days=DAYS, sound=np.random.default_rng(1).poisson(DAYS * np.exp(SOUND)))
+"""Events in so many days."""
 
 
 @pytest.fixture
@@ -188,6 +191,111 @@ def test_classes_may_have_an_order(fit, shell):
 
 MONTHS = pd.Series(pd.date_range("2020-01-01", periods=N, freq="MS"))
 SINCE = "column 'when' holds dates, which become days since 1970-01-01"
+
+
+# -- targets of other kinds -------------------------------------------------------------------------------------------
+
+
+def test_counts_with_exposures_have_intervals_of_whole_numbers(fit, shell):
+    out = fit(COUNTS, "--likelihood", "poisson", "--exposure", "days", "--test-share", "0.2", "--max-steps", "60")
+    assert "48 rows, 2 input columns; regression for 'sound'\n" in out
+    assert "--likelihood" not in out
+    status, out, err = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv", "--quantiles", "0.05,0.5,0.95")
+    assert status == 0, err
+    found = pd.read_csv("p.csv")
+    quantiles = found[["quantile_0.05", "quantile_0.5", "quantile_0.95"]].to_numpy()
+    np.testing.assert_array_equal(quantiles, np.floor(quantiles))
+    estimator, inputs = agp.load("m.safetensors"), COUNTS[["size", "kind"]]
+    np.testing.assert_allclose(found["mean"], estimator.predict(inputs, exposure=DAYS), rtol=1e-10)
+    assert np.mean((quantiles[:, 0] <= COUNTS["sound"]) & (COUNTS["sound"] <= quantiles[:, 2])) > 0.85
+    density = estimator.log_density(inputs, COUNTS["sound"], exposure=DAYS)
+    assert f"NLPD {-np.mean(density):.4g}," in out
+    inputs.to_csv("rates.csv", index=False)
+    status, out, _ = shell("predict", "m.safetensors", "rates.csv", "--out", "p.csv")
+    assert "rates.csv: no column 'days': predictions are for an exposure of 1\n" in out
+    np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], estimator.predict(inputs), rtol=1e-10)
+    COUNTS.assign(days=DAYS - 2).to_csv("none.csv", index=False)
+    for command in ("predict", "describe"):
+        status, _, err = shell(command, "m.safetensors", "none.csv")
+        assert status == 2
+        assert err == "agp: none.csv: line 2, column 'days' is 0; exposures must be positive.\n"
+
+
+def test_counts_with_exposures_are_described_as_rates(fit, shell):
+    fit(COUNTS, "--likelihood", "negative-binomial", "--exposure", "days", "--max-steps", "60")
+    status, out, err = shell("describe", "m.safetensors", "t.csv")
+    assert status == 0, err
+    assert "targets are compared as rates, 'sound' by 'days'" in out
+    assert "likelihood: negative-binomial" in out
+    start = float(out.partition("(from ")[2].partition(")")[0])
+    estimator = agp.load("m.safetensors")
+    rates = COUNTS["sound"] / DAYS
+    expected = np.sqrt(np.mean((estimator.predict(COUNTS[["size", "kind"]]) - rates) ** 2))
+    assert start == pytest.approx(expected, rel=1e-3)
+    COUNTS.drop(columns="days").to_csv("other.csv", index=False)
+    status, _, err = shell("describe", "m.safetensors", "other.csv")
+    assert status == 2
+    assert err.endswith("It is the exposure of the model.\n")
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
+def test_weights_are_no_input(fit):
+    fit(TABLE.assign(times=DAYS), "--weights", "times", "--kernel", "rbf")
+    estimator = agp.load("m.safetensors")
+    assert list(estimator.feature_names_in_) == ["size", "kind", "chord"]
+    inputs = TABLE.drop(columns="sound")
+    settings = {"kernel": "rbf", "tolerance": 1e-3, "max_steps": 8, "random_state": 0}
+    by_hand = GPRegressor(**settings).fit(inputs, SOUND, sample_weight=DAYS)
+    np.testing.assert_allclose(estimator.predict(inputs), by_hand.predict(inputs), rtol=1e-9)
+    without = GPRegressor(**settings).fit(inputs, SOUND)
+    assert np.abs(estimator.predict(inputs) - without.predict(inputs)).max() > 1e-4
+
+
+def test_logarithms_of_targets_are_predicted_as_targets(fit, shell):
+    fit(TABLE.assign(sound=np.exp(SOUND)), "--transform", "log", "--kernel", "rbf")
+    status, out, err = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv", "--quantiles", "0.1,0.5")
+    assert status == 0, err
+    found = pd.read_csv("p.csv")
+    assert list(found) == ["mean", "standard_deviation", "lower", "upper", "quantile_0.1", "quantile_0.5"]
+    assert (found["lower"] > 0.0).all()
+    assert (found["mean"] > found["quantile_0.5"]).all()
+    np.testing.assert_allclose(np.sqrt(found["lower"] * found["upper"]), found["quantile_0.5"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (COUNTS["sound"], "whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"),
+        (1.0 / (1.0 + np.exp(-SOUND)), "numbers between 0 and 1: --likelihood beta is for shares"),
+        (
+            np.exp(2.0 * SOUND),
+            "positive numbers with a long tail: --transform log, or --likelihood gamma, is for those",
+        ),
+        (np.arange(N) % 5, "whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"),
+        (SOUND, None),
+        (np.arange(N) % 2, None),
+    ],
+)
+def test_another_family_is_suggested_where_it_suits_the_targets(target, words, fit):
+    out = fit(TABLE[["size"]].assign(sound=target), "--kernel", "rbf", "--max-steps", "1")
+    assert "--likelihood" not in out if words is None else f"t.csv: 'sound' has {words}" in out
+
+
+def test_labels_have_no_quantiles(fit, shell):
+    fit(TABLE.assign(sound=KIND))
+    status, _, err = shell("predict", "m.safetensors", "t.csv", "--quantiles", "0.5")
+    assert status == 2
+    assert err == "agp: --quantiles is for numbers, but m.safetensors predicts labels; leave it out.\n"
+
+
+@pytest.mark.parametrize("text", ["0.05,2", "0.05;0.5", "0"])
+def test_quantiles_lie_between_0_and_1(text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", "m.safetensors", "t.csv", "--quantiles", text])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert f"must be numbers between 0 and 1 such as 0.05,0.5,0.95, not {text!r}" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%Y-%m", "%Y-%m-%dT00:00:00+00:00"])
@@ -405,6 +513,53 @@ BAD = {
         TABLE,
         ["--likelihood", "latent-noise", "--task", "classification"],
         "--likelihood latent-noise is for regression, but --task is classification; leave one of them out",
+    ),
+}
+
+
+BAD |= {
+    "exposure of zero": (
+        COUNTS.assign(days=np.where(np.arange(N) == 3, 0.0, DAYS)),
+        ["--likelihood", "poisson", "--exposure", "days"],
+        "t.csv: line 5, column 'days' is 0; exposures must be positive.",
+    ),
+    "no exposure": (
+        COUNTS.assign(days=np.where(np.arange(N) == 3, np.nan, DAYS)),
+        ["--likelihood", "poisson", "--exposure", "days"],
+        "t.csv: line 5, column 'days' is empty; exposures must be known in every row.",
+    ),
+    "negative weight": (
+        COUNTS.assign(days=-DAYS),
+        ["--task", "regression", "--weights", "days"],
+        "column 'days' is -2; weights must be zero or more",
+    ),
+    "exposure of text": (
+        COUNTS.assign(days=KIND),
+        ["--likelihood", "poisson", "--exposure", "days"],
+        "column 'days' is text, such as 'square'; exposures must be numbers.",
+    ),
+    "exposure of numbers": (
+        COUNTS,
+        ["--likelihood", "gaussian", "--exposure", "days"],
+        "exposure is given, but likelihood='gaussian' has none; use one of 'poisson', 'negative-binomial'",
+    ),
+    "exposure of classes": (
+        COUNTS.assign(sound=KIND),
+        ["--exposure", "days"],
+        "--exposure is for targets that are numbers, but the task is classification; use --task regression",
+    ),
+    "no such exposure": (COUNTS, ["--likelihood", "poisson", "--exposure", "day"], "'day'; did you mean 'days'?"),
+    "exposure is target": (
+        COUNTS,
+        ["--likelihood", "poisson", "--exposure", "sound"],
+        "--exposure is 'sound', the target; name another column",
+    ),
+    "no counts": (TABLE, ["--likelihood", "poisson"], "counts must be whole numbers from 0 on"),
+    "no logarithm": (TABLE, ["--transform", "log"], "target_transform='log' takes positive targets, but y has -"),
+    "transform of another": (
+        COUNTS.assign(sound=DAYS),
+        ["--transform", "log", "--likelihood", "gamma"],
+        "target_transform='log' is for likelihood='gaussian', not 'gamma'",
     ),
 }
 

@@ -1,12 +1,14 @@
 """Draws of observations have the distribution that the other functions of the likelihood say."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers import NUMPY
 from likelihood_cases import KINDS, problem_of
 
 from agp import tree
-from agp.likelihoods import Likelihood, RobustMax, Softmax
+from agp.likelihoods import Gamma, Likelihood, RobustMax, Softmax, StudentT
 
 DRAWS = 40_000
 
@@ -41,10 +43,21 @@ def test_draws_are_as_often_below_quantiles_as_these_say(name):
         assert np.all((y < end).mean(axis=0) < level + spread)
 
 
+def test_parameters_may_be_numbers_of_python():
+    f = np.zeros((4, 1))
+    for number, array in ((Gamma(2.0), Gamma(np.asarray(2.0))), (StudentT(1), StudentT(np.asarray(1.0)))):
+        found, expected = (one.sample(f, np.random.default_rng(0)) for one in (number, array))
+        np.testing.assert_array_equal(found, expected)
+        found, expected = (one.predictive_cdf(f, f + 1.0, f + 0.5) for one in (number, array))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_a_likelihood_without_draws_says_so():
+    nothing: Any = None
+
     @tree.model
     class Own(Likelihood):
-        expected_log_density = predict = predictive_log_density = from_data = check_targets = None
+        expected_log_density = predict = predictive_log_density = from_data = check_targets = nothing
 
     with pytest.raises(TypeError, match="Own draws no observations"):
         Own().sample(NUMPY.array([0.0]), None)

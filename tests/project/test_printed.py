@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for folder in ("start", "guide") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+PAGES.append(ROOT / "docs" / "shell.md")
 NEEDS = {"ecosystem": ("mapie", "optuna", "shap")}
 """Libraries of pages that the extras for tests do not bring."""
 PRINTED = runpy.run_path(str(ROOT / "docs" / "printed.py"))
@@ -45,3 +46,6 @@ def test_a_number_a_word_and_a_line_that_differ_are_found():
     assert differences("0.10\n", "0.13\n")
     assert differences("converged: True\n", "converged: False\n")
     assert differences("one\n", "one\ntwo\n")
+    assert not differences("...\ntwo\n3\n", "one\ntwo\n3\n")
+    assert differences("...\ntwo\n3\n", "one\ntwo\n4\n")
+    assert differences("...\nthree\n", "one\ntwo\n")
