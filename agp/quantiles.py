@@ -37,7 +37,7 @@ LARGEST = 708.0
 """The largest logarithm whose exponential is looked at."""
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     """Of a quadrature over f."""
 
     reach: float
@@ -48,9 +48,9 @@ class Rule(NamedTuple):
     """Of the Gauss-Legendre rule in each panel."""
 
 
-FINE = Rule(9.0, 9, 10)
+FINE = _Rule(9.0, 9, 10)
 """To 1e-16, so that levels of 1e-11 are known."""
-COARSE = Rule(6.0, 4, 5)
+COARSE = _Rule(6.0, 4, 5)
 """To 1e-6."""
 _rule = ContextVar("rule", default=FINE)
 

@@ -23,8 +23,8 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
     """The kernel under which 500 rows of the data predict each other best, with the lengthscales it has there.
 
     Exact GPs with Gaussian noise are compared, as in the search of `fit_regression`, whose targets are
-    `Likelihood.proxies`. Where these neither are observations of the latent functions nor grow as these do (logarithms of
-    counts), as of labels, all leaves are left to `from_data`: the lengthscales that suit labels as numbers are others.
+    `Likelihood.proxies`. Where these are neither observations of the latent functions nor logarithms of counts, as of
+    labels, all leaves are left to `from_data`: the lengthscales that suit labels as numbers are others.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
