@@ -33,7 +33,6 @@ from agp.likelihoods import (
     Gaussian,
     HeteroscedasticGaussian,
     LatentNoiseGaussian,
-    LogNormal,
     NegativeBinomial,
     Ordinal,
     Poisson,
@@ -43,6 +42,9 @@ from agp.likelihoods import (
     Weighted,
 )
 from agp.likelihoods import Gamma as GammaLikelihood
+from agp.likelihoods import (
+    LogNormal as LogNormalLikelihood,
+)
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
 from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
@@ -85,7 +87,7 @@ LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
     "beta": (lambda: Beta(6.0, link="logit"), 1.0 / (1.0 + np.exp(-Y))),
     "ordinal": (lambda: Ordinal(3, points=7), np.clip(np.round(Y + 1.0), 0.0, 2.0)),
     "latent-noise": (LatentNoiseGaussian, Y),
-    "log-normal": (LogNormal, np.exp(Y)),
+    "log-normal": (LogNormalLikelihood, np.exp(Y)),
     "weighted": (lambda: Weighted(Gaussian()), np.concatenate([Y, 0.1 + Y * Y], axis=1)),
     "exposed": (lambda: Exposed(Poisson()), np.concatenate([np.round(np.exp(Y)), 0.1 + Y * Y], axis=1)),
     "student-t": (lambda: StudentT(degrees_of_freedom=4), Y),
