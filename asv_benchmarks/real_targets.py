@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
-import numpy as np  # noqa: E402
-import scipy.stats  # noqa: E402
-from sklearn.compose import make_column_transformer  # noqa: E402
-from sklearn.datasets import load_diabetes  # noqa: E402
-from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: E402
-from sklearn.linear_model import GammaRegressor, PoissonRegressor  # noqa: E402
-from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
+import numpy as np
+import scipy.stats
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import GammaRegressor, PoissonRegressor
+from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from agp.estimators import GPRegressor  # noqa: E402
+from agp.estimators import GPRegressor
 
 QUANTILES = (0.05, 0.5, 0.95)
 FEW = 24
