@@ -1,7 +1,5 @@
 """Hostile problems for regressors of every kind of target: families, weights and exposures that nobody would choose."""
 
-import argparse
-import sys
 import traceback
 import warnings
 from typing import Any, NamedTuple
@@ -195,21 +193,3 @@ def _faults(name: str, result: Any) -> list[str]:
     if name not in ("predict", "interval", "quantiles") and not np.isfinite(result).all():
         faults.append("not finite")
     return faults
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=300, help="how many problems")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    a = parser.parse_args()
-    broken = 0
-    for seed in range(a.first, a.first + a.count):
-        if defects := judged_regression(seed)[1]:
-            broken += 1
-            print(seed, drawn_regression(seed).family, *defects, sep="\n  ", flush=True)
-    print(f"{a.count:,} problems, {broken:,} with defects")
-    sys.exit(bool(broken))
-
-
-if __name__ == "__main__":
-    _main()

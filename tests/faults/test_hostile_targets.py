@@ -1,4 +1,4 @@
-"""Regressors of every kind of target under hostile problems; more by ``python tests/faults/hostile_targets.py``."""
+"""Regressors of every kind of target under hostile problems; more by ``python tests/faults/run_hostile_targets.py``."""
 
 import pytest
 from hostile_targets import drawn_regression, judged_regression
