@@ -58,7 +58,8 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
     knots = _Knots.of(mixture)
     if mixture.place is None:
         x = coordinate_of(mixture, y)
-        return knots.with_more(mixture, x).integral(mixture, knots.x[0], x, y)
+        score = knots.with_more(mixture, x).integral(mixture, knots.x[0], x, y)
+        return np.maximum(score, 0.0)  # of targets next to an end of the support it is but rounding
     # a sum over whole numbers; beyond some each stands for the unit of length around it
     first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-FARTHEST))), 0.0))
     last = mixture.value(coordinate(mixture)[0](knots.x[-1]))

@@ -6,7 +6,7 @@ import array_api_compat
 import numpy as np
 from sklearn.utils import check_random_state
 
-from agp.backend import Array, backend_of, to_numpy
+from agp.backend import Array, backend_of, placed, to_numpy
 
 __all__ = [
     "answered",
@@ -14,6 +14,7 @@ __all__ = [
     "floating",
     "is_foreign",
     "on_host",
+    "placed_in_range",
     "refuse_cells",
     "refuse_words",
     "seed_of",
@@ -52,6 +53,22 @@ def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
 def answered(x: Array, *, host: bool) -> Any:
     """An answer as a NumPy array, or as it is."""
     return to_numpy(x) if host else x
+
+
+def placed_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
+    """Host numbers as an array like another. ValueError for one that is infinite there, or zero where positive."""
+    B = backend_of(beside)
+    info, size = B.xp.finfo(beside.dtype), np.abs(numbers)
+    beyond = np.isfinite(numbers) & (size > float(info.max))
+    if positive:
+        beyond |= size < float(info.smallest_normal)
+    if beyond.any():
+        row = int(np.argwhere(beyond)[0, 0])
+        dtype = B.dtype_name(beside)
+        found = f"{name} has {numbers[beyond][0]:g} in row {row}, which {dtype} cannot hold"
+        msg = f"{found}; give it in another unit{', or as float64' if dtype != 'float64' else ''}."
+        raise ValueError(msg)
+    return placed(numbers, beside)
 
 
 def floating(x: Array, /) -> Array:

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, backend_of, placed, to_numpy
-from agp.estimators._arrays import is_foreign, selected, unmasked
+from agp.backend import Array, backend_of, to_numpy
+from agp.estimators._arrays import is_foreign, placed_in_range, selected, unmasked
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
 __all__ = ["Observations", "log_exposures", "plain", "row_numbers", "targets_for", "wrapped"]
@@ -124,7 +124,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     if not numbers.any():
         msg = f"{name} is zero in every row; at least one must be positive."
         raise ValueError(msg)
-    return placed(numbers, X)
+    return placed_in_range(name, numbers, X, positive=positive)
 
 
 def log_exposures(exposure: Any, X: Array) -> Array:

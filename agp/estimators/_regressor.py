@@ -20,6 +20,7 @@ from agp.estimators._arrays import (
     floating,
     is_foreign,
     on_host,
+    placed_in_range,
     refuse_cells,
     refuse_words,
     seed_of,
@@ -490,7 +491,7 @@ class GPRegressor(RegressorMixin, Distribution):
     def _host_targets(self, given: Any, y: Any, X: Array) -> Array:
         y = self._numbers(y)
         check_consistent_length(given, y)
-        return placed(y, X)
+        return placed_in_range("y", y, X)
 
     def _numbers(self, y: Any) -> Any:
         """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
@@ -530,7 +531,9 @@ def _observed_score(known: Any, found: Any, weight: Any) -> float:
 
 def _are_unlike(y: Array) -> bool:
     """Whether the deviations of the columns of y [N, K] differ much; constant ones do not count."""
-    observed = [column[~np.isnan(column), None] for column in to_numpy(y).T]
+    y = to_numpy(y)
+    y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
+    observed = [column[~np.isnan(column), None] for column in y.T]
     spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
     return len(spreads) > 1 and max(spreads) > UNLIKE * min(spreads)
 

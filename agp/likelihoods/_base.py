@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, get_backend, placed, to_numpy, wide
 from agp.checks import check_levels, check_whole
 from agp.host import underflow_is_zero
-from agp.likelihoods._range import quantiles_in_range
+from agp.likelihoods._range import in_range
 from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles
 from agp.scores import mixture_cdf, mixture_crps
 
@@ -180,7 +180,7 @@ class Likelihood(ABC):
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
         """Quantiles [Q, N, K] for marginals [S, N, P]: usually those of `mixture`, by a search on the host."""
         found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
-        return quantiles_in_range(found, mu, self.support)
+        return in_range("predicted quantiles", found, mu, self.support)
 
     @underflow_is_zero
     def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
@@ -218,7 +218,8 @@ class Likelihood(ABC):
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
         """The CRPS [N, K] for marginals [S, N, P]: usually that of `mixture`, on the host."""
-        return placed(mixture_crps(*self._on_host("scores", mu, var), wide(to_numpy(y))), mu)
+        scores = mixture_crps(*self._on_host("scores", mu, var), wide(to_numpy(y)))
+        return in_range("scores", scores, mu, (-math.inf, math.inf))
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
         """`mixture` of the likelihood with leaves on the host, and the marginals there. TypeError for traced ones."""
@@ -252,7 +253,7 @@ class Likelihood(ABC):
         TypeError
             If the likelihood does not offer it.
         """
-        return placed(self._host_copy()._sample(wide(to_numpy(f)), rng), f)
+        return in_range("draws", self._host_copy()._sample(wide(to_numpy(f)), rng), f, self.support)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         """`sample` by NumPy, the parameters on the host."""

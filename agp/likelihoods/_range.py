@@ -6,7 +6,7 @@ from typing import Any
 from agp.backend import Array, backend_of, placed
 from agp.repairs import report
 
-__all__ = ["exp_in_range", "log_range", "positive_variance", "quantiles_in_range", "report_cut"]
+__all__ = ["exp_in_range", "in_range", "log_range", "positive_variance", "report_cut"]
 
 
 def log_range(x: Array) -> tuple[float, float]:
@@ -40,8 +40,8 @@ def positive_variance(variance: Array) -> Array:
     return xp.where(under, smallest, variance)
 
 
-def quantiles_in_range(values: Any, beside: Array, support: tuple[float, float]) -> Array:
-    """Quantiles of the host as an array like another; what is outside its range, or the support, is the nearest end.
+def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]) -> Array:
+    """Observations of the host as an array like another; what is outside its range, or the support, is the nearest end.
 
     Of what is too large that is said; next to 0 and to 1 it is but rounding.
     """
@@ -49,7 +49,7 @@ def quantiles_in_range(values: Any, beside: Array, support: tuple[float, float])
     low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
     high = 1.0 - 0.5 * float(info.eps) if support[1] == 1.0 else float(info.max)
     outside = ((values > high) & (high > 1.0)) | ((values < low) & (low < 0.0))
-    report_cut("predicted quantiles", placed(1.0 * outside, beside) > 0.0)
+    report_cut(what, placed(1.0 * outside, beside) > 0.0)
     return placed(values.clip(low, high), beside)
 
 

@@ -16,7 +16,7 @@ import agp_backends
 from agp.backend import to_numpy
 from agp.errors import BackendError, NonFiniteError, NotPositiveDefiniteError, RepairWarning, UntouchedWarning
 
-__all__ = ["Outcome", "judged"]
+__all__ = ["Outcome", "judged", "unsound"]
 
 ALLOWED = (ValueError, TypeError, NonFiniteError, NotPositiveDefiniteError, BackendError)
 HOMES = tuple(str(Path(package.__file__).parent) for package in (agp, agp_backends) if package.__file__)
@@ -50,7 +50,7 @@ class _Judge:
             try:
                 found = action()
             except ALLOWED as error:
-                if message := _unsound(error):
+                if message := unsound(error):
                     self.defects.append((name, message))
                 else:
                     self.errors.append((name, type(error).__name__, str(error).partition("\n")[0]))
@@ -90,7 +90,7 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}{place}: {str(error)[:200]}"
 
 
-def _unsound(error: BaseException) -> str:
+def unsound(error: BaseException) -> str:
     """What is wrong with an error of an allowed class; nothing, usually."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     first = str(error).partition("\n")[0]
