@@ -15,6 +15,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,9 +94,7 @@ def diabetes(_: Path | None) -> Table:
 
 
 def _of_statsmodels(name: str, target: str, settings: tuple[dict[str, Any], ...]) -> Table:
-    from statsmodels import datasets
-
-    frame = getattr(datasets, name).load_pandas().data
+    frame = import_module(f"statsmodels.datasets.{name}").load_pandas().data
     return Table(frame.drop(columns=target).to_numpy(dtype=float), frame[target].to_numpy(dtype=float), settings)
 
 
