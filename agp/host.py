@@ -83,6 +83,11 @@ def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArra
     return np.broadcast_to(normals[:, None, :], (samples, rows, width))
 
 
+def scalar(number: float) -> npt.NDArray[np.float64]:
+    """A number of Python as a 0-d array."""
+    return np.asarray(number, dtype=np.float64)
+
+
 def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
     """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
     x = np.asarray(x, dtype=np.float64)

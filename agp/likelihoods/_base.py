@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, get_backend, placed, to_numpy, wide
+from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.checks import check_levels, check_whole
-from agp.host import underflow_is_zero
+from agp.host import scalar, underflow_is_zero
 from agp.likelihoods._range import in_range
 from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles
 from agp.scores import mixture_cdf, mixture_crps
@@ -262,9 +262,9 @@ class Likelihood(ABC):
 
     def _host_copy(self) -> Self:
         """The same with all leaves as NumPy arrays of float64, Python's numbers too."""
-        xp = get_backend("numpy").xp
-        arrays = {name: xp.asarray(x) if isinstance(x, int | float) else x for name, x in tree.leaves(self).items()}
-        return tree.with_leaves(self, {name: wide(to_numpy(x)) for name, x in arrays.items()})
+        leaves = tree.leaves(self).items()
+        arrays = {name: scalar(x) if isinstance(x, int | float) else wide(to_numpy(x)) for name, x in leaves}
+        return tree.with_leaves(self, arrays)
 
     @property
     def floats_per_row(self) -> int:
