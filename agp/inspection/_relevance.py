@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import approx_fprime
 
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
@@ -148,6 +147,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         moved = found.unflatten(vector)
         logs = [np.log(scale.value) for scale in _lengthscales(replace(subject, model=moved))]
         return np.concatenate([shares(moved), logs])
+
+    from scipy.optimize import approx_fprime
 
     J: Any = approx_fprime(found.mean, answers, STEP)
     deviation = np.sqrt(np.sum((J @ found.covariance) * J, axis=1))

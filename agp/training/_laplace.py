@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import approx_fprime
 
 from agp import tree
 from agp.actions import Actions
@@ -93,6 +92,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     mean = objective.vector_of(model)
     for _ in range(1 if model.likelihood.quadratic else ROUNDS):
         objective.settled = _point(objective, mean).model
+    from scipy.optimize import approx_fprime
+
     hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
     # of raw r with value softplus(r) = v, dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
