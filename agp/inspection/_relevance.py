@@ -125,6 +125,8 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
     variance designs for model output", Computer Physics Communications 1999 (the index).
     """
+    from scipy.optimize import approx_fprime
+
     subject = subject_of(model)
     _check_columns(subject.model)
     rows = _rows(subject, X)
@@ -147,8 +149,6 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         moved = found.unflatten(vector)
         logs = [np.log(scale.value) for scale in _lengthscales(replace(subject, model=moved))]
         return np.concatenate([shares(moved), logs])
-
-    from scipy.optimize import approx_fprime
 
     J: Any = approx_fprime(found.mean, answers, STEP)
     deviation = np.sqrt(np.sum((J @ found.covariance) * J, axis=1))
