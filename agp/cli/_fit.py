@@ -63,6 +63,8 @@ LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "cl
 """The likelihoods that can be asked for, and their tasks."""
 FEW_COUNTS = 4
 """Labels that may be counts are so many at the least."""
+NEAR_ZERO = 0.1
+"""The least of whole numbers that are taken for counts, in shares of their mean."""
 SKEWED = 1.0
 """The skewness from which on a logarithm is suggested."""
 OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
@@ -252,7 +254,8 @@ def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
             return []
         return [f"{what} whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"]
     numbers = y[~np.isnan(y)]
-    if (numbers >= 0.0).all() and (numbers == np.floor(numbers)).all():
+    whole = (numbers >= 0.0).all() and (numbers == np.floor(numbers)).all()
+    if whole and numbers.min() < NEAR_ZERO * numbers.mean():
         return [f"{what} whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"]
     if (numbers > 0.0).all() and (numbers < 1.0).all():
         return [f"{what} numbers between 0 and 1: --likelihood beta is for shares"]

@@ -215,7 +215,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; known are rbf, matern32"),
         (["--kernel", "rbf+"], "unknown kernel '' in 'rbf+'"),
-        (["--likelihood", "normal"], "unknown likelihood 'normal'; known are gaussian, studentt"),
+        (["--likelihood", "normal"], "unknown likelihood 'normal'; known are gaussian, student-t"),
         (["--likelihood", "poisson"], "plane: counts must be whole numbers from 0 on"),
         (["--likelihood", "softmax"], "plane: labels must be whole numbers"),
         (["--likelihood", "softmax", "--task", "regression"], "the likelihood softmax is for classification"),

@@ -1,9 +1,11 @@
 """Regressors of every kind of target under hostile problems; more by ``python tests/faults/run_hostile_targets.py``."""
 
 import pytest
-from hostile_targets import drawn_regression, judged_regression
 
 from agp.methods import LIKELIHOODS
+
+pytest.importorskip("agp.estimators", exc_type=ImportError)
+from hostile_targets import drawn_regression, judged_regression
 
 PROBLEMS = 60
 
