@@ -74,8 +74,10 @@ class GPClassifier(ClassifierMixin, Distribution):
         labels = self._labels(X, y)
         weights = row_numbers("sample_weight", sample_weight, A)
         self._learn_classes(labels, y)
-        data = Observations(A, self._targets(labels, A), weights).counted(spread_learned=False)
+        data = Observations(A, self._targets(labels, A), weights).weighted()
+        rows, data = data.X.shape[0], data.distinct(spread_learned=False)
         self._fit(self._model(data, parts=False), data)
+        self.n_rows_seen_ = rows
         return self
 
     @available_if(takes_parts)
@@ -99,7 +101,7 @@ class GPClassifier(ClassifierMixin, Distribution):
                 labels if classes is None else _beside(classes, labels), y if classes is None else classes
             )
         weights = row_numbers("sample_weight", sample_weight, A)
-        data = Observations(A, self._targets(labels, A), weights).counted(spread_learned=False)
+        data = Observations(A, self._targets(labels, A), weights).weighted()
         if first:
             self._start_parts(self._model(data, parts=True))
         self._fit_part(data)

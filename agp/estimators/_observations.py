@@ -35,17 +35,21 @@ class Observations(NamedTuple):
         """Those rows where a Boolean array [N] is true."""
         return Observations(*(None if x is None else selected(x, rows) for x in self))
 
-    def counted(self, *, spread_learned: bool) -> "Observations":
-        """Without rows of weight zero, and rows that repeat taken as one that counts so many times.
+    def weighted(self) -> "Observations":
+        """Those of positive weight."""
+        if self.weights is None or bool(backend_of(self.weights).xp.all(self.weights > 0.0)):
+            return self
+        return self.where(self.weights > 0.0)
+
+    def distinct(self, *, spread_learned: bool) -> "Observations":
+        """The same with rows that repeat taken as one that counts so many times, for methods that take weights.
 
         Copies of a row tell nothing of the spread of observations: where that is learned, and less than half of the
         weight is at inputs that were observed with different targets, weights are relative, their mean 1.
         """
-        data, B = self, backend_of(self.X)
-        if data.weights is not None and not bool(B.xp.all(data.weights > 0.0)):
-            data = data.where(data.weights > 0.0)
-        distinct = B.name == "numpy" and (data.weights is not None or data.X.shape[0] <= MOST_COMPARED)
-        data, replicated = data._distinct() if distinct else (data, 0.0)
+        B = backend_of(self.X)
+        compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MOST_COMPARED)
+        data, replicated = self._distinct() if compared else (self, 0.0)
         if data.weights is None or not spread_learned or replicated >= 0.5:
             return data
         return data._replace(weights=data.weights / B.xp.mean(data.weights))

@@ -174,6 +174,9 @@ class GPRegressor(RegressorMixin, Distribution):
             For likelihoods with a logarithmic link, such as "poisson".
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
+        rows = data.X.shape[0]
+        if self._method(rows, parts=backend_of(data.X).rows_elsewhere) in WEIGHTED_METHODS:
+            data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
         constant = _is_constant(data.y)
         if not constant and self._chooses(data):
             self._fit_regression(data)
@@ -184,6 +187,7 @@ class GPRegressor(RegressorMixin, Distribution):
         else:
             self._fit(self._model(data, parts=False), data)
         self.bound_ -= self._log_jacobian(data)
+        self.n_rows_seen_ = rows
         return self
 
     @available_if(takes_parts)
@@ -192,7 +196,8 @@ class GPRegressor(RegressorMixin, Distribution):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """A training step on some more rows; the first call also sets the model up, and should be representative.
 
-        Arguments as `fit`; weights and exposures that the first call has are 1 where later ones have none.
+        Arguments as `fit`, but weights are never relative; weights and exposures that the first call has are 1 where
+        later ones have none.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, reset=first)
@@ -375,6 +380,10 @@ class GPRegressor(RegressorMixin, Distribution):
         return trained if self.target_transform is None else LogNormal(trained)  # type: ignore[arg-type]
 
     @property
+    def _likelihood_class(self) -> type[Likelihood]:
+        return LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
+
+    @property
     def _likelihood_name(self) -> str:
         """The likelihood as it was asked for."""
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
@@ -396,8 +405,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
 
     def _check_takes_exposure(self) -> None:
-        kind = LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
-        if not kind.log_link:
+        if not self._likelihood_class.log_link:
             known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
             msg = f"exposure is given, but likelihood={self._likelihood_name} has none; use one of {known}."
             raise ValueError(msg)
@@ -445,9 +453,8 @@ class GPRegressor(RegressorMixin, Distribution):
             row_numbers("exposure", exposure, A, positive=True),
         )
         data = self._with_targets(Observations(A, targets, weights, exposures))
-        data = data if self.target_transform is None else data._replace(y=_logarithms(data.y))
-        kind = LIKELIHOODS[self.likelihood] if isinstance(self.likelihood, str) else type(self.likelihood)
-        return data.counted(spread_learned=kind in SPREAD_LEARNED)
+        data = data.weighted()
+        return data if self.target_transform is None else data._replace(y=_logarithms(data.y))
 
     def _known_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)

@@ -160,6 +160,28 @@ def test_rows_that_differ_are_left_as_they_are():
     assert found.n_rows_seen_ == 100
 
 
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(WEIGHTED_METHODS)))
+def test_methods_without_weights_take_rows_that_repeat(method):
+    twice, y = np.concatenate([X[:30], X[:30]]), np.tile(TARGETS["gaussian"][:30], 2)
+    found = GPRegressor(method=method, num_inducing=8, max_steps=3, kernel="rbf").fit(twice, y)
+    assert np.isfinite(found.predict(X)).all()
+
+
+def test_rows_that_repeat_come_in_parts():
+    y, labels = TARGETS["gaussian"], F > 0.0
+    twice = np.concatenate([X, X])
+    found = GPRegressor(num_inducing=8, kernel="rbf").partial_fit(X, y).partial_fit(twice, np.tile(y, 2))
+    assert found.n_rows_seen_ == 270
+    classes = GPClassifier(num_inducing=8, kernel="rbf").partial_fit(X, labels).partial_fit(twice, np.tile(labels, 2))
+    assert classes.n_rows_seen_ == 270
+
+
+def test_every_row_is_counted_once_as_seen():
+    twice = np.concatenate([X, X])
+    assert GPRegressor(max_steps=3, kernel="rbf").fit(twice, np.tile(TARGETS["gaussian"], 2)).n_rows_seen_ == 180
+    assert GPClassifier(max_steps=3, kernel="rbf").fit(twice, np.tile(F > 0.0, 2)).n_rows_seen_ == 180
+
+
 def test_weights_say_where_the_noise_is_not_learned_twice():
     """Copies tell nothing of the noise: it is as large as that of the rows."""
     found = GPRegressor(kernel="rbf", random_state=0).fit(X, TARGETS["gaussian"], sample_weight=np.full(90, 7.0))
