@@ -12,6 +12,7 @@ and CPU seconds of training and prediction.
 import argparse
 import json
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -192,13 +193,25 @@ def _main() -> None:
     parser.add_argument("--rows", type=int, default=4000, help="of each table at the most")
     parser.add_argument("--out", type=Path)
     a = parser.parse_args()
+    if a.rows < 20:
+        parser.error(f"--rows is {a.rows}, but a fifth is held out; take 20 or more.")
+    if a.data is not None and not (a.data / "bike.npz").is_file():
+        parser.error(f"--data is {a.data}, where there is no bike.npz.")
+    if a.out is not None and not a.out.absolute().parent.is_dir():
+        parser.error(f"--out is {a.out}, but {a.out.parent} is no folder.")
     warnings.simplefilter("ignore")
     print("| table | rows x columns | estimator | deviance | pinball loss | inside 90 % | CPU s |")
     print("|---|---|---|---|---|---|---|")
     found = []
     for name in a.tables:
-        table = TABLES[name](a.data)
-        found += [] if table is None else compared(name, table, a.rows)
+        try:
+            table = TABLES[name](a.data)
+        except ImportError:
+            parser.error(f"the table {name} comes with statsmodels: pip install statsmodels.")
+        if table is None:
+            print(f"{name}: left out, for --data names no folder", file=sys.stderr)
+            continue
+        found += compared(name, table, a.rows)
     if a.out is not None:
         a.out.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -116,6 +116,10 @@ def _main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     a = parser.parse_args()
+    if a.rows < 10 or a.seeds < 1:
+        parser.error(f"--rows is {a.rows} and --seeds {a.seeds}; take 10 rows and one seed at the least.")
+    if a.out is not None and not a.out.absolute().parent.is_dir():
+        parser.error(f"--out is {a.out}, but {a.out.parent} is no folder.")
     print("likelihood         seed behind  gaussian  inside 50, 90, 99 %    standard errors       CPU s  method")
     found = []
     for name in a.likelihoods:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._finite import Tails, finite_cdf, finite_crps, finite_quantiles
+from agp.likelihoods._base import Prediction
+from agp.likelihoods._finite import OrderedCategories, Tails
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
@@ -56,7 +56,7 @@ def _pull_density(B: Backend, bar: Array, sign: Array, log_slope: Array, value: 
 
 
 @tree.model
-class Bernoulli(Likelihood):
+class Bernoulli(OrderedCategories):
     """y in {0, 1} with p(y = 1 | f) = (1 - 2 squash) F(f) + squash.
 
     Parameters
@@ -75,7 +75,6 @@ class Bernoulli(Likelihood):
     link: Literal["probit", "logit"] = "probit"
 
     bounded_curvature: ClassVar[bool] = True
-    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
@@ -117,15 +116,6 @@ class Bernoulli(Likelihood):
     def _tails(self, mu: Array, var: Array) -> Tails:
         zero, one = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (-mu, mu))
         return [(zero, one)]
-
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        return finite_quantiles(self._tails(mu, var), levels)
-
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        return finite_cdf(self._tails(mu, var), y)
-
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        return finite_crps(self._tails(mu, var), y)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         p = (1.0 - 2.0 * self.squash) * LINKS[self.link].cdf(f) + self.squash

@@ -1,11 +1,34 @@
 """Observations that have a few values in an order: quantiles, distribution functions, CRPS."""
 
-from agp.backend import Array, backend_of
+from abc import abstractmethod
+from typing import ClassVar
 
-__all__ = ["finite_cdf", "finite_crps", "finite_quantiles"]
+from agp.backend import Array, backend_of
+from agp.likelihoods._base import Likelihood
+
+__all__ = ["OrderedCategories", "Tails"]
 
 Tails = list[tuple[Array, Array]]
 """P(y <= k) and P(y > k) [S, N, P] for k = 0 .. K-2, of S samples."""
+
+
+class OrderedCategories(Likelihood):
+    """What likelihoods of the values 0 .. K-1 share."""
+
+    whole_numbers: ClassVar[bool] = True
+
+    @abstractmethod
+    def _tails(self, mu: Array, var: Array) -> Tails:
+        """The tails for marginals [S, N, P]."""
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        return finite_quantiles(self._tails(mu, var), levels)
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        return finite_cdf(self._tails(mu, var), y)
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        return finite_crps(self._tails(mu, var), y)
 
 
 def finite_quantiles(tails: Tails, levels: tuple[float, ...]) -> Array:

@@ -9,9 +9,9 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import ORDERED
 from agp.host import normal_quantiles
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Prediction
 from agp.likelihoods._classes import check_labels
-from agp.likelihoods._finite import Tails, finite_cdf, finite_crps, finite_quantiles
+from agp.likelihoods._finite import OrderedCategories, Tails
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.likelihoods._range import positive_variance
 
@@ -21,7 +21,7 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @tree.model
-class Ordinal(Likelihood):
+class Ordinal(OrderedCategories):
     """Categories y_np = 0 .. K-1 in their order: the bin into which f_np plus standard normal noise falls.
 
     p(y = k | f) = Phi(e_k - f) - Phi(e_(k-1) - f), for the edges e_0 < ... < e_(K-2) between the bins; the outer bins
@@ -45,7 +45,6 @@ class Ordinal(Likelihood):
     points: int = 20
 
     bounded_curvature: ClassVar[bool] = True  # by 1, that of the noise
-    whole_numbers: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array, scale: Array | None = None) -> tuple[Array, Pullback]:
@@ -97,15 +96,6 @@ class Ordinal(Likelihood):
         B = backend_of(mu)
         scores = [(self.edges[k] - mu) / B.xp.sqrt(1.0 + var) for k in range(self.classes - 1)]
         return [(B.special("ndtr", x), B.special("ndtr", -x)) for x in scores]
-
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        return finite_quantiles(self._tails(mu, var), levels)
-
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        return finite_cdf(self._tails(mu, var), y)
-
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        return finite_crps(self._tails(mu, var), y)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         x = f + rng.standard_normal(f.shape)

@@ -17,7 +17,7 @@ from agp.training._run import Run
 from agp.updates import Adam
 
 torch = pytest.importorskip("torch")
-from standins.torch_device import counted  # noqa: E402
+from standins.counts import counted  # noqa: E402
 
 CARD = 80.0 * 2**10
 """MiB of a card, and of the stand-in."""

@@ -26,7 +26,7 @@ from agp.updates import Adam, Group, InverseUpdate
 from agp_backends._cuda import whole_block
 
 torch = pytest.importorskip("torch")
-from standins.torch_device import counted  # noqa: E402
+from standins.counts import counted  # noqa: E402
 
 
 class Traffic(list):

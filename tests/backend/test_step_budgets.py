@@ -15,7 +15,7 @@ from agp.training._run import Run
 from agp.updates import Adam
 
 pytest.importorskip("torch")
-from standins.torch_device import counted
+from standins.counts import Asking, counted
 
 SIZE = 257
 WITHOUT_INDUCING = ("gpr", "tvgp", "cggp", "cagp-opt", "cagp-cg")
@@ -86,20 +86,6 @@ def test_launches_do_not_depend_on_the_number_of_columns_or_rows(torch_device):
     assert counts_of_a_step(started("wsvgp", torch_device, 300, 20)).totals == few
 
 
-class _Asking:
-    """An update that asks the device for one thing, and changes nothing."""
-
-    def __init__(self, ask):
-        self.ask = ask
-
-    def init(self, model):
-        return {}
-
-    def __call__(self, model, batch, state):
-        self.ask(batch.X)
-        return model, state, {}
-
-
 ASKING = {
     "a launch": (lambda x: x + 1.0, (1, 0, 0)),
     "a view": (lambda x: x[1:].mT, (0, 0, 0)),
@@ -118,7 +104,7 @@ ASKING = {
 def test_what_is_asked_for_in_a_step_is_counted_with_its_line(what, torch_device):
     ask, more = ASKING[what]
     least = counts_of_a_step(started("wsvgp", torch_device, 8, updates=[Adam(1e-2)]))
-    counts = counts_of_a_step(started("wsvgp", torch_device, 8, updates=[Adam(1e-2), _Asking(ask)]))
+    counts = counts_of_a_step(started("wsvgp", torch_device, 8, updates=[Adam(1e-2), Asking(ask)]))
     assert tuple(b - a for a, b in zip(least.totals, counts.totals, strict=True)) == more
     for new, old in ((counts.launches, least.launches), (counts.reads, least.reads), (counts.uploads, least.uploads)):
         assert all(":" in line for line in new - old)

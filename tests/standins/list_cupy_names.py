@@ -14,6 +14,7 @@ compiled functions are the first line of their docstrings, where Cython puts the
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -129,6 +130,8 @@ def listed(root: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir() or importlib.util.find_spec("cupy") is None:
+        sys.exit("give the folder of the unpacked wheel, and have it on the path: see the top of this file.")
     import cupy  # pyright: ignore[reportMissingImports]
 
     document = {"version": cupy.__version__, **listed(Path(sys.argv[1]))}

@@ -4,7 +4,7 @@
 signatures alone, and arrays have no attribute that CuPy's lack. Arrays are opaque: they refuse to become NumPy's by
 themselves, NumPy arrays beside them are errors, results without axes stay arrays, and every array lies on a numbered
 device, which must be the current one where a kernel reads it. NumPy and SciPy compute behind them.
-`array_api_compat.cupy` and the plug-in are the real ones. What the host asks of the device is counted (`cupy_counts`).
+`array_api_compat.cupy` and the plug-in are the real ones. What the host asks of the device is counted (`counts`).
 
 Not imitated: speed, memory, and the rounding of another library.
 """
@@ -26,7 +26,7 @@ import array_api_compat
 import numpy as np
 import scipy.linalg
 import scipy.special
-from standins.cupy_counts import tell
+from standins.counts import tell
 
 NAMES = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 DEVICES = 2
@@ -96,7 +96,7 @@ class Device:
         return MEMORY
 
     def synchronize(self):
-        tell("syncs")
+        tell("reads")
 
 
 # -- arrays -----------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _uploaded(numbers, dtype=None, order="K"):
 
 def _read(x):
     """The values on the host, for which it waits."""
-    tell("syncs")
+    tell("reads")
     return x._host
 
 
@@ -273,7 +273,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     def __getitem__(self, key):
         parts = key if type(key) is tuple else (key,)
         if any(type(part) is ndarray and part.dtype == bool for part in parts):
-            tell("syncs")  # the shape of the result depends on values
+            tell("reads")  # the shape of the result depends on values
         return _indexed(self, parts, lambda host, parts: host[parts])
 
     def __setitem__(self, key, value):
@@ -282,7 +282,7 @@ class ndarray:  # noqa: N801 - CuPy's name
         arguments.arrays.append(self)
         masks = any(type(part) is ndarray and part.dtype == bool for part in parts)
         if masks and type(value) is ndarray and value.ndim:
-            tell("syncs")  # the entries that the mask keeps are counted
+            tell("reads")  # the entries that the mask keeps are counted
         value = arguments.host(value)
         parts = tuple(_index(part, arguments) for part in parts)
         _check_device(arguments.arrays)
@@ -422,7 +422,7 @@ def _function(name: str, signature: str, compute: Callable, factorises: bool = F
         if takes_arrays and not _holds_arrays(bound.args[0] if bound.args else None):
             raise _refused(bound.args[0] if bound.args else None)
         if name in WAITING or (factorises and CURRENT.linalg == "raise"):
-            tell("syncs")
+            tell("reads")
         try:
             with np.errstate(all="ignore"):
                 found = compute(*positional, **named)
@@ -676,7 +676,7 @@ def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_
         msg = "cupy.linalg only supports cupy.ndarray"
         raise np.linalg.LinAlgError(msg)
     if check_finite:
-        tell("syncs", 2)
+        tell("reads", 2)
     _check_device([a, b])
     tell("launches", 2 + (not a.flags.f_contiguous))  # cuBLAS takes columns first: b is copied, and a row-major a
     with np.errstate(all="ignore"):

@@ -6,22 +6,17 @@ the host wait, and uploads, each with the line of the library that asked. Nothin
 """
 
 import contextlib
-import sys
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
+from standins.counts import tell
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import agp
-import agp_backends
-
-__all__ = ["CAPABILITY", "DEVICE", "Counts", "DeviceTensor", "counted", "standing_in"]
+__all__ = ["CAPABILITY", "DEVICE", "DeviceTensor", "standing_in"]
 
 DEVICE = torch.device("cuda:0")
 CAPABILITY = (9, 0)
@@ -36,63 +31,6 @@ WAITING |= {"_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig",
 """Calls whose result, or its shape, or whose failure the host reads: they wait for the device."""
 BY_MASK = {"index", "index_put", "index_put_", "_index_put_impl_"}
 """Calls that take positions: true entries of a mask are found by the host, and positions on the host travel."""
-
-SOURCES = {Path(package.__file__).parent: Path(package.__file__).parent.name for package in (agp, agp_backends)}
-
-
-class Counts:
-    """What a device was asked for, by line of the library: launches, reads of the host, and uploads."""
-
-    def __init__(self) -> None:
-        self.launches: Counter[str] = Counter()
-        self.reads: Counter[str] = Counter()
-        self.uploads: Counter[str] = Counter()
-
-    @property
-    def totals(self) -> tuple[int, int, int]:
-        """Launches, reads and uploads."""
-        return self.launches.total(), self.reads.total(), self.uploads.total()
-
-    def __str__(self) -> str:
-        parts = {"launches": self.launches, "reads": self.reads, "uploads": self.uploads}
-        return "\n".join(
-            f"{counter.total()} {what}\n" + "\n".join(f"  {n:5d}  {line}" for line, n in counter.most_common())
-            for what, counter in parts.items()
-        )
-
-
-_counting: list[Counts] = []
-"""Those that count now."""
-
-
-@contextlib.contextmanager
-def counted() -> Iterator[Counts]:
-    """Count inside."""
-    counts = Counts()
-    _counting.append(counts)
-    try:
-        yield counts
-    finally:
-        _counting.remove(counts)
-
-
-def _count(what: str, times: int = 1) -> None:
-    if _counting and times:
-        line = _line()
-        for counts in _counting:
-            getattr(counts, what)[line] += times
-
-
-def _line() -> str:
-    """The innermost line of the library, or of a plug-in, that is being executed."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        file = Path(frame.f_code.co_filename)
-        for root, name in SOURCES.items():
-            if file.is_relative_to(root):
-                return f"{name}/{file.relative_to(root)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "outside of the library"
 
 
 class DeviceTensor(torch.Tensor):
@@ -205,18 +143,18 @@ def _count_call(function: Any, name: str, args: tuple, given: list, ours: list, 
     if name in ("_to_copy", "copy_"):
         target = there if name == "_to_copy" else isinstance(args[0], DeviceTensor)
         source = isinstance(args[name == "copy_"], DeviceTensor)
-        _count("launches" if target and source else "uploads" if target else "reads")
+        tell("launches" if target and source else "uploads" if target else "reads")
         return
     hosted = [x for x in given if not isinstance(x, DeviceTensor)]
     if any(x.ndim for x in hosted) and name not in BY_MASK:
         msg = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
         raise RuntimeError(msg)
-    _count("uploads", len(hosted))
+    tell("uploads", len(hosted))
     masks = name in BY_MASK and any(x.dtype == torch.bool for x in _tensors(args[1]))
     if name in WAITING or masks:
-        _count("reads")
+        tell("reads")
     if name != "_local_scalar_dense" and name not in FREE and not function.is_view:
-        _count("launches")
+        tell("launches")
 
 
 @contextlib.contextmanager
@@ -242,7 +180,7 @@ _CUDA: dict[str, Any] = {
     "current_device": lambda: 0,
     "get_device_name": lambda device=None: "stand-in",
     "get_device_capability": lambda device=None: CAPABILITY,
-    "synchronize": lambda device=None: _count("reads"),
+    "synchronize": lambda device=None: tell("reads"),
     "max_memory_allocated": lambda device=None: ALL_BYTES - FREE_BYTES,
     "get_device_properties": lambda device=None: SimpleNamespace(total_memory=ALL_BYTES),
 }

@@ -405,7 +405,7 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
 @pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "asvgp", "sgpr", "tsvgp", "cagp-opt", "deep-wsvgp"])
 def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypatch):
     """On the stand-in of a CUDA device, which sees what would travel."""
-    from standins.torch_device import counted
+    from standins.counts import counted
 
     from agp_backends._torch import TorchBackend
 
