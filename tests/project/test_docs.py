@@ -35,7 +35,7 @@ GUIDE = [
     )
     for page in sorted(folder.glob("*.md"))
 ]
-PAGES = [ROOT / "README.md", *GUIDE]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
 PRINTED = {"start", "guide", "shell.md"}
 """Folders, and a page, that `test_printed.py` runs, with all that they print."""
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
