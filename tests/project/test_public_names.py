@@ -1,4 +1,7 @@
-"""Public names, parameters and attributes of the last minor release still work, or warn."""
+"""Public names, parameters and attributes of the last minor release still work, or warn.
+
+`public_names.json` lists those of 0.2.0, taken at commit a858e66, which completed its changelog.
+"""
 
 import importlib
 import json
