@@ -14,8 +14,8 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 
 INTRODUCTION = """# Accelerators
 
-One script measures this library on a GPU or another accelerator, the most informative parts first. It needs half an hour on a
-machine without network: Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or JAX.
+One script measures this library on a GPU or another accelerator, the most informative parts first. It needs half an
+hour on a machine without network: Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or JAX.
 
 ## Run it
 
@@ -26,9 +26,9 @@ On a machine with network, collect wheels of this project and of its dependencie
 python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
-The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes some minutes. Run it with
-a Python 3.12 that has the libraries of the machine. Without `--wheels` it builds them for its own Python, as `make rehearse` does. Then, on the
-machine, in the checkout with the wheels:
+The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes some
+minutes. Run it with a Python 3.12 that has the libraries of the machine. Without `--wheels` it builds them for its
+own Python, as `make rehearse` does. Then, on the machine, in the checkout with the wheels:
 
 ```text
 python3 {install}
@@ -40,7 +40,8 @@ python3 asv_benchmarks/accelerator.py --out report                             #
 python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-A call stops after `--seconds` (540), and the same command continues. Each entry is stored in `report` as soon as it is done. The plan:
+A call stops after `--seconds` (540), and the same command continues. Each entry is stored in `report` as soon as it
+is done. The plan:
 
 | question | parts | entries | minutes, estimated |
 |---|---|---|---|
@@ -52,11 +53,12 @@ A call stops after `--seconds` (540), and the same command continues. Each entry
 |---|---|
 {parts}
 
-`--parts`, `--libraries`, `--methods` and `--sizes` select: `--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. An entry that takes
-longer than `--entry-seconds`, runs out of memory or needs a missing library is listed with the reason; `--retry` measures those
-again. Stopped tests report their results so far. GPyTorch is timed on the same card where it is installed. `--device cuda:0` chooses the
-device, by default the first accelerator. Without one, or with `--small`, the script runs in small sizes on the CPU: a rehearsal, not a
-measurement.
+`--parts`, `--libraries`, `--methods` and `--sizes` select:
+`--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. An entry that takes longer than
+`--entry-seconds`, runs out of memory or needs a missing library is listed with the reason; `--retry` measures those
+again. Stopped tests report their results so far. GPyTorch is timed on the same card where it is installed.
+`--device cuda:0` chooses the device, by default the first accelerator. Without one, or with `--small`, the script
+runs in small sizes on the CPU: a rehearsal, not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"
