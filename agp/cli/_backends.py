@@ -4,8 +4,7 @@ import argparse
 from typing import Any
 
 from agp.backend import known_backends
-from agp.cli._parser import add_command
-from agp.cli._tables import print_table
+from agp.cli._terminal import add_command, print_table
 
 __all__ = ["add_parser"]
 

@@ -4,12 +4,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from agp.cli._labels import positions_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._parser import add_command
 from agp.cli._predict import known_targets, read_for_model
 from agp.cli._relevance import relevance
-from agp.cli._targets import factors_of, quoted, rows_with
+from agp.cli._targets import factors_of, positions_of, quoted, rows_with
+from agp.cli._terminal import add_command
 from agp.data import unknown_column
 from agp.errors import FileError
 from agp.io import load_described

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._columns import Kind
 from agp.cli._notes import Notes
 from agp.data import is_many, open_rows
 from agp.errors import not_installed
@@ -26,12 +25,9 @@ def is_elsewhere(a: argparse.Namespace) -> bool:
 
 
 def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
-    """Train on rows that workers read, and write the model down.
+    """Train on rows that workers read, and save the model.
 
-    Raises
-    ------
-    ValueError
-        For options that need the rows in memory, or a scheduler that does not answer.
+    ValueError for options that need the rows in memory, and for a scheduler that does not answer.
     """
     import pandas as pd
 
@@ -43,8 +39,7 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Calla
         say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")
         estimator = trained(a, "regression", X, y)
     estimator.name_columns(pd.DataFrame(np.zeros((1, len(found.columns))), columns=found.columns))
-    kinds = {column: Kind("number", ()) for column in found.columns}
-    save_described(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0]), kinds).json())
+    save_described(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0])).json())
     say(a, f"written: {a.out}")
     return 0
 

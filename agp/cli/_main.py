@@ -10,7 +10,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _predict
-from agp.cli._parser import Parser
+from agp.cli._terminal import Parser
 
 __all__ = ["main"]
 

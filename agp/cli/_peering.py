@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from agp import metrics
 from agp.batch import Batch
-from agp.cli._children import threads_of
-from agp.cli._plan import Settings
-from agp.cli._start import CURVE_POINTS, WARM_UP, built, curve_rows
+from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, build_model, curve_rows, threads_of
 from agp.data import Dataset
 from agp.means import ConstantMean
 from agp.methods import updates_of
@@ -88,7 +86,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     from agp.cli._peers.contract import Run, Start
 
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
-    model = built(METHOD, X, y, data, s)
+    model = build_model(METHOD, X, y, data, s)
     process, size, M = model.process, min(s.batch_size, len(X)), len(model.process.inducing.Z)
     adam = updates_of(METHOD, model, s.iterations, rate=s.rate, fall=s.fall, natural=None)[0]
     assert isinstance(adam, Adam)

@@ -4,21 +4,20 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from agp import metrics
 from agp.checks import check_levels
-from agp.cli._answers import Asked, answers, scored
-from agp.cli._columns import known_inputs
-from agp.cli._labels import are_texts, positions_of, text_of
+from agp.cli._columns import known_inputs, shown, text_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._parser import add_command
-from agp.cli._targets import factors_of, labels_of, numbers_of, quoted, rows_with
+from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quoted, rows_with
+from agp.cli._terminal import FRACTION, add_command, option
 from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_described, write_atomically
 
-__all__ = ["add_parser", "known_targets", "read_for_model"]
+__all__ = ["Asked", "add_parser", "answers", "known_targets", "read_for_model", "scored"]
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
@@ -39,6 +38,9 @@ example: agp predict m.safetensors new.csv --out predictions.csv
 """
 ENDINGS = (".csv", ".parquet")
 REMEDY = "leave the column out of the table, or rename it"
+LEVELS = option(
+    lambda text: check_levels(tuple(map(float, text.split(",")))), "numbers between 0 and 1 such as 0.05,0.5,0.95"
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -47,19 +49,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("table")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--level", type=float, default=0.95)
-    parser.add_argument("--quantiles", type=_quantiles, default=())
+    parser.add_argument("--level", type=FRACTION, default=0.95)
+    parser.add_argument("--quantiles", type=LEVELS, default=())
     for name in ("backend", "device", "dtype"):
         parser.add_argument(f"--{name}")
-
-
-def _quantiles(text: str) -> tuple[float, ...]:
-    """Probabilities from text such as "0.05,0.5,0.95"."""
-    try:
-        return check_levels(tuple(map(float, text.split(","))))
-    except ValueError as error:
-        msg = f"must be numbers between 0 and 1 such as 0.05,0.5,0.95, not {text!r}"
-        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -125,9 +118,6 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 
 
 def _check(a: argparse.Namespace) -> None:
-    if not 0.0 < a.level < 1.0:
-        msg = f"--level is {a.level:g}, but must be between 0 and 1, such as 0.95."
-        raise ValueError(msg)
     if is_many(a.table):
         if a.out is None or a.out.suffix or a.out.is_file():
             msg = f"the predictions of several tables ({a.table}) need a folder; name it by --out."
@@ -146,6 +136,79 @@ def _check(a: argparse.Namespace) -> None:
         raise ValueError(msg)
 
 
+# -- predictions and their scores ------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """What is asked for."""
+
+    level: float
+    """Of intervals."""
+    quantiles: tuple[float, ...] = ()
+    exposure: Any = None
+    """Of each row [N]; None is 1."""
+
+
+def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[str, Any]:
+    """The columns of a table of predictions: means with intervals and quantiles, or labels with probabilities.
+
+    Those of several targets have their names.
+    """
+    if "classes_" in vars(estimator):
+        probabilities = estimator.predict_proba(X)
+        label = estimator.classes_[np.argmax(probabilities, axis=1)]
+        named = {f"probability_{name}": p for name, p in zip(estimator.classes_, probabilities.T, strict=True)}
+        return {"label": label, **named}
+    mean, deviation = estimator.predict(X, return_std=True, exposure=asked.exposure)
+    ends = estimator.predict_interval(X, asked.level, exposure=asked.exposure)
+    found = {"mean": mean, "standard_deviation": deviation, "lower": ends[..., 0], "upper": ends[..., 1]}
+    if asked.quantiles:
+        quantiles = estimator.predict_quantiles(X, asked.quantiles, exposure=asked.exposure)
+        found |= {f"quantile_{q:g}": quantiles[..., i] for i, q in enumerate(asked.quantiles)}
+    if mean.ndim == 1:
+        return found
+    names = targets or [f"y{k}" for k in range(mean.shape[1])]
+    return {f"{what}_{name}": x[:, k] for k, name in enumerate(names) for what, x in found.items()}
+
+
+def scored(estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]) -> dict[str, float]:
+    """Scores of predictions of known targets [N], or of several [N, K] of which some are NaN, by name.
+
+    Of one target the log density is that of the model; of several, that of normal variables of these moments.
+    """
+    if "classes_" in vars(estimator):
+        return _scores_of_labels(estimator, found, y)
+    if y.ndim == 1:
+        density = estimator.log_density(X, y, exposure=asked.exposure)
+        return _scores_of_numbers(found, y, density, asked.level)
+    scores = {}
+    for k, target in enumerate(targets):
+        if (rows := ~np.isnan(y[:, k])).any():
+            own = {what: found[f"{what}_{target}"][rows] for what in ("mean", "standard_deviation", "lower", "upper")}
+            residual, deviation = y[rows, k] - own["mean"], own["standard_deviation"]
+            density = -0.5 * np.log(2.0 * np.pi * deviation**2) - 0.5 * (residual / deviation) ** 2
+            each = _scores_of_numbers(own, y[rows, k], density, asked.level)
+            scores |= {f"{what} of {target}": x for what, x in each.items()}
+    return scores
+
+
+def _scores_of_labels(estimator: Any, found: dict[str, Any], y: Any) -> dict[str, float]:
+    chosen = np.stack([found[f"probability_{name}"] for name in estimator.classes_], axis=1)
+    at = positions_of(y, estimator.classes_)
+    with np.errstate(divide="ignore"):
+        density = np.log(np.where(at < 0, 0.0, chosen[np.arange(len(y)), at]))
+    return {"error rate": float(np.mean(np.argmax(chosen, axis=1) != at)), "NLPD": metrics.nlpd(density)}
+
+
+def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float) -> dict[str, float]:
+    inside = float(np.mean((found["lower"] <= y) & (y <= found["upper"])))
+    return {
+        "RMSE": metrics.rmse(found["mean"], y),
+        "NLPD": metrics.nlpd(density),
+        f"inside {100 * level:g} % interval": inside,
+    }
+
+
 def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
     """Lines on how good the predictions are, where the table has targets."""
     targets = [name for name in notes.targets if name in table.frame.columns]
@@ -159,8 +222,8 @@ def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions:
     if asked.exposure is not None:
         asked = asked._replace(exposure=asked.exposure[rows])
     scores = scored(estimator, X[rows], found, y, asked, targets)
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {shown}"]
+    numbers = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {numbers}"]
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
@@ -183,10 +246,8 @@ def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
     if "classes_" not in vars(estimator):
         return []
     new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
-    if not new:
-        return []
-    shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
-    return [f"column {notes.targets[0]!r} has {shown}, unseen in training: never predicted, and an error here"]
+    what = "unseen in training: never predicted, and an error here"
+    return [f"column {notes.targets[0]!r} has {shown(new)}, {what}"] if new else []
 
 
 def _write(out: Path | None, predictions: Any) -> None:

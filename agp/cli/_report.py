@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agp.cli._plan import Settings, Task
-from agp.cli._tables import console, print_table
+from agp.cli._terminal import console, print_table
 from agp.data import Dataset
 from agp.errors import not_installed
 

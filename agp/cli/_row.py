@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from agp import metrics, tree
 from agp.backend import Array, Backend, get_backend
-from agp.cli._plan import Settings, Task
-from agp.cli._start import CURVE_POINTS, WARM_UP, built, curve_rows
+from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, Task, build_model, curve_rows
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
@@ -61,7 +60,7 @@ class Row:
 
     def run(self, reference: str | None) -> None:
         """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""
-        model = built(self.task.method, self.X, self.y, self.data, self.settings)
+        model = build_model(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
         facts = self.measure(result.model)

@@ -4,17 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._columns import inferred, place_of_first
-from agp.cli._labels import text_of
+from agp.cli._columns import inferred, place_of_first, text_of
 from agp.data import TableFile, bad_number, unknown_column
 
 __all__ = [
     "TASKS",
+    "are_texts",
     "check_columns",
     "check_ordered",
     "factors_of",
     "labels_of",
     "numbers_of",
+    "positions_of",
     "quoted",
     "rows_with",
     "task_of",
@@ -23,7 +24,8 @@ __all__ = [
 TASKS = ("auto", "regression", "classification")
 MOST_CLASSES = 50
 FEW_CLASSES = 20
-"""Whole numbers from 0 on are classes, unless the user says otherwise, if there are no more different ones."""
+"""Whole numbers from 0 on are classes by default if there are no more different ones."""
+TRUTHS = {"true": 1, "false": 0}
 
 
 def check_columns(table: TableFile, names: list[str]) -> None:
@@ -169,3 +171,31 @@ def labels_of(
         msg = f"{table.path}: {found}, of at most {MOST_CLASSES}; merge some of them."
         raise ValueError(msg)
     return labels
+
+
+def are_texts(classes: Any) -> bool:
+    """Whether the classes [C] of an estimator are texts, not whole numbers or truth values."""
+    return classes.dtype.kind not in "iub"
+
+
+def positions_of(labels: Any, classes: Any) -> Any:
+    """Where each of the labels [N] is among the classes [C]: -1 for what is none of them.
+
+    Each label is taken as what the classes are: 1, 1.0, "1" and True are the class 1, and 1, 1.0 and "1" the class "1".
+    """
+    convert = text_of if are_texts(classes) else _number
+    at = {convert(label): k for k, label in enumerate(classes.tolist())}
+    different, inverse = np.unique(labels, return_inverse=True)
+    return np.asarray([at.get(convert(label), -1) for label in different.tolist()])[inverse]
+
+
+def _number(label: Any) -> Any:
+    """A label as a number that equals the class it means, or as it is."""
+    if not isinstance(label, str) or "_" in label:  # Python would read 1_0 as ten
+        return label
+    for kind in (int, float):  # long whole numbers have more digits than a float
+        try:
+            return kind(label)
+        except ValueError:
+            continue
+    return TRUTHS.get(label.lower(), label)

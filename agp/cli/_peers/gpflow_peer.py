@@ -17,7 +17,7 @@ from contract import Start
 KERNELS = {"rbf": "SquaredExponential", "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52"}
 
 
-class GPflowPeer:
+class Peer:
     """See `contract.Peer`."""
 
     versions = {"gpflow": gpflow.__version__, "tensorflow": tf.__version__}  # noqa: RUF012

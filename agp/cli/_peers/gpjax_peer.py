@@ -19,7 +19,7 @@ KERNELS = {"rbf": "RBF", "matern12": "Matern12", "matern32": "Matern32", "matern
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-class GPJaxPeer:
+class Peer:
     """See `contract.Peer`."""
 
     versions = {"gpjax": version("gpjax"), "jax": jax.__version__}  # noqa: RUF012

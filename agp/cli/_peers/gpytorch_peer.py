@@ -45,7 +45,7 @@ class Whitened(gpytorch.models.ApproximateGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-class GPyTorchPeer:
+class Peer:
     """See `contract.Peer`."""
 
     versions = {"gpytorch": gpytorch.__version__, "torch": torch.__version__}  # noqa: RUF012
