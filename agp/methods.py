@@ -1,107 +1,55 @@
-"""Methods and kernels by their short names, for interfaces whose users write text."""
+"""Methods, kernels and likelihoods by their short names, for estimators and the command line."""
 
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from agp import kernels, likelihoods, posteriors
 from agp.actions import ConjugateGradients
 from agp.backend import Array
-from agp.kernels import (
-    RBF,
-    Constant,
-    Kernel,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    RationalQuadratic,
-    Seasonal,
-    White,
-)
-from agp.likelihoods import (
-    Beta,
-    Exponential,
-    Gamma,
-    Gaussian,
-    LatentNoiseGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
+from agp.kernels import Kernel
+from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
-from agp.posteriors import (
-    Dual,
-    DualInverseFree,
-    InverseFree,
-    LikelihoodForm,
-    Marginal,
-    Posterior,
-    PriorSpread,
-    Relaxed,
-    RelaxedOrthogonal,
-    Whitened,
-)
+from agp.posteriors import Posterior
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
 KERNELS: dict[str, type[Kernel]] = {
-    "rbf": RBF,
-    "matern32": Matern32,
-    "matern12": Matern12,
-    "matern52": Matern52,
-    "rq": RationalQuadratic,
-    "periodic": Periodic,
-    "seasonal": Seasonal,
-    "linear": Linear,
-    "constant": Constant,
-    "white": White,
+    "rbf": kernels.RBF,
+    "matern32": kernels.Matern32,
+    "matern12": kernels.Matern12,
+    "matern52": kernels.Matern52,
+    "rq": kernels.RationalQuadratic,
+    "periodic": kernels.Periodic,
+    "seasonal": kernels.Seasonal,
+    "linear": kernels.Linear,
+    "constant": kernels.Constant,
+    "white": kernels.White,
 }
 VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
 """A kernel with its lengthscale or period."""
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    "gaussian": Gaussian,
-    "student-t": StudentT,
-    "poisson": Poisson,
-    "negative-binomial": NegativeBinomial,
-    "gamma": Gamma,
-    "exponential": Exponential,
-    "beta": Beta,
-    "latent-noise": LatentNoiseGaussian,
+    "gaussian": likelihoods.Gaussian,
+    "student-t": likelihoods.StudentT,
+    "poisson": likelihoods.Poisson,
+    "negative-binomial": likelihoods.NegativeBinomial,
+    "gamma": likelihoods.Gamma,
+    "exponential": likelihoods.Exponential,
+    "beta": likelihoods.Beta,
+    "latent-noise": likelihoods.LatentNoiseGaussian,
 }
 """Those of targets that are numbers."""
 
 
-def _exact(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> GPR:  # noqa: ARG001
-    """The exact GP, which has no inducing inputs and nothing to draw."""
-    return GPR.from_data(X, y, **parts)
-
-
-def _conjugate(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> CGGP:  # noqa: ARG001
-    """The exact GP by conjugate gradients, whose probes are drawn in training."""
-    return CGGP.from_data(X, y, **parts)
-
-
-def _computation_aware(X: Array, y: Array, *, num_inducing: int, **parts: Any) -> CaGP:  # noqa: ARG001
-    """Learned sparse actions; there are no inducing inputs."""
-    return CaGP.from_data(X, y, **parts)
-
-
-def _by_policy(X: Array, y: Array, *, num_inducing: int, num_actions: int, **parts: Any) -> CaGP:  # noqa: ARG001
+def _with_policy(X: Array, y: Array, *, num_actions: int, **parts: Any) -> CaGP:
     return CaGP.from_data(X, y, policy=ConjugateGradients(num_actions), **parts)
 
 
-def _full(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> TVGP:  # noqa: ARG001
-    """The variational GP without inducing inputs."""
-    return TVGP.from_data(X, y, **parts)
-
-
 def _tied(tied: Any) -> Callable[..., Any]:
-    return partial(SVGP.from_data, posterior=partial(Dual.from_prior, tied=tied))
+    return partial(SVGP.from_data, posterior=partial(posteriors.Dual.from_prior, tied=tied))
 
 
 STORAGES: dict[str, Callable[..., Any]] = {
@@ -109,13 +57,12 @@ STORAGES: dict[str, Callable[..., Any]] = {
     "natural": _tied("natural"),
     "kernel": _tied("kernel"),
     "white": _tied("white"),
-    "inverse-free": partial(SVGP.from_data, posterior=DualInverseFree),
+    "inverse-free": partial(SVGP.from_data, posterior=posteriors.DualInverseFree),
 }
-"""How t-SVGP keeps its sites: one for each datum, or tied in some coordinates; constructors as those of methods."""
+"""How t-SVGP stores its sites: one for each datum, or tied in some coordinates; the constructors."""
 
 
-def _dual(X: Array, y: Array, *, storage: str, **parts: Any) -> Any:
-    return STORAGES[storage](X, y, **parts)
+_decoupled = partial(SOLVEGP.from_data, posterior=posteriors.Whitened, second=posteriors.PriorSpread)
 
 
 def _deep(kind: type[Posterior]) -> Callable[..., Any]:
@@ -125,39 +72,42 @@ def _deep(kind: type[Posterior]) -> Callable[..., Any]:
 def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
     """Two groups of inducing variables in each layer, as large as each other unless told otherwise."""
     M2 = num_inducing if num_orthogonal is None else num_orthogonal
-    return DeepGP.from_data(X, y, posterior=Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
+    return DeepGP.from_data(X, y, posterior=posteriors.Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
 
 
 METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "gpr": ("exact GP", _exact),
+    "gpr": ("exact GP", GPR.from_data),
     "sgpr": ("collapsed sparse GP", SGPR.from_data),
-    "msvgp": ("M-SVGP, marginal", partial(SVGP.from_data, posterior=Marginal)),
-    "wsvgp": ("W-SVGP, whitened", partial(SVGP.from_data, posterior=Whitened)),
-    "lsvgp": ("L-SVGP, likelihood parameterisation", partial(SVGP.from_data, posterior=LikelihoodForm)),
-    "rsvgp": ("R-SVGP, inverse-free", partial(SVGP.from_data, posterior=Relaxed)),
-    "asvgp": ("A-SVGP, inverse-free whitened", partial(SVGP.from_data, posterior=InverseFree)),
-    "qsvgp": ("W-SVGP with natural gradients of q(u)", partial(SVGP.from_data, posterior=Whitened)),
-    "tsvgp": ("t-SVGP, dual", _dual),
-    "tvgp": ("t-VGP, dual without inducing inputs", _full),
-    "solve": ("SOLVE-GP, orthogonal groups", partial(SOLVEGP.from_data, posterior=Whitened)),
-    "odvgp": ("orthogonally decoupled GP", partial(SOLVEGP.from_data, posterior=Whitened, second=PriorSpread)),
+    "msvgp": ("M-SVGP, marginal", partial(SVGP.from_data, posterior=posteriors.Marginal)),
+    "wsvgp": ("W-SVGP, whitened", partial(SVGP.from_data, posterior=posteriors.Whitened)),
+    "lsvgp": ("L-SVGP, likelihood parameterisation", partial(SVGP.from_data, posterior=posteriors.LikelihoodForm)),
+    "rsvgp": ("R-SVGP, inverse-free", partial(SVGP.from_data, posterior=posteriors.Relaxed)),
+    "asvgp": ("A-SVGP, inverse-free whitened", partial(SVGP.from_data, posterior=posteriors.InverseFree)),
+    "qsvgp": ("W-SVGP with natural gradients of q(u)", partial(SVGP.from_data, posterior=posteriors.Whitened)),
+    "tsvgp": ("t-SVGP, dual", TSVGP.from_data),
+    "tvgp": ("t-VGP, dual without inducing inputs", TVGP.from_data),
+    "solve": ("SOLVE-GP, orthogonal groups", partial(SOLVEGP.from_data, posterior=posteriors.Whitened)),
+    "odvgp": ("orthogonally decoupled GP", _decoupled),
     "solve-collapsed": ("SOLVE-GP, collapsed", SOLVEGPR.from_data),
-    "solve-relaxed": ("SOLVE-GP, inverse-free", partial(SOLVEGP.from_data, posterior=RelaxedOrthogonal)),
-    "cagp-opt": ("computation-aware GP, learned sparse actions", _computation_aware),
-    "cagp-cg": ("computation-aware GP, conjugate gradients", _by_policy),
-    "cggp": ("exact GP by conjugate gradients", _conjugate),
-    "deep-msvgp": ("deep GP, M-SVGP layers", _deep(Marginal)),
-    "deep-wsvgp": ("deep GP, W-SVGP layers", _deep(Whitened)),
-    "deep-lsvgp": ("deep GP, L-SVGP layers", _deep(LikelihoodForm)),
-    "deep-rsvgp": ("deep GP, R-SVGP layers", _deep(Relaxed)),
-    "deep-asvgp": ("deep GP, A-SVGP layers", _deep(InverseFree)),
+    "solve-relaxed": ("SOLVE-GP, inverse-free", partial(SOLVEGP.from_data, posterior=posteriors.RelaxedOrthogonal)),
+    "cagp-opt": ("computation-aware GP, learned sparse actions", CaGP.from_data),
+    "cagp-cg": ("computation-aware GP, conjugate gradients", _with_policy),
+    "cggp": ("exact GP by conjugate gradients", CGGP.from_data),
+    "deep-msvgp": ("deep GP, M-SVGP layers", _deep(posteriors.Marginal)),
+    "deep-wsvgp": ("deep GP, W-SVGP layers", _deep(posteriors.Whitened)),
+    "deep-lsvgp": ("deep GP, L-SVGP layers", _deep(posteriors.LikelihoodForm)),
+    "deep-rsvgp": ("deep GP, R-SVGP layers", _deep(posteriors.Relaxed)),
+    "deep-asvgp": ("deep GP, A-SVGP layers", _deep(posteriors.InverseFree)),
     "deep-solve": ("deep GP, SOLVE-GP layers", _deep_solve),
 }
-"""Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed.
+"""Description and constructor, which takes X, y, kernel, likelihood, and, but for `WITHOUT`, num_inducing and seed.
 
 Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, those of
-`DEEP_METHODS` layers, and t-SVGP takes storage.
+`DEEP_METHODS` layers. That of t-SVGP depends on the storage.
 """
+WITHOUT = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
+WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
+"""What constructors do not take: there are no inducing inputs, or nothing is drawn before training."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
 """Methods for the Gaussian likelihood alone."""
@@ -256,11 +206,10 @@ def build(
         parts["layers"] = layers
     if method in OUTPUT_METHODS:
         parts["outputs"] = outputs
-    if method == "tsvgp":
-        parts["storage"] = storage
     if weights is not None:
         parts["weights"] = weights
-    return METHODS[method][1](X, y, **parts)
+    constructor = STORAGES[storage] if method == "tsvgp" else METHODS[method][1]
+    return constructor(X, y, **{name: x for name, x in parts.items() if name not in WITHOUT.get(method, ())})
 
 
 def _with_new_actions(model: Any, steps: int, **settings: Any) -> list[Update]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from agp.cli._notes import Notes
 from agp.data import is_many, open_rows
-from agp.errors import not_installed
+from agp.errors import require
 from agp.io import save_described
 
 __all__ = ["fit_elsewhere", "is_elsewhere"]
@@ -75,13 +75,9 @@ def _cluster(address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
+    distributed = require("distributed", "a scheduler needs", "dask")
     try:
-        from distributed import Client
-    except ImportError as error:
-        msg = f"a scheduler needs {not_installed('distributed', 'dask')}."
-        raise ImportError(msg) from error
-    try:
-        client = Client(address, timeout=10)
+        client = distributed.Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--scheduler is {address}, where no scheduler of Dask answers; start one by `dask scheduler`."
         raise ValueError(msg) from error

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from agp.errors import not_installed
+from agp.errors import require
 
 __all__ = ["FRACTION", "POSITIVE", "SEED", "Parser", "add_command", "console", "option", "print_table", "whole"]
 
@@ -73,11 +73,7 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 
 def console() -> Any:
     """The console of rich, wide enough for a table where the output is not a terminal."""
-    try:
-        from rich.console import Console
-    except ImportError as error:
-        msg = f"the command line needs {not_installed('rich', 'cli')}."
-        raise ImportError(msg) from error
+    Console = require("rich.console", "the command line needs", "cli").Console
     out = Console(highlight=False)
     return out if out.is_terminal else Console(width=WIDTH, highlight=False)
 

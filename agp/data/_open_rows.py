@@ -9,7 +9,7 @@ import numpy as np
 
 from agp.backend import Array
 from agp.data._tables import unknown_column
-from agp.errors import not_installed
+from agp.errors import require
 
 __all__ = ["OpenRows", "is_many", "open_rows", "several_files"]
 
@@ -118,12 +118,7 @@ def _divided(rows: Array, target: Any, name: str) -> OpenRows:
 
 
 def _dask_array() -> Any:
-    try:
-        import dask.array as da
-    except ImportError as error:
-        msg = f"rows beyond memory need {not_installed('dask', 'dask')}."
-        raise ImportError(msg) from error
-    return da
+    return require("dask.array", "rows beyond memory need", "dask")
 
 
 def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -> OpenRows:

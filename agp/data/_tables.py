@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import not_installed
+from agp.errors import not_installed, require
 
 __all__ = ["TABLES", "TableFile", "bad_number", "npz_arrays", "read_table", "unknown_column"]
 
@@ -141,12 +141,7 @@ def bad_number(column: Any) -> int | None:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        msg = f"tables are read by {not_installed('pandas', 'cli')}."
-        raise ImportError(msg) from error
-    return pd
+    return require("pandas", "tables are read by", "cli")
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

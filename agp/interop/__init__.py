@@ -8,15 +8,9 @@ from typing import Any
 
 __all__: list[str] = []
 
-_MODULES = ("botorch",)
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"agp.interop.{name}")
+    if name == "botorch":
+        return importlib.import_module("agp.interop.botorch")
     msg = f"module 'agp.interop' has no attribute {name!r}"
     raise AttributeError(msg)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
