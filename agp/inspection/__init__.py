@@ -4,7 +4,6 @@
 """
 
 from agp.inspection._effects import Effect, partial_dependence
-from agp.inspection._inducing import inducing_inputs
 from agp.inspection._relevance import (
     KernelRelevance,
     Lengthscale,
@@ -12,6 +11,7 @@ from agp.inspection._relevance import (
     kernel_relevance,
     permutation_importance,
 )
+from agp.inspection._subject import inducing_inputs
 
 __all__ = [
     "Effect",

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_whole
-from agp.errors import not_installed
+from agp.errors import require
 from agp.host import generator
 from agp.inducing import Inducing, Points
 from agp.inspection._effects import observed_mean
-from agp.inspection._inducing import inducing_inputs
-from agp.inspection._subject import Host, Subject, host, subject_of
+from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import Exposed, LogNormal, Weighted
 from agp.models import level_probabilities
@@ -300,11 +299,7 @@ def permutation_importance(
 
     Source: Breiman, "Random forests", Machine Learning 2001.
     """
-    try:
-        from sklearn import inspection
-    except ImportError as error:
-        msg = f"permutation_importance needs {not_installed('scikit-learn', 'sklearn')}."
-        raise ImportError(msg) from error
+    inspection = require("sklearn.inspection", "permutation_importance needs", "sklearn", package="scikit-learn")
     check_whole("repeats", repeats)
     subject = subject_of(model)
     inputs, targets = _scored_rows(subject, X, y)

@@ -1,5 +1,6 @@
-"""A trained model or estimator under one roof: what it takes, what it predicts, what its columns and classes are."""
+"""One interface to trained models and estimators: inputs, predictions, names of columns and classes."""
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +12,19 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.errors import RepairWarning
+from agp.inducing import Points
 from agp.inspection._table import column_names, is_array
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
 from agp.models import Model, level_probabilities
 
-__all__ = ["Z95", "Host", "Predicted", "Subject", "host", "of_function", "subject_of"]
+__all__ = ["Z95", "Host", "Predicted", "Subject", "host", "inducing_inputs", "of_function", "subject_of"]
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
 Host = npt.NDArray[np.float64]
+INNER = re.compile(r"\blayers\.[1-9]")
+"""Paths of what belongs to inner layers."""
 
 
 @runtime_checkable
@@ -194,3 +198,12 @@ def _beside(X: Any, reference: Array) -> Array:
 def host(x: Array) -> Host:
     """An array of any library as host numbers of double precision."""
     return np.asarray(backend_of(x).to_numpy(x), dtype=np.float64)
+
+
+def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
+    """The inducing inputs [M, D] that stand among the inputs of a model, on the host, by the path of their node.
+
+    Those of inner layers, and patches of images, live elsewhere and are left out.
+    """
+    found = tree.nodes(model, Points)
+    return {path: np.asarray(to_numpy(node.Z), np.float64) for path, node in found.items() if not INNER.search(path)}

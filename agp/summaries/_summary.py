@@ -1,21 +1,29 @@
-"""What a model is made of, as a table for people."""
+"""The parts and leaves of a model, as text and as tables in notebooks."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from agp import tree
+from agp.actions import Actions
 from agp.backend import backend_of, to_numpy
+from agp.inducing import Inducing
+from agp.kernels import ActiveDims, Kernel
+from agp.likelihoods import Likelihood
+from agp.markup import table_html
+from agp.means import Mean
+from agp.posteriors import Posterior
 from agp.priors import assigned
-from agp.summaries._names import columns_seen
+from agp.processes import Deep
 
-__all__ = ["HEADINGS", "lines_of", "summary"]
+__all__ = ["columns_seen", "summary", "summary_html"]
 
-SHOWN = 4
-"""Entries of a leaf that are shown; of larger ones, the shape and the range."""
+SHOWN, SHOWN_HTML = 4, 12
+"""Entries of a leaf that text and notebooks show; of larger leaves, they show the shape and the range."""
 NAMED = 20
 """Those of a leaf with an entry for each column that has a name."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
+PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
 
 class Line(NamedTuple):
@@ -38,8 +46,8 @@ class Line(NamedTuple):
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
     """A table of the leaves of a model, to print: value, constraint, unit, prior, and whether training moves it.
 
-    Units, which are leaves of their own, stand beside the parameters that are measured in them. Notebooks show the
-    same of a model by itself (`agp.summaries.summary_html`).
+    Units, which are leaves too, stand beside the parameters that are measured in them. Notebooks show the same table
+    (`agp.summaries.summary_html`).
 
     Parameters
     ----------
@@ -57,14 +65,73 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
         If a pattern matches no parameter (the parameters are listed).
     """
     rows: list[tuple[str | list[str], ...]] = [HEADINGS]
-    rows += [line.cells(SHOWN) for line in lines_of(model, frozen, columns)]
+    rows += [line.cells(SHOWN) for line in _lines_of(model, frozen, columns)]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     return "\n".join([type(model).__name__, *lines])
 
 
-def lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
+def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
+    """The kinds of the parts of a model, and the table of `agp.summary`, as HTML: what notebooks show of a model.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`, or any other class made by `agp.tree.model`.
+    frozen, columns
+        As `agp.summary`.
+
+    Raises
+    ------
+    ValueError
+        If a pattern matches no parameter (the parameters are listed).
+    """
+    parts = [(path, _kind(part)) for path, part in _parts(model).items()]
+    rows = (line.cells(SHOWN_HTML) for line in _lines_of(model, frozen, columns))
+    return table_html(type(model).__name__, parts) + table_html("Leaves", rows, HEADINGS)
+
+
+def _parts(model: Any) -> dict[str, Any]:
+    """The kernels, posteriors and so on within a model, by their paths; what they are made of is not listed again."""
+    found: dict[str, Any] = {}
+    for path, node in tree.nodes(model, object).items():
+        if path and isinstance(node, PARTS) and not path.startswith(tuple(f"{above}." for above in found)):
+            found[path] = node
+    return found
+
+
+def _kind(part: Any) -> str:
+    text = tree.structure(part)
+    try:
+        return f"{text}, {part.count}" if isinstance(part, (Inducing, Actions)) else text
+    except (AttributeError, IndexError, TypeError):  # its leaves wait for data
+        return text
+
+
+def columns_seen(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
+    """The columns that each kernel sees, by its path; those of inner layers see none."""
+    inner = [
+        f"{tree.joined(path, 'layers', str(i))}."
+        for path, deep in tree.nodes(model, Deep).items()
+        for i in range(1, len(deep.layers))
+    ]
+    found, narrowed = {}, {"": columns}
+    for path, kernel in tree.nodes(model, Kernel).items():
+        if path.startswith(tuple(inner)):
+            continue
+        found[path] = narrowed[max((above for above in narrowed if _is_below(path, above)), key=len)]
+        if isinstance(kernel, ActiveDims):
+            named = dict(enumerate(found[path]))
+            narrowed[tree.joined(path, "kernel")] = tuple(named[i] for i in kernel.columns if i in named)
+    return found
+
+
+def _is_below(path: str, above: str) -> bool:
+    return not above or path == above or path.startswith(f"{above}.")
+
+
+def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
     """A line for each leaf of a model but the units; ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)
