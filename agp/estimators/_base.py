@@ -1,4 +1,4 @@
-"""What regressor and classifier share: inputs of every kind, a method by its name, training until it is done."""
+"""The base class of regressor and classifier: inputs of every kind, methods by name, training to convergence."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -15,14 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
-from agp.estimators._columns import Columns, as_frame, check_missing, indicated, indicator_sources, new_imputer
-from agp.estimators._html import learned_html
-from agp.estimators._learned import Learned
+from agp.estimators._columns import Columns, as_frame, check_missing
 from agp.estimators._observations import Observations, plain, targets_for, wrapped
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
-from agp.markup import guarded
+from agp.markup import guarded, table_html
 from agp.methods import (
     ACTION_METHODS,
     DEEP_METHODS,
@@ -41,6 +40,7 @@ from agp.models import Model, valid_data
 from agp.predictors import Predictor
 from agp.repairs import counted
 from agp.selection import select_kernel
+from agp.summaries import summary_html
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
 from agp.tree import leaves, replaced, to_backend
 
@@ -66,18 +66,9 @@ SHARE, FEWEST = 3, 32
 
 START = 64
 """Where growth begins."""
-
-
-def _check_grows(method: str, asked: str, *, parts: bool) -> None:
-    """ValueError unless the number of inducing inputs can be found in training; methods without any do not mind."""
-    if parts:
-        msg = "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
-        raise ValueError(msg)
-    if method not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
-        known = ", ".join(GROWING_METHODS)
-        name = f"{method}{', which auto stands for,' if asked == 'auto' else ''}"
-        msg = f"num_inducing is 'auto', but the method {name} does not grow; give a number, or use one of {known}."
-        raise ValueError(msg)
+FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
+"""What notebooks show of a training, beside `facts`."""
+TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
 def usual_inducing(rows: int) -> int:
@@ -107,6 +98,31 @@ def all_or_nothing(train: F) -> F:
             raise
 
     return trained  # type: ignore[return-value]
+
+
+class Learned:
+    """The attributes that `fit` and `partial_fit` set; which of them are there depends on the training.
+
+    They stand in their own class because the fields of an estimator are its parameters.
+    """
+
+    model_: Model
+    method_: str
+    bound_: float
+    history_: dict[str, list[float]]
+    converged_: bool
+    learned_: bool
+    n_iter_: int
+    n_rows_seen_: int
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    columns_: Columns
+    growth_: dict[str, list[float]]
+    growth_reason_: str
+    kernel_: str
+    candidates_: dict[str, list[Any]]
+    classes_: Any
+    order_: npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -167,8 +183,18 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return bundle | added
 
     def _learned_html(self) -> str:
-        """What stands below scikit-learn's diagram: nothing before training."""
-        return guarded(lambda: learned_html(self), self) if self._is_started else ""
+        """What notebooks show below scikit-learn's diagram: training, candidates and model; nothing before training."""
+
+        def tables() -> str:
+            here = vars(self)
+            more = [(title, here[name]) for name, title in FACTS.items() if name in here]
+            html = [table_html("Training", [*self.facts().items(), *more])]
+            for name, title in TABLES.items():
+                if name in here:
+                    html.append(table_html(title, zip(*here[name].values(), strict=True), [*here[name]]))
+            return "".join([*html, summary_html(self.model_, columns=self.model_columns())])
+
+        return guarded(tables, self) if self._is_started else ""
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -179,27 +205,25 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         X = unmasked(X)
         check_missing(self.missing)
         if reset:
-            vars(self).pop("columns_", None)
+            self._forget("columns_")
         frame = as_frame(X)
-        if frame is not None and (reset or isinstance(vars(self).get("columns_"), Columns)):
+        if frame is not None and (reset or ("columns_" in vars(self) and self.columns_.named)):
             return self._table_inputs(X, frame, reset=reset)
         X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset)
         refuse_words("X", X)
         kinds: Any = [np.float64, np.float32]
         X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=self, input_name="X")
         if reset and self.missing == "impute":
-            self.columns_ = new_imputer().fit(X)
-        columns: Any = vars(self).get("columns_")
+            self.columns_ = Columns("impute").fit_array(X)
+        columns: Columns | None = vars(self).get("columns_")
         refuse_cells("X", X, self._remedy(columns))
-        if columns is None:
-            return X
-        return columns.transform_array(X) if isinstance(columns, Columns) else columns.transform(X)
+        return X if columns is None else columns.transform_array(X)
 
-    def _remedy(self, columns: Any) -> str | None:
+    def _remedy(self, columns: Columns | None) -> str | None:
         """What to do about missing cells of an array; None if what was learned of the columns fills them in."""
         if self.missing == "refuse":
             return "fill it in, or ask for missing='impute'"
-        if columns is None or (isinstance(columns, Columns) and columns.missing == "refuse"):
+        if columns is None or columns.missing == "refuse":
             return "fill it in, or fit again: training did not learn what to impute"
         return None
 
@@ -221,15 +245,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         check_inputs("X", X)
         if reset:
             self.n_features_in_ = X.shape[1]
-            for name in ("feature_names_in_", "columns_"):  # of a training before
-                vars(self).pop(name, None)
+            self._forget("feature_names_in_", "columns_")
         elif X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise ValueError(msg)
         elif "columns_" in vars(self):
-            columns, host = self.columns_, to_numpy(X)
-            return placed((columns.transform_array if isinstance(columns, Columns) else columns.transform)(host), X)
+            return placed(self.columns_.transform_array(to_numpy(X)), X)
         return X
 
     def _placed(self, X: Any) -> Array:
@@ -305,8 +327,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             return {}
         if self.method_ not in DEEP_METHODS:
             some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
-            method = f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
-            msg = f"layers is {self.layers!r}, but {method} has none; leave it out, or use {some}."
+            msg = f"layers is {self.layers!r}, but {self._method_in_words} has none; leave it out, or use {some}."
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
@@ -316,7 +337,19 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _check_grows(self, *, parts: bool) -> None:
         """ValueError unless the number of inducing inputs can be found in training, for one that is "auto"."""
-        _check_grows(self.method_, self.method, parts=parts)
+        if parts:
+            msg = (
+                "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
+            )
+            raise ValueError(msg)
+        if self.method_ not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
+            remedy = f"give a number, or use one of {', '.join(GROWING_METHODS)}"
+            msg = f"num_inducing is 'auto', but {self._method_in_words} does not grow; {remedy}."
+            raise ValueError(msg)
+
+    @property
+    def _method_in_words(self) -> str:
+        return f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
 
     def _inducing(self, rows: int, *, parts: bool) -> int:
         """How many inducing inputs, or actions, to begin with: no more than there are rows for each group."""
@@ -344,19 +377,19 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             seed=self._seed,
             progress=bool(self.verbose),
         )
-        self.model_ = result.model
-        self.n_iter_ = result.steps
-        self.n_rows_seen_ = X.shape[0]
-        self.history_ = result.trace
-        self.converged_, self.learned_ = result.converged, result.learned
-        self._forget_growth()
+        self._keep(result, X.shape[0])
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
         self.bound_ = float(result.model.bound(X, y)[0])
         self.model_ = self.model_._without_rows()
-        self._forget_updates()
+
+    def _keep(self, result: Any, rows: int) -> None:
+        """Keep the result of a training, and nothing of trainings before."""
+        self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = result.model, result.steps, rows, result.trace
+        self.converged_, self.learned_ = result.converged, result.learned
+        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
 
     def _keep_untrained(self, model: Any, data: Observations) -> None:
         self._start_parts(model)
@@ -376,18 +409,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _is_started(self) -> bool:
         return "model_" in vars(self)
 
-    def _forget_growth(self) -> None:
-        for name in ("growth_", "growth_reason_", "candidates_", "kernel_"):
-            vars(self).pop(name, None)
-
-    def _forget_updates(self) -> None:
-        for name in ("_updates", "_states"):
+    def _forget(self, *names: str) -> None:
+        """Delete attributes that a training before this one may have left."""
+        for name in names:
             vars(self).pop(name, None)
 
     def _start_parts(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
-        self._forget_growth()
-        self._forget_updates()
+        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
 
     @counted
     @underflow_is_zero
@@ -475,19 +504,12 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def model_columns(self) -> list[str]:
         """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""
-        names, columns = self._table_columns(), vars(self).get("columns_")
-        if columns is None:
-            return names
-        return columns.names() if isinstance(columns, Columns) else [*names, *indicated(columns, names)]
+        return self.columns_.names() if "columns_" in vars(self) else self._unnamed_columns()
 
     def model_sources(self) -> list[str]:
-        """The column of the table that each column of `model_inputs` was made of, by its name."""
-        names, columns = self._table_columns(), vars(self).get("columns_")
-        if columns is None:
-            return names
-        return columns.sources() if isinstance(columns, Columns) else [*names, *indicator_sources(columns, names)]
+        """The column of the table from which each column of `model_inputs` was made, by its name."""
+        return self.columns_.sources() if "columns_" in vars(self) else self._unnamed_columns()
 
-    def _table_columns(self) -> list[str]:
+    def _unnamed_columns(self) -> list[str]:
         check_is_fitted(self, "model_")
-        named = vars(self).get("feature_names_in_")
-        return [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
+        return [*column_names(self.n_features_in_)]

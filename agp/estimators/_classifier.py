@@ -194,7 +194,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         if self.classes_.shape[0] < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
-        vars(self).pop("order_", None)  # of a training before
+        self._forget("order_")
         if self.likelihood == "ordinal":
             self.order_ = _order_of(to_numpy(self.classes_), ordered_values(given))
 

@@ -4,10 +4,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
@@ -22,14 +20,22 @@ from agp.estimators._arrays import (
     on_host,
     placed_in_range,
     refuse_cells,
-    refuse_words,
     seed_of,
     unmasked,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
-from agp.estimators._columns import as_frame
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
+from agp.estimators._targets import (
+    NO_TARGET,
+    UNLIKE,
+    are_missing,
+    are_unlike,
+    is_constant,
+    logarithms_of,
+    observed_score,
+    read_targets,
+)
 from agp.likelihoods import Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
 from agp.methods import (
@@ -43,7 +49,6 @@ from agp.methods import (
 from agp.models import GPR, Coregionalised
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
-from agp.units import column_spreads
 
 __all__ = ["GPRegressor"]
 
@@ -57,9 +62,6 @@ SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a parameter, or a function, that copies of observations tell nothing of."""
 MISSING_TARGETS = ("refuse", "ignore")
 LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
-NO_TARGET = "y has no target: every entry is NaN."
-UNLIKE = 10.0
-"""By what factor the sizes of targets may differ where a method has one noise for all."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -177,7 +179,7 @@ class GPRegressor(RegressorMixin, Distribution):
         rows = data.X.shape[0]
         if self._method(rows, parts=backend_of(data.X).rows_elsewhere) in WEIGHTED_METHODS:
             data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
-        constant = _is_constant(data.y)
+        constant = is_constant(data.y)
         if not constant and self._chooses(data):
             self._fit_regression(data)
         elif constant:
@@ -273,12 +275,12 @@ class GPRegressor(RegressorMixin, Distribution):
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
             return float(r2_score(unmasked(on_host(y)), found, sample_weight=weight))
-        known, found = as_columns(self._numbers(on_host(y))), as_columns(found)
+        known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:
             msg = f"y has shape {known.shape}, but must have as many columns as in training, {found.shape[1]}."
             raise ValueError(msg)
-        return _observed_score(known, found, weight)
+        return observed_score(known, found, weight)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -311,13 +313,9 @@ class GPRegressor(RegressorMixin, Distribution):
             callbacks=[] if steps is None else [lambda seen: seen.step >= steps],
             progress=bool(self.verbose),
         )
-        self.model_, self.n_iter_, self.n_rows_seen_ = result.model, result.steps, data.X.shape[0]
+        self._keep(result, data.X.shape[0])
         self.method_ = "gpr" if isinstance(result.model, GPR) else "sgpr"
-        self.history_, self.bound_ = result.trace, result.bound
-        self.converged_, self.learned_ = result.converged, result.learned
-        self._forget_growth()
-        self._forget_updates()
-        self.kernel_ = result.kernel
+        self.bound_, self.kernel_ = result.bound, result.kernel
         columns = zip(*result.candidates, strict=True)
         self.candidates_ = {name: [*column] for name, column in zip(Candidate._fields, columns, strict=True)}
 
@@ -349,7 +347,7 @@ class GPRegressor(RegressorMixin, Distribution):
                 asked = f"outputs is {self.outputs!r}, which the method {method} does not take"
                 msg = f"{asked}; use auto, or one of {known}."
                 raise ValueError(msg)
-            if _are_unlike(data.y):
+            if are_unlike(data.y):
                 text = (
                     f"the targets differ in size by a factor of more than {UNLIKE:g}, but the method {method} has one "
                     f"variance for all; bring them to one unit, or use auto, or one of {known}."
@@ -366,7 +364,7 @@ class GPRegressor(RegressorMixin, Distribution):
                 f"likelihood is {self._likelihood_name}, which the method {method} does not take; use auto, or {known}."
             )
             raise ValueError(msg)
-        if exact and _are_missing(y):
+        if exact and are_missing(y):
             msg = f"y has rows with some targets, and the method {method} needs all or none; use auto, or {known}."
             raise ValueError(msg)
         if not isinstance(self.likelihood, str):
@@ -454,10 +452,15 @@ class GPRegressor(RegressorMixin, Distribution):
         )
         data = self._with_targets(Observations(A, targets, weights, exposures))
         data = data.weighted()
-        return data if self.target_transform is None else data._replace(y=_logarithms(data.y))
+        return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
 
     def _known_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
-        targets = self._foreign_targets(y, A) if is_foreign(y) else self._host_targets(X, y, A)
+        if is_foreign(y):
+            targets = self._foreign_targets(y, A)
+        else:
+            numbers = read_targets(y, self)
+            check_consistent_length(X, numbers)
+            targets = placed_in_range("y", numbers, A)
         if reset:
             self._single = targets.ndim == 1
         return as_columns(targets)
@@ -465,7 +468,7 @@ class GPRegressor(RegressorMixin, Distribution):
     def _with_targets(self, data: Observations) -> Observations:
         """The rows that have a target. ValueError for missing ones that are not ignored."""
         X, y = data.X, data.y
-        if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not _are_missing(y):
+        if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not are_missing(y):
             return data  # what does not fit is refused with the model
         xp = backend_of(y).xp
         if self.missing_targets == "refuse":
@@ -474,7 +477,7 @@ class GPRegressor(RegressorMixin, Distribution):
         if not bool(xp.any(rows)):
             raise ValueError(NO_TARGET)
         data = data.where(rows)
-        if not self._is_gaussian and _are_missing(data.y):
+        if not self._is_gaussian and are_missing(data.y):
             msg = (
                 f"y has rows with some targets, and likelihood={self._likelihood_name} needs all or none; use "
                 "'gaussian'."
@@ -495,73 +498,9 @@ class GPRegressor(RegressorMixin, Distribution):
         B = backend_of(y)
         return B.xp.astype(y, X.dtype) if B is backend_of(X) and B.xp.isdtype(y.dtype, "real floating") else y
 
-    def _host_targets(self, given: Any, y: Any, X: Array) -> Array:
-        y = self._numbers(y)
-        check_consistent_length(given, y)
-        return placed_in_range("y", y, X)
-
-    def _numbers(self, y: Any) -> Any:
-        """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
-        y = unmasked(y)
-        frame = as_frame(y, "y")
-        settings: Any = {"ensure_2d": False, "input_name": "y", "estimator": self}
-        anything: Any = {"dtype": None, "ensure_all_finite": False}
-        numbers: Any = {"dtype": "float64", "ensure_all_finite": False}
-        y = check_array(y if frame is None else frame.to_numpy(), **settings, **anything)
-        refuse_words("y", y)
-        y = check_array(y, **settings, **numbers)
-        refuse_cells("y", y, None)
-        return y
-
     def _targets_shaped(self, x: Array, *, host: bool) -> Any:
         return answered(x[:, 0, ...] if self._single else x, host=host)
 
     def _shaped(self, x: Array, *, host: bool) -> Any:
         """An answer [..., K], without its last axis where the targets were [N]."""
         return answered(x[..., 0] if self._single else x, host=host)
-
-
-def _observed_score(known: Any, found: Any, weight: Any) -> float:
-    """R^2, averaged over the columns of targets [N, K] that have two or more observations."""
-    seen = ~np.isnan(known)
-    if not seen.any():
-        raise ValueError(NO_TARGET)
-    enough = min(2, seen.sum(axis=0).max())  # of one alone it is NaN, with scikit-learn's warning
-    weight = np.ones(len(known)) if weight is None else np.asarray(weight)
-    parts = [
-        r2_score(targets[rows], means[rows], sample_weight=weight[rows])
-        for targets, means, rows in zip(known.T, found.T, seen.T, strict=True)
-        if rows.sum() >= enough
-    ]
-    return float(np.mean(parts))
-
-
-def _are_unlike(y: Array) -> bool:
-    """Whether the deviations of the columns of y [N, K] differ much; constant ones do not count."""
-    y = to_numpy(y)
-    y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
-    observed = [column[~np.isnan(column), None] for column in y.T]
-    spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
-    return len(spreads) > 1 and max(spreads) > UNLIKE * min(spreads)
-
-
-def _logarithms(y: Array) -> Array:
-    """log y. ValueError unless all targets are positive, or missing."""
-    xp = backend_of(y).xp
-    if bool(xp.any(y <= 0.0)):
-        least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
-        msg = f"target_transform='log' takes positive targets, but y has {least:g}; leave it out."
-        raise ValueError(msg)
-    return xp.log(y)
-
-
-def _are_missing(y: Array) -> bool:
-    xp = backend_of(y).xp
-    return bool(xp.any(xp.isnan(y)))
-
-
-def _is_constant(y: Array) -> bool:
-    """Whether all targets of each column of y [N, K] are the same, but for the missing ones."""
-    xp = backend_of(y).xp
-    absent, far = xp.isnan(y), xp.full_like(y, float("inf"))
-    return bool(xp.all(xp.min(xp.where(absent, far, y), axis=0) >= xp.max(xp.where(absent, -far, y), axis=0)))
