@@ -29,7 +29,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "white": kernels.White,
 }
 VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
-"""A kernel with its lengthscale or period."""
+"""A kernel with a lengthscale or period, such as "rbf(2.0)"."""
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": likelihoods.Gaussian,
@@ -41,7 +41,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "beta": likelihoods.Beta,
     "latent-noise": likelihoods.LatentNoiseGaussian,
 }
-"""Those of targets that are numbers."""
+"""The likelihoods of numeric targets."""
 
 
 def _with_policy(X: Array, y: Array, *, num_actions: int, **parts: Any) -> CaGP:
@@ -70,7 +70,7 @@ def _deep(kind: type[Posterior]) -> Callable[..., Any]:
 
 
 def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
-    """Two groups of inducing variables in each layer, as large as each other unless told otherwise."""
+    """Two groups of inducing variables in each layer, of equal size by default."""
     M2 = num_inducing if num_orthogonal is None else num_orthogonal
     return DeepGP.from_data(X, y, posterior=posteriors.Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
 
@@ -110,39 +110,41 @@ WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
 """What constructors do not take: there are no inducing inputs, or nothing is drawn before training."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
-"""Methods for the Gaussian likelihood alone."""
+"""Methods that take only the Gaussian likelihood."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
-"""Methods that take a choice of what several outputs share."""
+"""Methods that take `outputs`: what several outputs share."""
+OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
+"""What several outputs can share."""
 WEIGHTED_METHODS = tuple(name for name in METHODS if name not in ("solve-collapsed", "cagp-opt", "cagp-cg", "cggp"))
-"""Methods whose rows may count several times."""
+"""Methods that take weights."""
 GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
-"""Methods whose number of inducing inputs `agp.fit_growing` finds."""
+"""Methods whose number of inducing inputs `agp.fit_growing` can choose."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
-"""Methods whose every step takes all rows; computation-aware ones do, too, if their support is all rows."""
+"""Methods that use all rows in every step, as computation-aware ones do if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
-"""Methods without inducing inputs: arrays of N x N numbers at once, and as many more for each latent function."""
+"""Methods without inducing inputs: the number of N x N arrays held at once, and of more for each latent function."""
 GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed", "deep-solve")
 """Methods with a second group of inducing inputs, in each layer of a deep one."""
 DEEP_METHODS = tuple(name for name in METHODS if name.startswith("deep-"))
 """Methods with layers."""
 LAYERS = 2
-"""How many, by default."""
+"""The default number of layers."""
 ACTION_METHODS = ("cagp-opt", "cagp-cg")
 """Methods with actions in place of inducing inputs."""
 PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *ACTION_METHODS, "tsvgp"))
-"""Methods that keep nothing for each datum, so that rows can come in parts."""
+"""Methods that keep nothing for each datum, so they can be trained by `partial_fit`."""
 
 
 def kernel_or_auto(kernel: Any) -> Any:
-    """The kernel of that name, if it is one; "auto", which is left to the caller, and kernels as they are."""
+    """The kernel with a name; "auto" and kernels are returned as they are."""
     return kernel_named(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
 
 
 def kernel_named(name: str, *others: str) -> Kernel:
-    """Kernels joined by ``+`` and ``*``, which binds tighter.
+    """The kernel described by names, joined by ``+`` and ``*``.
 
-    A number in parentheses is the lengthscale at which training starts, or the period, in units of the inputs:
-    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError lists the known, and what else may stand in their place.
+    A number in parentheses is the initial lengthscale, or the period, in units of the inputs:
+    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError for unknown names lists the known ones and `others`.
     """
     total: Any = None
     for term in name.split("+"):
@@ -190,10 +192,10 @@ def build(
     outputs: Any = None,
     weights: Array | None = None,
 ) -> Any:
-    """The model of a method, ready to be trained; the kernel by its name, or itself.
+    """The untrained model of a method. The kernel is a name or an object.
 
-    Those of `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data`; "gpr" and "sgpr" take `weights`, others have them
-    in the targets of `agp.likelihoods.Weighted`.
+    `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data` does; "gpr" and "sgpr" take `weights`, which other methods
+    have in the targets of `agp.likelihoods.Weighted`.
     """
     kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
@@ -226,7 +228,7 @@ OWN_UPDATES: dict[str, Callable[..., list[Update]]] = {
     "qsvgp": _with_natural_gradients,
     "cagp-cg": _with_new_actions,
 }
-"""Methods whose steps are not those of `agp.recipe` for their model, and what has its place."""
+"""Methods that are not trained by `agp.recipe`, and their updates."""
 
 
 def updates_of(method: str, model: Any, steps: int, **settings: Any) -> list[Update]:

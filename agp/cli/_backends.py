@@ -1,4 +1,4 @@
-"""`agp backends`: what is known, what is usable and why not."""
+"""`agp backends`: the array libraries with a plug-in, and whether they are usable."""
 
 import argparse
 from typing import Any

@@ -14,7 +14,7 @@ from agp.data import TableFile, bad_number, unknown_column
 __all__ = ["DAYS", "Kind", "inferred", "inputs_of", "kinds_of", "known_inputs", "place_of_first", "shown", "text_of"]
 
 MOST_VALUES = 100
-"""Different texts in a column at most: each becomes an input of its own."""
+"""The most different texts in a column: each becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
 """A date such as 2020-12-31, perhaps with a time, or a month such as 2020-12."""
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
@@ -22,15 +22,15 @@ TIMES = ("date", "datetime", "datetime64")
 DURATIONS = ("timedelta", "timedelta64")
 """What pandas calls them."""
 DAYS = "days since 1970-01-01"
-"""What dates become in estimators."""
+"""What estimators convert dates to."""
 SHOWN = 30
 """Characters of a cell in a message."""
 
 
 class Kind(NamedTuple):
-    """What a column holds: "number", "text", "date" or "duration"; of texts, the values.
+    """What a column holds: "number", "text", "date" or "duration", and the values of text.
 
-    A "date in UTC" is one of a file of version 0.2.0, which took all times without a time zone for UTC.
+    A "date in UTC" comes from a file of version 0.2.0, which read times without a time zone as UTC.
     """
 
     name: str
@@ -110,7 +110,7 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 
 
 def inferred(column: Any) -> str:
-    """What the cells of a column are, in the words of pandas, but for the missing ones."""
+    """The type of the known cells of a column, as pandas calls it."""
     import pandas as pd
 
     return pd.api.types.infer_dtype(column, skipna=True)
@@ -187,7 +187,7 @@ def _converted(table: TableFile, name: str, kind: str, missing: str) -> Any:
 
 
 def _times(table: TableFile, name: str) -> Any:
-    """Texts as times. ValueError for those that can be read in two ways."""
+    """Texts as times. ValueError if the order of day and month is ambiguous."""
     import pandas as pd
 
     column = table.frame[name]
@@ -218,7 +218,7 @@ def _times(table: TableFile, name: str) -> Any:
 
 
 def _dates(texts: Any, *, day_first: bool) -> Any:
-    """The times, or None where a text is none in that order."""
+    """The times, or None if a text is not a time in that order."""
     import warnings
 
     import pandas as pd

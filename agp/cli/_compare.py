@@ -115,7 +115,7 @@ def _run(a: argparse.Namespace) -> int:
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """The folder, made if need be, for this process alone; ValueError if there are results or another writes there."""
+    """Lock the folder, created if necessary. ValueError if it has results, or another process writes there."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)
@@ -132,7 +132,7 @@ def _claimed(folder: Path) -> Iterator[None]:
             raise ValueError(msg)
         yield
     finally:
-        os.close(descriptor)  # and with it goes the lock
+        os.close(descriptor)  # releases the lock
 
 
 def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int, peers: dict[str, str]) -> int:
@@ -158,7 +158,7 @@ def _run_task(task: Task, report: Report, threads: int) -> str | None:
     reference = None if task.is_reference else report.reference(task.method)
     if not task.is_reference and reference is None:
         return f"the reference row of {task.method} failed"
-    request = {"task": vars(task), "settings": report.settings.json(), "folder": str(report.folder)}
+    request = {"task": vars(task), "settings": vars(report.settings), "folder": str(report.folder)}
     command = [sys.executable, "-m", "agp.cli._row"]
     environment = os.environ | threads_of(threads)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
@@ -185,7 +185,7 @@ def _echo(stream: Any) -> str:
 
 
 def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
-    """What is about to be compared, for people."""
+    """What is compared, in words."""
     chosen = " (judged by the targets; --task overrides)" if s.task == "auto" else ""
     inputs = f"{data.X.shape[1]} input{'s' if data.X.shape[1] > 1 else ''}"
     lines = [
@@ -208,7 +208,7 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
-    """The rows, the reference row of each method first, and a line for everything that is not run."""
+    """The rows, the reference row of each method first, and a line for each backend that is left out."""
     methods, gradients, dtypes = (
         list(dict.fromkeys(given or usual))
         for given, usual in ((a.method, ("wsvgp", "rsvgp")), (a.gradient, GRADIENTS), (a.dtype, DTYPES))
@@ -226,7 +226,7 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """The device of each backend: the wanted one where there is such a one, else the first; "cuda" means any."""
+    """The device of each backend: the wanted one if it exists there, else the first; "cuda" means any GPU."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)

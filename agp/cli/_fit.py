@@ -1,4 +1,4 @@
-"""`agp fit`: a model of a table, in a file."""
+"""`agp fit`: train on a table, and save the model."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ from agp.cli._targets import (
 from agp.cli._terminal import POSITIVE, SEED, add_command, option, whole
 from agp.data import TABLES, TableFile, read_table
 from agp.io import save_described
-from agp.methods import METHODS, kernel_or_auto
+from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
 __all__ = ["add_parser"]
 
@@ -58,14 +58,13 @@ training:
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
 LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "classification"}
-"""The likelihoods that can be asked for, and their tasks."""
-FEW_COUNTS = 4
-"""Labels that may be counts are so many at the least."""
+"""The likelihoods, and their tasks."""
+MIN_COUNTS = 4
+"""The fewest different labels for which counts are suggested."""
 NEAR_ZERO = 0.1
-"""The least of whole numbers that are taken for counts, in shares of their mean."""
+"""Whole numbers may be counts if the least is below this share of their mean."""
 SKEWED = 1.0
-"""The skewness from which on a logarithm is suggested."""
-OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
+"""The skewness from which a logarithm is suggested."""
 SHARE = option(float, "at least 0 and less than 1", lambda x: 0.0 <= x < 1.0)
 COUNT = option(
     lambda text: text if text == "auto" else int(text),
@@ -165,7 +164,7 @@ def _estimators() -> Any:
 
 
 def _check(a: argparse.Namespace) -> None:
-    """ValueError for options that no training could take."""
+    """ValueError for an unknown kernel, and for an output file that cannot be written."""
     kernel_or_auto(a.kernel)
     if a.out.suffix.lower() in TABLES:
         msg = f"--out is {a.out}, which is the name of a table; name a file such as {a.out.stem}.safetensors."
@@ -184,7 +183,7 @@ def _task(a: argparse.Namespace, task: str, y: Any) -> str:
 
 
 def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
-    """Words on the targets that are missing."""
+    """Remarks on missing targets."""
     words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
     missing = table.frame[targets][rows].isna().sum()
     return words + [f"targets that were not observed: {count} of {name!r}" for name, count in missing.items() if count]
@@ -197,7 +196,7 @@ def _spread(y: Any) -> str:
 
 
 def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
-    """What was asked for, or what likelihood and targets suggest. ValueError where they contradict each other."""
+    """The task that was asked for, or that likelihood and targets suggest. ValueError if they contradict each other."""
     if a.likelihood is not None:
         task = LIKELIHOODS[a.likelihood]
         if a.task not in ("auto", task):
@@ -231,12 +230,12 @@ def _held_out(count: int, share: float, seed: int) -> Any:
 
 
 def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
-    """A line on a likelihood that suits the targets better than the usual one, where there is one."""
+    """Suggest a likelihood that may suit the targets better, if there is one."""
     if a.likelihood is not None or a.transform is not None:
         return []
     what = f"{quoted(a.target)} has"
     if task == "classification":
-        if y.dtype.kind not in "iu" or len(np.unique(y)) < FEW_COUNTS or a.task != "auto":
+        if y.dtype.kind not in "iu" or len(np.unique(y)) < MIN_COUNTS or a.task != "auto":
             return []
         return [f"{what} whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"]
     numbers = y[~np.isnan(y)]
@@ -245,16 +244,12 @@ def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
         return [f"{what} whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"]
     if (numbers > 0.0).all() and (numbers < 1.0).all():
         return [f"{what} numbers between 0 and 1: --likelihood beta is for shares"]
+    from scipy.stats import skew
+
     columns = [one[~np.isnan(one)] for one in np.atleast_2d(y.T)]
-    if (numbers > 0.0).all() and max(map(skewness, columns)) > SKEWED:
+    if (numbers > 0.0).all() and max(map(skew, columns)) > SKEWED:
         return [f"{what} positive numbers with a long tail: --transform log, or --likelihood gamma, is for those"]
     return []
-
-
-def skewness(y: Any) -> float:
-    """The third moment of standardised numbers [N]."""
-    spread = y.std()
-    return float((((y - y.mean()) / spread) ** 3).mean()) if spread > 0.0 else 0.0
 
 
 def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any, **beside: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`agp fit` of rows in many files, or on a cluster: they are read where they are evaluated."""
+"""`agp fit` on rows in many files or on a cluster, read where they are evaluated."""
 
 import argparse
 import contextlib
@@ -16,11 +16,11 @@ from agp.io import save_described
 __all__ = ["fit_elsewhere", "is_elsewhere"]
 
 CHUNK = 100_000
-"""Rows of a chunk at most: what a worker reads at a time."""
+"""The most rows of a chunk, which a worker reads at once."""
 
 
 def is_elsewhere(a: argparse.Namespace) -> bool:
-    """Whether the rows are not to be read into memory."""
+    """Whether the rows stay out of memory."""
     return a.scheduler is not None or is_many(a.table)
 
 
@@ -45,7 +45,7 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Calla
 
 
 def _in_chunks(x: Any) -> Any:
-    """A dask array whose chunks hold no more than `CHUNK` rows."""
+    """The dask array in chunks of at most `CHUNK` rows."""
     return x if max(x.chunks[0]) <= CHUNK else x.rechunk({0: CHUNK})
 
 

@@ -1,7 +1,7 @@
 """What the rows of a comparison share: settings, data, the likelihood, how models start."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,10 +68,6 @@ class Settings:
     q_steps: str = "natural"
     mean: str = "constant"
     layers: int | None = None
-
-    def json(self) -> dict[str, Any]:
-        """For `results.json`."""
-        return asdict(self)
 
     def load(self) -> Dataset:
         """The data, split and standardised."""

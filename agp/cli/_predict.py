@@ -1,4 +1,4 @@
-"""`agp predict`: the rows of a table, by a model in a file."""
+"""`agp predict`: predictions for the rows of a table, and their scores."""
 
 import argparse
 import sys
@@ -86,7 +86,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """A table, the columns in it that a model was trained on, and lines about others."""
+    """A table, the columns that the model was trained on, and remarks about other columns."""
     table = read_table(
         path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
     )
@@ -102,13 +102,13 @@ def known_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> 
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """The columns that held texts in training: what their cells are is not to depend on the other cells here."""
+    """The columns that held text in training, and are read as text whatever their cells look like."""
     labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
     return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
-    """The files of a pattern or a folder, and where the predictions of each go; they are read one at a time."""
+    """The files of a pattern or a folder, and the output file for each."""
     files = several_files(a.table, ENDINGS)
     if a.out.resolve() in {file.resolve().parent for file in files}:
         msg = f"--out is {a.out}, the folder of the tables; name another one."
@@ -140,19 +140,19 @@ def _check(a: argparse.Namespace) -> None:
 
 
 class Asked(NamedTuple):
-    """What is asked for."""
+    """Which predictions are requested."""
 
     level: float
-    """Of intervals."""
+    """The level of the intervals."""
     quantiles: tuple[float, ...] = ()
     exposure: Any = None
-    """Of each row [N]; None is 1."""
+    """The exposure of each row [N]; None is 1."""
 
 
 def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[str, Any]:
     """The columns of a table of predictions: means with intervals and quantiles, or labels with probabilities.
 
-    Those of several targets have their names.
+    With several targets, the names of the columns end with those of the targets.
     """
     if "classes_" in vars(estimator):
         probabilities = estimator.predict_proba(X)
@@ -172,9 +172,9 @@ def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[st
 
 
 def scored(estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]) -> dict[str, float]:
-    """Scores of predictions of known targets [N], or of several [N, K] of which some are NaN, by name.
+    """Scores of predictions, by name, for known targets [N], or [N, K] with NaN where they are unknown.
 
-    Of one target the log density is that of the model; of several, that of normal variables of these moments.
+    The log density is the model's for one target, and that of a normal distribution for several.
     """
     if "classes_" in vars(estimator):
         return _scores_of_labels(estimator, found, y)
@@ -210,7 +210,7 @@ def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float
 
 
 def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
-    """Lines on how good the predictions are, where the table has targets."""
+    """Remarks on the scores of the predictions, if the table has targets."""
     targets = [name for name in notes.targets if name in table.frame.columns]
     if len(targets) < max(1, len(notes.targets)):
         return []
@@ -234,7 +234,7 @@ def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
 
 
 def _if_numbers(column: Any) -> Any:
-    """Texts as numbers where all of them are such: no labels, it seems, but what `labels_of` can tell better."""
+    """The texts as numbers if all of them are numbers, for a clearer error in `labels_of`."""
     import pandas as pd
 
     numbers: Any = pd.to_numeric(column, errors="coerce")
@@ -242,7 +242,7 @@ def _if_numbers(column: Any) -> Any:
 
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
-    """A line on labels that no prediction can meet."""
+    """A remark on labels that training did not see."""
     if "classes_" not in vars(estimator):
         return []
     new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})

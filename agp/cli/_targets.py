@@ -29,7 +29,7 @@ TRUTHS = {"true": 1, "false": 0}
 
 
 def check_columns(table: TableFile, names: list[str]) -> None:
-    """ValueError unless there are such columns, each named once, and others beside them."""
+    """ValueError unless there are such columns, each named once, and at least one more."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         msg = f"--target names {twice[0]!r} twice; name each column once."
         raise ValueError(msg)
@@ -53,7 +53,7 @@ def rows_with(table: TableFile, targets: list[str]) -> Any:
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
-    """What the targets of the given rows suggest: texts, truth values, two numbers, and 0 to C - 1 are classes."""
+    """The task that the targets suggest: text, truth values, two numbers, and 0 to C - 1 are classes."""
     column = table.frame[target][rows]
     if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
@@ -70,12 +70,9 @@ def numbers_of(
     constant: bool = False,
     remedy: str = "use --task classification",
 ) -> Any:
-    """The targets [N], or several [N, K], of the given rows to regress on, NaN where they are missing.
+    """The targets [N], or several [N, K], of the given rows as numbers, NaN where they are missing.
 
-    Raises
-    ------
-    ValueError
-        If a target has other values than numbers, or none, or (unless they may be `constant`) the same in all rows.
+    ValueError if a target has values that are not numbers, no value or, unless `constant`, the same value in all rows.
     """
     columns = [_numbers(table, target, rows, constant=constant, remedy=remedy) for target in targets]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
@@ -109,13 +106,7 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
 
 
 def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
-    """The exposures or weights [N] of the given rows: numbers that are not negative, or `positive`.
-
-    Raises
-    ------
-    ValueError
-        If a row has none, or one that is too small.
-    """
+    """The exposures or weights [N] of the given rows. ValueError if one is missing, negative or not `positive`."""
     numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
     given = table.frame[column].notna().to_numpy()
     if (rows & ~given).any():
@@ -132,12 +123,12 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
 
 
 def _truths(column: Any, dtype: type) -> Any:
-    """A column of truth values as such a type even if it has, or had, gaps, for which it holds objects."""
+    """Convert a column of objects that are all truth values or missing to a type."""
     return column.astype(dtype) if column.dtype.kind == "O" and inferred(column) == "boolean" else column
 
 
 def check_ordered(table: TableFile, target: str, labels: Any) -> None:
-    """ValueError unless labels tell by themselves in which order they are."""
+    """ValueError unless the labels are numbers, which have an order."""
     if labels.dtype.kind not in "iub":
         msg = (
             f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order that --likelihood ordinal "
@@ -174,14 +165,14 @@ def labels_of(
 
 
 def are_texts(classes: Any) -> bool:
-    """Whether the classes [C] of an estimator are texts, not whole numbers or truth values."""
+    """Whether the classes [C] of an estimator are text, not whole numbers or truth values."""
     return classes.dtype.kind not in "iub"
 
 
 def positions_of(labels: Any, classes: Any) -> Any:
-    """Where each of the labels [N] is among the classes [C]: -1 for what is none of them.
+    """The position of each of the labels [N] among the classes [C], -1 for unknown labels.
 
-    Each label is taken as what the classes are: 1, 1.0, "1" and True are the class 1, and 1, 1.0 and "1" the class "1".
+    Labels are converted to the type of the classes: 1, 1.0, "1" and True are the class 1; 1, 1.0 and "1" the class "1".
     """
     convert = text_of if are_texts(classes) else _number
     at = {convert(label): k for k, label in enumerate(classes.tolist())}
@@ -190,7 +181,7 @@ def positions_of(labels: Any, classes: Any) -> Any:
 
 
 def _number(label: Any) -> Any:
-    """A label as a number that equals the class it means, or as it is."""
+    """A label as a number if it looks like one, else as it is."""
     if not isinstance(label, str) or "_" in label:  # Python would read 1_0 as ten
         return label
     for kind in (int, float):  # long whole numbers have more digits than a float

@@ -54,18 +54,16 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
-"""Of the models of estimators that have predicted; no part of these, whose state predictions do not change."""
+"""The predictor of each model that has predicted; outside of estimators, whose state predictions do not change."""
 PART_STEPS = 1000
-"""The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
+"""The steps that the rates of `partial_fit` assume; inducing inputs stay fixed for a twentieth of them."""
 
-SQUARE_ROOTS, LEAST, MOST = 2.0, 128, 1000
-"""The default number of inducing inputs: so many square roots of N, within limits."""
-SHARE, FEWEST = 3, 32
-"""Of few rows it is a third, and no fewer than so many."""
-
-
+SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
+"""The default number of inducing inputs: this multiple of the square root of N, within limits."""
+ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
+"""With few rows it is a third of them, but not less than 32."""
 START = 64
-"""Where growth begins."""
+"""The number of inducing inputs from which growth starts."""
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """What notebooks show of a training, beside `facts`."""
 TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
@@ -73,8 +71,8 @@ TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 def usual_inducing(rows: int) -> int:
     """The default number of inducing inputs for so many rows."""
-    usual = max(LEAST, min(MOST, int(SQUARE_ROOTS * rows**0.5)))
-    return min(rows, max(FEWEST, min(usual, rows // SHARE)))
+    usual = max(MIN_INDUCING, min(MAX_INDUCING, int(SQUARE_ROOTS * rows**0.5)))
+    return min(rows, max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING)))
 
 
 def takes_parts(estimator: Any) -> bool:
@@ -83,9 +81,9 @@ def takes_parts(estimator: Any) -> bool:
 
 
 def all_or_nothing(train: F) -> F:
-    """A method that trains. Where it raises, or is interrupted, the estimator stays what it was before.
+    """Decorator of methods that train: if one raises or is interrupted, the estimator is left unchanged.
 
-    What an interrupted training had reached is the `result` of `agp.errors.Interrupted`.
+    The result of an interrupted training is the `result` of `agp.errors.Interrupted`.
     """
 
     @wraps(train)
@@ -101,7 +99,7 @@ def all_or_nothing(train: F) -> F:
 
 
 class Learned:
-    """The attributes that `fit` and `partial_fit` set; which of them are there depends on the training.
+    """The attributes that `fit` and `partial_fit` set; some are set only by some trainings.
 
     They stand in their own class because the fields of an estimator are its parameters.
     """
@@ -129,7 +127,7 @@ class Learned:
 class GPEstimator(Learned, ABC, BaseEstimator):
     """The parameters and the training of `GPRegressor` and `GPClassifier`.
 
-    Each field is a parameter, once: scikit-learn reads the signature that is made of them.
+    Each field is a parameter: scikit-learn reads the signature that the dataclass makes of them.
     """
 
     method: str = "auto"
@@ -157,7 +155,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- what was learned -------------------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, str]:
-        """What the estimator is, its labels, and how its training ended, in words: for people."""
+        """A description of the estimator, its labels, and how its training ended."""
         check_is_fitted(self, "model_")
         here = vars(self)
         kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
@@ -199,7 +197,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Rows of any kind as an array [N, D]: of NumPy, unless they are of another library."""
+        """Rows of any kind as an array [N, D]; arrays of other libraries stay in their library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = unmasked(X)
@@ -220,7 +218,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return X if columns is None else columns.transform_array(X)
 
     def _remedy(self, columns: Columns | None) -> str | None:
-        """What to do about missing cells of an array; None if what was learned of the columns fills them in."""
+        """What to do about missing cells of an array; None if they are imputed."""
         if self.missing == "refuse":
             return "fill it in, or ask for missing='impute'"
         if columns is None or columns.missing == "refuse":
@@ -255,14 +253,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return X
 
     def _placed(self, X: Any) -> Array:
-        """An array of the library, device and precision that were asked for."""
+        """The array in the library, device and precision of the parameters."""
         if self.backend is None and self.device is None and self.dtype is None:
             return X
         B = backend_of(X)
-        if B.rows_elsewhere:  # the model decides in which library they are evaluated
+        if B.rows_elsewhere:  # the model decides which library evaluates them
             if self.dtype is None:
                 return X
-            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checked, by any name
+            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checks the name
         library = self.backend or B.name
         return to_backend(X, library, device=self.device, dtype=self.dtype)
 
@@ -281,12 +279,12 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self.method
 
     def _methods(self) -> list[str]:
-        """The methods for this task."""
+        """The names of the methods for this task."""
         return list(METHODS)
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
-        """The method for so many rows."""
+        """The method that "auto" stands for."""
 
     def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
         X = data.X
@@ -311,18 +309,18 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return model
 
     def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """The targets with the columns that the likelihood takes; models of Gaussian methods hold the weights."""
+        """The targets with the columns that the likelihood takes; the models of Gaussian methods hold the weights."""
         return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
-        """The kernel that was asked for, or the one that suits a sample of the rows."""
+        """The kernel of the parameters, or the one that predicts a sample of the rows best."""
         kernel = kernel_or_auto(self.kernel)
         if not isinstance(kernel, str):
             return kernel
         return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
 
     def _layers(self) -> dict[str, int]:
-        """The argument of `build` for the layers, where they are told."""
+        """The argument `layers` of `build`, if given."""
         if self.layers is None:
             return {}
         if self.method_ not in DEEP_METHODS:
@@ -332,11 +330,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return {"layers": check_whole("layers", self.layers)}
 
     def _grows(self) -> bool:
-        """Whether the number of inducing inputs is found in training."""
+        """Whether training chooses the number of inducing inputs."""
         return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
 
     def _check_grows(self, *, parts: bool) -> None:
-        """ValueError unless the number of inducing inputs can be found in training, for one that is "auto"."""
+        """ValueError if num_inducing is "auto" and training cannot choose it."""
         if parts:
             msg = (
                 "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
@@ -352,7 +350,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
 
     def _inducing(self, rows: int, *, parts: bool) -> int:
-        """How many inducing inputs, or actions, to begin with: no more than there are rows for each group."""
+        """The number of inducing inputs, or actions, at the start: no more than rows for each group."""
         asked: Any = self.num_inducing
         if asked == "auto":
             self._check_grows(parts=parts)
@@ -422,7 +420,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     @underflow_is_zero
     @overflow_is_judged
     def _fit_part(self, data: Observations) -> None:
-        """One step of the recipe on some more rows."""
+        """One step of the recipe on more rows."""
         if self.method_ not in PART_METHODS:
             msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
             raise ValueError(msg)
@@ -432,7 +430,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else self._total(X.shape[0])
         if "_updates" not in vars(self):
-            # after a training, at the rate where trainings end: that of their beginning would undo some of it
+            # after `fit`, at the final rate: the initial rate would undo some of the training
             rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
             self.model_ = begun(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
@@ -451,7 +449,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     def _total(self, rows: int) -> int:
-        """How many rows there are in all. ValueError if so many as came at once are more."""
+        """The number of all rows. ValueError if more came at once."""
         total = check_whole("total_rows", self.total_rows)
         if total < rows:
             msg = f"total_rows is {total}, but {rows} rows came at once; count all rows, or leave it out."
@@ -461,14 +459,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _fitted_inputs(self, X: Any) -> tuple[Array, bool]:
-        """Test inputs as the model takes them, and whether answers go back as host arrays."""
+        """Test inputs as the model takes them, and whether results are returned as NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return placed(A, next(iter(leaves(self.model_).values()))) if host else self._placed(A), host
 
     @property
     def predictor_(self) -> Predictor:
-        """The `agp.Predictor` of `model_`: computed when it is first needed, and kept."""
+        """The `agp.Predictor` of `model_`, computed on first use."""
         check_is_fitted(self, "model_")
         found = _PREDICTORS.get(self.model_)
         if found is None:
@@ -477,13 +475,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return found
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
-        """The likelihood of observations, for one that was trained."""
+        """The likelihood of observations, from the trained one."""
         return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
-        """Say what the columns are called of an array that the estimator was trained on, by a data frame of numbers.
+        """Name the columns of the array that the estimator was trained on, by a data frame of numbers.
 
-        Tables with such columns are then understood. ValueError if the frame has other columns than the array had.
+        Afterwards it takes tables with these columns. ValueError if the frame has more or fewer columns than the array.
         """
         check_is_fitted(self, "model_")
         frame = as_frame(example)

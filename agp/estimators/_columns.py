@@ -50,9 +50,9 @@ def check_missing(missing: Any) -> None:
 
 
 def as_frame(X: Any, name: str = "X") -> Any:
-    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None.
+    """A data frame of pandas, polars or another library as one of narwhals; None for anything else.
 
-    ValueError if two columns have one name.
+    ValueError if two columns have the same name.
     """
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -65,7 +65,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
 
 
 def missing_rows(y: Any) -> list[int]:
-    """The rows of a series, a list or a NumPy array [N] of labels that hold none: None, NaN or a library's own null."""
+    """The rows of labels [N], a series, list or NumPy array, that are missing: None, NaN or the null of a library."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         gone = series.is_null().to_list()
@@ -76,7 +76,7 @@ def missing_rows(y: Any) -> list[int]:
 
 
 def ordered_values(y: Any) -> list[Any] | None:
-    """The values of a series of an ordered categorical type, in their order; None of anything else."""
+    """The values of an ordered categorical series, in order; None for anything else."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
 
@@ -208,7 +208,7 @@ def _missing(name: str, row: int) -> str:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether a column of Python objects, such as pandas makes of numbers with None among them, holds numbers."""
+    """Whether a column of Python objects holds numbers, as of pandas with None among them."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -216,7 +216,7 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def _holds_words(name: str, column: Any) -> bool:
-    """Whether a column of Python objects holds text or Booleans. ValueError if it has others, each its own category."""
+    """Whether a column of Python objects holds text or Booleans. ValueError if it holds anything else."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -228,7 +228,7 @@ def _holds_words(name: str, column: Any) -> bool:
 
 
 def _warn_of_dates(name: str, column: Any) -> None:
-    """Warn where a column of text holds dates, of which each becomes a category."""
+    """Warn if a column of text holds dates, because each would become a category."""
     known = column.drop_nulls().unique().to_list() if column.dtype in (nw.String, nw.Object) else []
     if known and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known):
         text = (
@@ -239,8 +239,8 @@ def _warn_of_dates(name: str, column: Any) -> None:
 
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
-    """The numbers [N] of a column that training knows as one of numbers, or of dates or durations with that unit."""
-    if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # of a table whose rows all lack it
+    """The numbers [N] of a column that held numbers in training, or dates or durations with that unit."""
+    if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
         return np.full(len(column), np.nan)
     found = _unit_of(name, column)
     if found != unit:
@@ -262,9 +262,9 @@ def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
 
 
 def _unit_of(name: str, column: Any) -> str | None:
-    """The unit of a narwhals series of dates, times or durations; None of anything else.
+    """The unit of a narwhals series of dates, times or durations; None for anything else.
 
-    ValueError where some cells of a column of Python objects have another unit than others.
+    ValueError if the cells of a column of Python objects have different units.
     """
     dtype = column.dtype
     if dtype == nw.Date:
@@ -282,7 +282,7 @@ def _unit_of(name: str, column: Any) -> str | None:
 
 
 def _days_of(column: Any) -> npt.NDArray[np.float64]:
-    """The days [N] of a column that has a unit, NaN where a cell is missing."""
+    """The days [N] of a column with a unit, NaN where cells are missing."""
     if column.dtype == nw.Date or isinstance(column.dtype, nw.Datetime):
         return column.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
     cells = zip(column.to_list(), column.is_null().to_list(), strict=True)

@@ -1,4 +1,4 @@
-"""Estimators in files: the model, and beside it what else predictions need, as facts and arrays without code."""
+"""Estimators in files: the model and whatever else predictions need, as facts and arrays without code."""
 
 import inspect
 import math
@@ -39,9 +39,9 @@ LEARNED: dict[str, type] = {
     "_seed": int,
     "_single": bool,
 }
-"""What training leaves on an estimator beside its model, columns, classes and history, and its type."""
+"""Attributes that training sets beside model, columns, classes and history, and their types."""
 LATER = {"learned_": True}
-"""What files of 0.2.0 do not say of a training, and what stands for it: it was not judged."""
+"""Attributes that files of 0.2.0 lack, and the values that stand for them."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
@@ -57,16 +57,16 @@ def register() -> None:
 
 
 def stored(estimator: GPEstimator) -> Stored:
-    """A trained estimator, taken apart.
+    """The contents of a file for a trained estimator.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
         If it is not trained.
     TypeError
-        If a parameter, a label or the name of a column is nothing that files can hold; the message says which.
+        If files cannot hold a parameter, a label or the name of a column; the message says which.
     """
-    check_is_fitted(estimator, "bound_")  # what comes last
+    check_is_fitted(estimator, "bound_")  # set last
     if type(estimator) not in CLASSES.values():
         msg = f"{type(estimator).__name__} is a class of your own; save its model_ instead."
         raise TypeError(msg)
@@ -103,7 +103,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter as a file holds it."""
+    """A parameter as it is written to a file."""
     value = _scalar(value)
     if name == "dtype" and value is not None and not isinstance(value, str):
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
@@ -116,7 +116,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _labels(given: Any) -> dict[str, Any]:
-    """Labels as a file holds them, and whether they are those of a library other than NumPy."""
+    """Labels as they are written to a file, and whether they are an array of another library than NumPy."""
     foreign = is_foreign(given)
     classes = to_numpy(given) if foreign else given
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
@@ -131,24 +131,24 @@ def _labels(given: Any) -> dict[str, Any]:
 
 
 def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
-    """The estimator of `stored`, once everything in it has been looked at.
+    """The estimator of `stored`, after checking everything in it.
 
     Parameters
     ----------
     found
-        What a file holds.
+        The contents of a file.
     asked
-        The backend, device and dtype that were asked for, in place of those of the estimator's parameters.
+        Backend, device and dtype, in place of those of the estimator's parameters.
 
     Raises
     ------
     LookupError, TypeError, ValueError
-        If something is missing, or not of its type, or does not fit the rest.
+        If something is missing, has a wrong type, or does not fit the rest.
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
     estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
-    check_missing(estimator.missing)  # constructors look at nothing, and predictions need it
+    check_missing(estimator.missing)  # constructors check nothing
     learned = _learned(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:
@@ -181,7 +181,7 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
 
 
 def _learned(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What training leaves, of its types; none may be missing that a release wrote."""
+    """The attributes that training sets, after checking that all are there and have their types."""
     for name, value in facts.items():
         if type(value) is not LEARNED[name]:
             msg = f"it has {value!r:.80} for {name}"
@@ -273,7 +273,7 @@ def _check_fit(estimator: Any) -> None:
 
 
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """The likelihoods that suit so many labels, or none, and the number of latent functions, if labels tell it."""
+    """The likelihoods for this number of labels (0 in regression), and the number of latent functions, if known."""
     if not count:
         asked = estimator.likelihood
         return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None

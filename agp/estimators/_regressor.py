@@ -43,6 +43,7 @@ from agp.methods import (
     GROWING_METHODS,
     LIKELIHOODS,
     OUTPUT_METHODS,
+    OUTPUTS,
     WEIGHTED_METHODS,
     kernel_or_auto,
 )
@@ -52,14 +53,13 @@ from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
 __all__ = ["GPRegressor"]
 
-KINDS = ("shared", "separate", "coregionalised", "intrinsic")
 TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
-"""The outputs whose inducing inputs are those of one kernel: their number can be found in training."""
+"""The outputs that have the inducing inputs of one kernel, whose number training can choose."""
 NOISE_KINDS = ("shared", "separate")
-"""The outputs that noise functions stand beside: independent ones."""
+"""The outputs that can have noise functions: independent ones."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
-"""Likelihoods with a parameter, or a function, that copies of observations tell nothing of."""
+"""Likelihoods that learn the spread of observations, on which copies of a row carry no information."""
 MISSING_TARGETS = ("refuse", "ignore")
 LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
 
@@ -160,20 +160,20 @@ class GPRegressor(RegressorMixin, Distribution):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
 
-        Targets that are all the same warn, and nothing is trained: there is no noise to learn from.
+        If all targets are equal, a warning says so and nothing is trained.
 
         Parameters
         ----------
         X, y
             The rows and their targets.
         sample_weight
-            How often each row was observed [N]; zero leaves it out. Copies of a row tell nothing of the size of the
-            noise: where that is learned ("gaussian", "student-t", "latent-noise", "gamma", "beta"), weights are
-            relative, unless most inputs were observed with different targets. For all methods but SOLVE-GP's collapsed
-            form, CGGP and computation-aware GPs.
+            How often each row was observed [N]; zero leaves it out. Copies of a row carry no information on the size
+            of the noise: if that is learned ("gaussian", "student-t", "latent-noise", "gamma", "beta"), weights are
+            relative, unless most inputs were observed with different targets. For all methods except SOLVE-GP's
+            collapsed form, CGGP and computation-aware GPs.
         exposure
-            What the rate of each row is multiplied with [N]: the time, area or number of items that a count belongs to.
-            For likelihoods with a logarithmic link, such as "poisson".
+            The factor of the rate of each row [N]: the time, area or number of items that a count belongs to. For
+            likelihoods with a logarithmic link, such as "poisson".
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
@@ -218,12 +218,12 @@ class GPRegressor(RegressorMixin, Distribution):
         X
             Rows [N, D].
         return_std
-            Also return their standard deviations, noise included, of the same shape.
+            Also return their standard deviations, including noise, of the same shape.
         return_cov
             Also return their joint covariances [N, N] or [N, N, K]; for Gaussian noise that does not depend on X, and
             not of deep models.
         exposure
-            What the rate of each row is multiplied with [N]; None is 1.
+            The factor of the rate of each row [N]; None is 1.
         """
         if return_std and return_cov:
             msg = "at most one of return_std and return_cov can be asked for."
@@ -290,7 +290,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return isinstance(self.likelihood, Gaussian) or self.likelihood == "gaussian"
 
     def _chooses(self, data: Observations) -> bool:
-        """Whether `fit_regression` chooses what is left open, rather than a method trains a model that is built."""
+        """Whether `fit_regression` chooses the kernel and the number of inducing inputs."""
         plain = (self.outputs, self.layers) == ("shared", None) and self._is_gaussian and data.y.shape[1] == 1
         open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
         moved = backend_of(data.X).rows_elsewhere and (self.backend, self.device) != (None, None)
@@ -356,7 +356,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
-        """That of the method for targets [N, K]. ValueError where they do not fit each other."""
+        """The likelihood for targets [N, K]. ValueError if the method cannot take it or them."""
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
         if exact and not self._is_gaussian:
@@ -387,7 +387,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
 
     def _check_choices(self) -> None:
-        """TypeError or ValueError for parameters that no data could suit."""
+        """TypeError or ValueError for parameters that are wrong whatever the data."""
         if isinstance(self.likelihood, str):
             check_choice("likelihood", self.likelihood, tuple(LIKELIHOODS))
         elif not isinstance(self.likelihood, Likelihood):
@@ -409,9 +409,9 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
 
     def _outputs(self, count: int) -> Any:
-        """What so many outputs share, as `SVGP.from_data` takes it; None if they share one kernel."""
-        if self.outputs not in KINDS:
-            msg = f"unknown outputs {self.outputs!r}; known are {', '.join(KINDS)}."
+        """The argument `outputs` of `SVGP.from_data`; None if they share one kernel."""
+        if self.outputs not in OUTPUTS:
+            msg = f"unknown outputs {self.outputs!r}; known are {', '.join(OUTPUTS)}."
             raise ValueError(msg)
         noise = self.likelihood == "latent-noise" or isinstance(self.likelihood, LatentNoiseGaussian)
         if noise and self.outputs not in NOISE_KINDS:
@@ -429,7 +429,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return None if self.outputs == "shared" else self.outputs
 
     def _latents(self, outputs: int) -> int | None:
-        """The number of latent functions, as it was asked for. ValueError unless there is an output for each."""
+        """The parameter `num_latents`. ValueError if it is larger than the number of outputs."""
         if self.num_latents is None:
             return None
         if check_whole("num_latents", self.num_latents) > outputs:
@@ -466,10 +466,10 @@ class GPRegressor(RegressorMixin, Distribution):
         return as_columns(targets)
 
     def _with_targets(self, data: Observations) -> Observations:
-        """The rows that have a target. ValueError for missing ones that are not ignored."""
+        """The rows with a target. ValueError for missing targets unless they are ignored."""
         X, y = data.X, data.y
         if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not are_missing(y):
-            return data  # what does not fit is refused with the model
+            return data  # the model refuses shapes that do not fit
         xp = backend_of(y).xp
         if self.missing_targets == "refuse":
             refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEFT_OUT)
@@ -486,7 +486,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return data
 
     def _log_jacobian(self, data: Observations) -> float:
-        """By what the log density of log y exceeds that of y, over all rows."""
+        """The log density of log y minus that of y, summed over all rows."""
         if self.target_transform is None:
             return 0.0
         xp = backend_of(data.y).xp

@@ -33,7 +33,7 @@ def observed_score(known: Any, found: Any, weight: Any) -> float:
     seen = ~np.isnan(known)
     if not seen.any():
         raise ValueError(NO_TARGET)
-    enough = min(2, seen.sum(axis=0).max())  # of one alone it is NaN, with scikit-learn's warning
+    enough = min(2, seen.sum(axis=0).max())  # of one observation, NaN and scikit-learn's warning
     weight = np.ones(len(known)) if weight is None else np.asarray(weight)
     parts = [
         r2_score(targets[rows], means[rows], sample_weight=weight[rows])
@@ -44,7 +44,7 @@ def observed_score(known: Any, found: Any, weight: Any) -> float:
 
 
 def are_unlike(y: Array) -> bool:
-    """Whether the deviations of the columns of y [N, K] differ much; constant ones do not count."""
+    """Whether the standard deviations of the columns of y [N, K] differ by more than the factor `UNLIKE`."""
     y = to_numpy(y)
     y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
     observed = [column[~np.isnan(column), None] for column in y.T]

@@ -1,4 +1,4 @@
-"""What a trained model or estimator says about a table, as numbers: what each column does, and how much it matters.
+"""The effect and the importance of each column of a table in a trained model or estimator.
 
 `agp.plot` draws the effects. `permutation_importance` needs the extra ``sklearn``, the others need none.
 """

@@ -20,9 +20,9 @@ MEAN_ROWS, BAND_ROWS = 500, 50
 GRID = 25
 """Values of a column of numbers."""
 CATEGORIES = 12
-"""The most categories: the most frequent ones."""
+"""The number of categories, the most frequent ones."""
 TAIL = 1.0
-"""Percent at either end of a column that are left out."""
+"""The percentage left out at either end of a column."""
 FEATURES = 256
 """Random frequencies of a sampled function."""
 
@@ -113,7 +113,7 @@ def average_prediction(
 
 
 def observed_mean(model: Any, X: Array) -> Array:
-    """The mean of observations [N, P]; without variances, which cost the most, where it is the function's own."""
+    """The mean of observations [N, P], without computing variances if it is the mean of the function."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 
@@ -127,7 +127,7 @@ def _observes_function(model: Any, X: Array) -> bool:
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:
     size, found = X.shape[0] // groups, []
-    predictor = model.predictor()  # once, which is what costs
+    predictor = model.predictor()  # computed once
     for g in range(groups):
         covariance = host(predictor.predict_covariance(X[g * size : (g + 1) * size, :]))
         found.append(np.sqrt(np.maximum(covariance.mean(axis=(1, 2)), 0.0)))
@@ -135,7 +135,7 @@ def _deviation(model: Any, X: Array, groups: int) -> Host:
 
 
 def _samples(model: Any, X: Array, groups: int, count: int, seed: int) -> Iterator[Array]:
-    """Samples [N, P] of the latent functions: joint ones, from random features where the kernel has them."""
+    """Joint samples [N, P] of the latent functions, from random features if the kernel has them."""
     size = X.shape[0] // groups
     try:
         functions = model.sample_functions(count, seed=seed, features=FEATURES)

@@ -96,12 +96,12 @@ class FrameTable(Table):
 
 
 def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
-    """An array of any library, lists, or a data frame (which needs narwhals) as a table.
+    """Wrap an array of any library, lists, or a data frame (which needs narwhals).
 
     Raises
     ------
     TypeError, ValueError
-        If X is nothing of that, or has no rows or columns.
+        If X is something else, or has no rows or columns.
     """
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
@@ -124,12 +124,12 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array of any library, as opposed to lists, data frames and their columns."""
+    """Whether x is an array of any library, not a list, a data frame or a column of one."""
     import array_api_compat
 
     return array_api_compat.is_array_api_obj(x)
 
 
 def column_names(count: int) -> tuple[str, ...]:
-    """What columns without names are called."""
+    """Names for columns without names."""
     return ("input",) if count == 1 else tuple(f"input {i + 1}" for i in range(count))

@@ -1,6 +1,6 @@
-"""Models of this library as those of others: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
+"""Models of this library in others: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
 
-Each module needs the library that it is named for, and is loaded when it is asked for first.
+Each module needs the library it is named after, and is imported on first use.
 """
 
 import importlib

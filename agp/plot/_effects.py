@@ -1,4 +1,4 @@
-"""What each input does to predictions."""
+"""The effect of each input on predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from agp.plot._panels import FUNCTION, band, legend, panels
 __all__ = ["plot_effects"]
 
 MOST = 12
-"""Columns that a picture without a choice of columns shows."""
+"""The most columns that are drawn by default."""
 
 
 def plot_effects(

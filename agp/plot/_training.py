@@ -16,11 +16,11 @@ __all__ = ["plot_growth", "plot_learning"]
 Columns = dict[str, npt.NDArray[np.float64]]
 
 RATE = "rate of "
-"""How the names of logged rates begin."""
+"""The prefix of the names of logged rates."""
 START = 10
-"""The first of so many parts of a training may lie below the picture of its bound."""
+"""The first of this many parts of a training may lie outside of the picture."""
 WINDOWS = 40
-"""Parts of a training over each of which a noisy curve is averaged."""
+"""The number of windows of a training over which a noisy curve is averaged."""
 
 
 def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> Figure:
@@ -61,7 +61,7 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
 
 
 def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | None]:
-    """Numbers by name, and the seconds that they took in all, if that is known."""
+    """Logged numbers by name, and the total seconds if known."""
     seconds, logged = None, result
     if isinstance(result, Result):
         seconds, logged = result.seconds, result.trace
@@ -107,7 +107,7 @@ def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -
 
 
 def _running_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean of the numbers around each one, a fortieth of all."""
+    """The running mean over a fortieth of the numbers."""
     half = max(1, len(values) // (2 * WINDOWS))
     total, at = np.cumsum(np.concatenate([np.zeros(1), values])), np.arange(len(values))
     first, last = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
@@ -131,8 +131,8 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
 def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
     """The bound and the upper bound against the number of inducing inputs; and their gap beside what doublings gained.
 
-    All in nats per datum. Where there is no upper bound, the gains stand alone. The last number has two points where
-    its model was then trained to the end.
+    All in nats per datum. Without an upper bound only the gains are drawn. The last number has two points if its model
+    was then trained to convergence.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def _columns(result: Any) -> Columns:
 
 
 def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """What each M gained over the one before, the training to the end not counted."""
+    """The gain of each M over the one before, without the final training."""
     M, first = np.unique(found["num_inducing"], return_index=True)
     return M[1:], np.diff(found["bound"][first])
 

@@ -10,7 +10,7 @@ from agp.backend import backend_of, to_numpy
 from agp.inducing import Inducing
 from agp.kernels import ActiveDims, Kernel
 from agp.likelihoods import Likelihood
-from agp.markup import table_html
+from agp.markup import table_html, text_table
 from agp.means import Mean
 from agp.posteriors import Posterior
 from agp.priors import assigned
@@ -21,22 +21,22 @@ __all__ = ["columns_seen", "summary", "summary_html"]
 SHOWN, SHOWN_HTML = 4, 12
 """Entries of a leaf that text and notebooks show; of larger leaves, they show the shape and the range."""
 NAMED = 20
-"""Those of a leaf with an entry for each column that has a name."""
+"""The entries shown of a leaf with an entry for each named column."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
 
 class Line(NamedTuple):
-    """What is said of a leaf."""
+    """The table row of a leaf."""
 
     leaf: tree.Leaf
     prior: str
     trained: str
     names: tuple[str, ...] = ()
-    """Of the columns that its kernel sees."""
+    """The names of the columns that its kernel sees."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
-        """The cells under `HEADINGS`, each a text or its lines; of arrays up to so many entries are shown."""
+        """The cells under `HEADINGS`, each a text or a list of lines; arrays show up to `shown` entries."""
         leaf = self.leaf
         constraint = leaf.constraint.name if leaf.role == "parameter" else ""
         unit = "" if leaf.unit is None else _entries(leaf.unit, shown, self.names)
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """A table of the leaves of a model, to print: value, constraint, unit, prior, and whether training moves it.
+    """A table of the leaves of a model as text: value, constraint, unit, prior, and whether it is trained.
 
     Units, which are leaves too, stand beside the parameters that are measured in them. Notebooks show the same table
     (`agp.summaries.summary_html`).
@@ -67,13 +67,11 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     rows: list[tuple[str | list[str], ...]] = [HEADINGS]
     rows += [line.cells(SHOWN) for line in _lines_of(model, frozen, columns)]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n".join([type(model).__name__, *lines])
+    return "\n".join([type(model).__name__, *text_table(table)])
 
 
 def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """The kinds of the parts of a model, and the table of `agp.summary`, as HTML: what notebooks show of a model.
+    """The parts of a model and the table of `agp.summary` as HTML, which notebooks show for a model.
 
     Parameters
     ----------
@@ -93,7 +91,7 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
 
 
 def _parts(model: Any) -> dict[str, Any]:
-    """The kernels, posteriors and so on within a model, by their paths; what they are made of is not listed again."""
+    """The kernels, posteriors and so on of a model, by path; their own parts are not listed."""
     found: dict[str, Any] = {}
     for path, node in tree.nodes(model, object).items():
         if path and isinstance(node, PARTS) and not path.startswith(tuple(f"{above}." for above in found)):
@@ -105,12 +103,12 @@ def _kind(part: Any) -> str:
     text = tree.structure(part)
     try:
         return f"{text}, {part.count}" if isinstance(part, (Inducing, Actions)) else text
-    except (AttributeError, IndexError, TypeError):  # its leaves wait for data
+    except (AttributeError, IndexError, TypeError):  # some leaves are set by `from_data`
         return text
 
 
 def columns_seen(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
-    """The columns that each kernel sees, by its path; those of inner layers see none."""
+    """The columns that each kernel sees, by its path; kernels of inner layers are left out."""
     inner = [
         f"{tree.joined(path, 'layers', str(i))}."
         for path, deep in tree.nodes(model, Deep).items()
@@ -132,7 +130,7 @@ def _is_below(path: str, above: str) -> bool:
 
 
 def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
-    """A line for each leaf of a model but the units; ValueError if a pattern matches no parameter."""
+    """A line for each leaf of a model except units. ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)
     names = [leaf.name for leaf in leaves if leaf.role == "parameter"]
@@ -142,7 +140,7 @@ def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[st
             raise ValueError(msg)
     pairs = assigned(model) if "priors" in vars(model) else []  # parts of models have none
     priors = {leaf.name: repr(prior) for leaf, prior in pairs}
-    units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # they have a column of their own
+    units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
     names_of = columns_seen(model, tuple(map(str, columns))) if columns else {}
     return [
@@ -167,7 +165,7 @@ def _lines(cell: str | list[str]) -> list[str]:
 
 
 def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
-    """A leaf as text or, where it has an entry for each of the names, as a line for each of the first ones."""
+    """A leaf as text or, if it has an entry for each name, as a line for each of the first entries."""
     host = _host(x)
     if isinstance(host, str):
         return host
@@ -182,10 +180,10 @@ def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
 
 
 def _host(x: Any) -> Any:
-    """A leaf on the host or, where there are no numbers to look at here, what is to be said of it."""
+    """A leaf as a NumPy array, or a text if its numbers are not available."""
     try:
         B = backend_of(x)
-    except TypeError:  # a leaf of a part that waits for data
+    except TypeError:  # set by `from_data`
         return repr(x)
     return to_numpy(x) if B.is_concrete(x) and not B.rows_elsewhere else _shape(x)
 

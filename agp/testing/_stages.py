@@ -1,4 +1,4 @@
-"""What is differentiable about each kind of part, as functions of a part and of named inputs with their pullbacks."""
+"""The differentiable functions of each kind of part, with their pullbacks, for `check_pullback`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,10 +21,10 @@ from agp.processes import Process, Sparse
 __all__ = ["Points", "Stage", "stages_of"]
 
 NOISE = 0.1
-"""Added to the prior variance of inducing variables that stand for nothing, so that no variance is at its floor."""
+"""Added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
 
 JITTER = 1e-3
-"""Of the prior variance, for a process that leaves its jitter open."""
+"""The jitter of processes without a fixed one, as a share of the prior variance."""
 
 Inputs = Mapping[str, Array]
 
@@ -36,13 +36,13 @@ class Stage(NamedTuple):
     part: Any
     """On the host, no leaf missing."""
     inputs: dict[str, Any]
-    """Host arrays that it is differentiated by, too."""
+    """Host arrays by which it is differentiated as well."""
     run: Callable[[Any, Inputs], tuple[tuple[Array, ...], Pullback]]
     """``(part, inputs) -> (outputs, pullback)`` with the pullback ``bars -> (part_bar, {input: bar})``."""
 
 
 class Points(NamedTuple):
-    """Where a part is looked at."""
+    """The point at which a part is checked."""
 
     X: Any
     """Inputs [N, D]."""
@@ -56,7 +56,7 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """The stages of a part, its missing leaves filled. TypeError if it is of no known kind."""
+    """The stages of a part, with missing leaves filled. TypeError if its kind is unknown."""
     if isinstance(part, type) and not issubclass(part, Posterior):
         msg = (
             f"check_pullback takes an object, not the class {part.__name__}; only of posteriors it takes classes, too."
@@ -236,7 +236,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
 
 
 def _with_fixed_jitter(process: Process) -> Process:
-    # jitter that follows the scale of Kuu counts as a constant, but differences would see it move
+    # jitter that follows the scale of Kuu is treated as constant, but changes in differences
     sparse = {path: node for path, node in tree.nodes(process, Sparse).items() if node.jitter is None}
     scales = {path: float(np.mean(np.diagonal(node.inducing_covariance()[0]))) for path, node in sparse.items()}
     fixed = {path: dataclasses.replace(node, jitter=JITTER * scales[path]) for path, node in sparse.items()}
@@ -280,6 +280,6 @@ def _(process: Process, points: Points, /) -> list[Stage]:
         return (f,), pullback
 
     stages = [Stage("factorise, project and kl_divergence", process, {"X": X}, marginals)]
-    if not found.by_row:  # one that is sampled itself is no layer
+    if not found.by_row:  # a process that samples is not a layer
         stages.append(Stage("sampled", process, {"X": X}, samples))
     return stages

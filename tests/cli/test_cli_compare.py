@@ -32,7 +32,7 @@ ROW_KEYS = {
 
 def agp(*arguments, timeout=900):
     return subprocess.run(
-        [sys.executable, "-m", "agp.cli", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+        [sys.executable, "-m", "agp", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
         check=False,
     )  # fmt: skip
 
@@ -329,7 +329,7 @@ def test_results_are_not_overwritten(regression, tmp_path, capsys):
 def test_two_comparisons_do_not_share_a_folder(regression, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--data", regression, "--out", out, "--method", "wsvgp", "--backend", "numpy", *QUICK[:4]]
-    command = [sys.executable, "-m", "agp.cli", "compare", *map(str, options), "--iterations", "100000"]
+    command = [sys.executable, "-m", "agp", "compare", *map(str, options), "--iterations", "100000"]
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     first = subprocess.Popen(command, start_new_session=True, **silent)
     try:

@@ -31,7 +31,7 @@ def test_rows_agree(regression, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "agp.cli",
+        "agp",
         "compare",
         "--data",
         str(regression),

@@ -27,7 +27,7 @@ METHODS = ["qsvgp", "tsvgp", "tvgp", "solve", "odvgp", "solve-relaxed"]
 
 
 def compare(*arguments):
-    command = [sys.executable, "-m", "agp.cli", "compare", *map(str, arguments)]
+    command = [sys.executable, "-m", "agp", "compare", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 

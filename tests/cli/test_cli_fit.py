@@ -422,7 +422,7 @@ def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
 @pytest.mark.parametrize("command", [("describe", "m.safetensors"), ("predict", "m.safetensors", "t.csv")])
 def test_a_reader_that_has_seen_enough_is_no_error(command, fit):
     fit(TABLE)
-    run = [sys.executable, "-m", "agp.cli", *command]
+    run = [sys.executable, "-m", "agp", *command]
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()  # as `| head` does
         assert "pipe" not in process.stderr.read()

@@ -1,4 +1,4 @@
-"""GPJax's whitened SVGP; steps, bounds and predictions are compiled by jax.jit."""
+"""GPJax's whitened SVGP; jax.jit compiles steps, bounds and predictions."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportMissingModuleSource=false
 import math
