@@ -6,8 +6,6 @@ from typing import Any
 from agp.backend import known_backends
 from agp.cli._terminal import add_command, print_table
 
-__all__ = ["add_parser"]
-
 HELP = """usage: agp backends [options]
 List the array libraries with a plug-in: usable or not, and why; their devices.
 options:

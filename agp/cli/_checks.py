@@ -18,8 +18,6 @@ from agp.methods import (
     METHODS,
 )
 
-__all__ = ["check_fit", "check_task", "choose_likelihood", "method_settings"]
-
 SUPPORT = 2048
 """Rows that actions cover by default, if there are more."""
 TAKEN_BY = {

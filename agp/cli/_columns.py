@@ -11,8 +11,6 @@ import numpy as np
 
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["DAYS", "Kind", "inferred", "inputs_of", "kinds_of", "known_inputs", "place_of_first", "shown", "text_of"]
-
 MOST_VALUES = 100
 """The most different texts in a column: each becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")

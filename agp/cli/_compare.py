@@ -23,8 +23,6 @@ from agp.cli._terminal import POSITIVE, SEED, add_command, console, option, whol
 from agp.data import Dataset
 from agp.methods import FULL_METHODS, METHODS, STORAGES, kernel_named
 
-__all__ = ["add_parser"]
-
 HELP = """usage: agp compare [options]
 Train methods on every backend; compare bounds, gradients, speed and memory:
 the exit status is 0 only if all float64 rows agree with NumPy to 1e-9.

@@ -15,8 +15,6 @@ from agp.io import load_described
 from agp.models import Model
 from agp.summaries import summary
 
-__all__ = ["add_parser"]
-
 HELP = """usage: agp describe MODEL [TABLE] [options]
 Say what is in a file of agp fit or agp.save: table, columns, training, leaves,
 and how much each column matters: to the kernel, and if its cells are shuffled.

@@ -30,8 +30,6 @@ from agp.data import TABLES, TableFile, read_table
 from agp.io import save_described
 from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
-__all__ = ["add_parser"]
-
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
 data:

@@ -13,8 +13,6 @@ from agp.data import is_many, open_rows
 from agp.errors import require
 from agp.io import save_described
 
-__all__ = ["fit_elsewhere", "is_elsewhere"]
-
 CHUNK = 100_000
 """The most rows of a chunk, which a worker reads at once."""
 

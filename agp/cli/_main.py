@@ -12,8 +12,6 @@ from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _predict
 from agp.cli._terminal import Parser
 
-__all__ = ["main"]
-
 HELP = """usage: agp COMMAND ...
 Gaussian processes on tables: calibrated predictions with error bars.
 commands:

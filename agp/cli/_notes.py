@@ -7,8 +7,6 @@ from typing import Any
 from agp.cli._columns import DAYS, Kind, kinds_of
 from agp.errors import FileError
 
-__all__ = ["Notes", "notes_of"]
-
 
 @dataclass
 class Notes:

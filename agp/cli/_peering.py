@@ -20,8 +20,6 @@ from agp.methods import updates_of
 from agp.training import Batches
 from agp.updates import Adam
 
-__all__ = ["LIBRARIES", "METHOD", "check_peers", "found_peers", "train_peer"]
-
 LIBRARIES: tuple[str, ...] = ("gpytorch", "gpflow", "gpjax")
 METHOD = "wsvgp"
 """The method that peers train."""

@@ -13,18 +13,6 @@ from agp.data import Dataset, TaskName, load
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, RobustMax, Softmax
 from agp.means import ZeroMean
 
-__all__ = [
-    "CURVE_POINTS",
-    "LIKELIHOODS",
-    "WARM_UP",
-    "Settings",
-    "Task",
-    "build_model",
-    "curve_rows",
-    "likelihood_named",
-    "threads_of",
-]
-
 CURVE_ROWS = 2000
 """Test rows that the curve of NLPD against time is computed from."""
 CURVE_POINTS = 20

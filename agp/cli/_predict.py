@@ -17,8 +17,6 @@ from agp.cli._terminal import FRACTION, add_command, option
 from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_described, write_atomically
 
-__all__ = ["Asked", "add_parser", "answers", "known_targets", "read_for_model", "scored"]
-
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
 options:

@@ -16,8 +16,6 @@ from agp.inspection import (
 )
 from agp.markup import text_table
 
-__all__ = ["relevance"]
-
 REPEATS = 10
 
 

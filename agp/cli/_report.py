@@ -12,8 +12,6 @@ from agp.cli._terminal import console, print_table
 from agp.data import Dataset
 from agp.errors import not_installed
 
-__all__ = ["RESULTS", "Report"]
-
 RESULTS = "results.json"
 """The file that a comparison writes when it has finished."""
 

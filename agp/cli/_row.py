@@ -27,8 +27,6 @@ from agp.models import Model
 from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the task on standard input; the exit status is 0 if its files were written, 130 if interrupted."""

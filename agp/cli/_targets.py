@@ -7,20 +7,6 @@ import numpy as np
 from agp.cli._columns import inferred, place_of_first, text_of
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = [
-    "TASKS",
-    "are_texts",
-    "check_columns",
-    "check_ordered",
-    "factors_of",
-    "labels_of",
-    "numbers_of",
-    "positions_of",
-    "quoted",
-    "rows_with",
-    "task_of",
-]
-
 TASKS = ("auto", "regression", "classification")
 MOST_CLASSES = 50
 FEW_CLASSES = 20

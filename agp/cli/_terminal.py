@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 from agp.errors import require
 
-__all__ = ["FRACTION", "POSITIVE", "SEED", "Parser", "add_command", "console", "option", "print_table", "whole"]
-
 LARGEST_SEED = 2**32 - 1
 """scikit-learn takes seeds of 32 bits."""
 WIDTH = 150

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from agp.data._sources import Table, bundled, from_npz, from_table
 from agp.data._tables import TABLES, check_file
 
-__all__ = ["MAX_CLASSES", "Dataset", "TaskName", "load"]
-
 TEST_SHARE = 0.1
 """The share of the rows that is held out if the source names no test rows."""
 MAX_CLASSES = 20

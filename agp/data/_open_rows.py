@@ -12,8 +12,6 @@ from agp.backend import Array
 from agp.data._tables import unknown_column
 from agp.errors import require
 
-__all__ = ["OpenRows", "is_many", "open_rows", "several_files"]
-
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from agp.data._tables import TableFile, bad_number, npz_arrays, read_table, unknown_column
 from agp.errors import not_installed
 
-__all__ = ["BUNDLED", "Table", "bundled", "from_npz", "from_table"]
-
 
 @dataclass(frozen=True)
 class Table:

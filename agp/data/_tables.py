@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from agp.errors import not_installed, require
 
-__all__ = ["TABLES", "TableFile", "bad_number", "npz_arrays", "read_table", "unknown_column"]
-
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)
 """The endings of the names of tables."""

@@ -8,20 +8,6 @@ from sklearn.utils import check_random_state
 
 from agp.backend import Array, backend_of, placed, to_numpy
 
-__all__ = [
-    "answered",
-    "check_choice",
-    "floating",
-    "is_foreign",
-    "on_host",
-    "placed_in_range",
-    "refuse_cells",
-    "refuse_words",
-    "seed_of",
-    "selected",
-    "unmasked",
-]
-
 
 def is_foreign(X: Any) -> bool:
     """Whether X is an array of a library other than NumPy."""

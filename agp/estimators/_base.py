@@ -44,13 +44,6 @@ from agp.summaries import summary_html
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
 from agp.tree import leaves, replaced, to_backend
 
-__all__ = [
-    "GPEstimator",
-    "all_or_nothing",
-    "takes_parts",
-    "usual_inducing",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()

@@ -23,8 +23,6 @@ from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
 from agp.models import level_probabilities
 
-__all__ = ["GPClassifier"]
-
 LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
 """Up to this number of rows, the default method has no inducing inputs."""

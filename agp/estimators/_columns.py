@@ -18,18 +18,6 @@ from sklearn.preprocessing import OneHotEncoder
 from agp.inspection import column_names
 from agp.repairs import outside
 
-__all__ = [
-    "UNITS",
-    "Columns",
-    "Missing",
-    "as_frame",
-    "check_missing",
-    "missing_rows",
-    "new_encoder",
-    "new_imputer",
-    "ordered_values",
-]
-
 Missing = Literal["refuse", "impute"]
 
 NUMBERS = (Real, Decimal)  # a Decimal is no Real to Python

@@ -14,8 +14,6 @@ from agp.host import generator
 from agp.methods import DEEP_METHODS
 from agp.predictors import Predictor, with_offsets
 
-__all__ = ["Distribution"]
-
 
 class Distribution(GPEstimator):
     """The predictive distribution of observations."""

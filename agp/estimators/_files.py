@@ -24,8 +24,6 @@ from agp.methods import LIKELIHOODS, METHODS
 from agp.selection import Candidate
 from agp.training import Round
 
-__all__ = ["columns_of", "register", "restored", "state_of", "stored"]
-
 KIND = "estimator"
 CLASSES = {"GPRegressor": GPRegressor, "GPClassifier": GPClassifier}
 LEARNED: dict[str, type] = {

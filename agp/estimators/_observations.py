@@ -10,9 +10,6 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.estimators._arrays import is_foreign, placed_in_range, selected, unmasked
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
-__all__ = ["Observations", "log_exposures", "plain", "row_numbers", "targets_for", "wrapped"]
-
-
 MIN_REPEATS = 1.5
 """Rows without weights that repeat are merged if each occurs so often on average."""
 MAX_COMPARED = 4000

@@ -51,8 +51,6 @@ from agp.models import GPR, Coregionalised
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
-__all__ = ["GPRegressor"]
-
 TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
 """The outputs that have the inducing inputs of one kernel, whose number training can choose."""

@@ -13,8 +13,6 @@ from agp.host import generator
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
 
-__all__ = ["Effect", "average_prediction", "observed_mean", "partial_dependence"]
-
 MEAN_ROWS, BAND_ROWS = 500, 50
 """The most rows over which means are averaged, and from which the uncertainty of the average is computed."""
 GRID = 25

@@ -21,14 +21,6 @@ from agp.processes import Deep
 from agp.summaries import columns_seen
 from agp.training import laplace
 
-__all__ = [
-    "KernelRelevance",
-    "Lengthscale",
-    "PermutationImportance",
-    "kernel_relevance",
-    "permutation_importance",
-]
-
 PAIRS = 2000
 """The number of pairs of rows in which a column is exchanged."""
 CURVATURE_ROWS = 1000

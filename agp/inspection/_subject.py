@@ -17,8 +17,6 @@ from agp.inspection._table import column_names, is_array
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
 from agp.models import Model, level_probabilities
 
-__all__ = ["Z95", "Host", "Predicted", "Subject", "host", "inducing_inputs", "of_function", "subject_of"]
-
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 

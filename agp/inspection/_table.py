@@ -10,8 +10,6 @@ import numpy.typing as npt
 from agp.backend import to_numpy
 from agp.errors import require
 
-__all__ = ["ArrayTable", "Table", "as_table", "column_names", "is_array"]
-
 
 class Table(ABC):
     """Rows with named columns."""

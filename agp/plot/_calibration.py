@@ -11,8 +11,6 @@ from agp.inspection import Z95, Host, Subject, as_table, subject_of
 from agp.metrics import reliability, rmse
 from agp.plot._panels import band, panels
 
-__all__ = ["plot_calibration", "plot_pit"]
-
 LEVELS = np.linspace(0.02, 0.98, 49)
 
 

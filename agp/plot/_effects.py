@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, band, legend, panels
 
-__all__ = ["plot_effects"]
-
 MOST = 12
 """The most columns that are drawn by default."""
 

@@ -10,8 +10,6 @@ from agp.inspection import Z95, Host, Predicted, Subject, Table, as_table, host,
 from agp.models import CaGP
 from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thinned
 
-__all__ = ["plot_fit"]
-
 POINTS = 400
 """Inputs at which curves are drawn."""
 

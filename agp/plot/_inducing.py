@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from agp.inspection import ArrayTable, host, inducing_inputs, subject_of
 from agp.plot._panels import DATA, legend, panels, thinned
 
-__all__ = ["plot_inducing"]
-
 BINS = 30
 REACH = 0.25
 """The margin of the picture beyond the data, as a share of their range."""

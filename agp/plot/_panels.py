@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 
 from agp.host import generator
 
-__all__ = ["DATA", "FUNCTION", "OBSERVATIONS", "band", "legend", "panels", "thinned"]
-
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
 """The opacity of bands."""

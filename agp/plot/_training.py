@@ -11,8 +11,6 @@ from matplotlib.ticker import NullLocator
 from agp.plot._panels import band, legend, panels
 from agp.training import GrowthResult, Result, Round
 
-__all__ = ["plot_growth", "plot_learning"]
-
 Columns = dict[str, npt.NDArray[np.float64]]
 
 RATE = "rate of "

@@ -16,8 +16,6 @@ from agp.posteriors import Posterior
 from agp.priors import assigned
 from agp.processes import Deep
 
-__all__ = ["columns_seen", "summary", "summary_html"]
-
 SHOWN, SHOWN_HTML = 4, 12
 """Entries of a leaf that text and notebooks show; of larger leaves, they show the shape and the range."""
 NAMED = 20

@@ -17,8 +17,6 @@ from agp.kernels import Kernel
 from agp.processes import Process
 from agp.testing._stages import Points, Stage, stages_of
 
-__all__ = ["check_pullback"]
-
 STEP = 3e-4
 """The step of the differences of order four, whose truncation and rounding errors are about 1e-11."""
 SMALL = 1e-6

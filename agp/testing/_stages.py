@@ -18,8 +18,6 @@ from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
 
-__all__ = ["Points", "Stage", "stages_of"]
-
 NOISE = 0.1
 """Added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
 
