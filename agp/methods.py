@@ -105,7 +105,7 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
 Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, those of
 `DEEP_METHODS` layers. That of t-SVGP depends on the storage.
 """
-WITHOUT = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
+WITHOUT: dict[str, tuple[str, ...]] = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
 WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
 """What constructors do not take: there are no inducing inputs, or nothing is drawn before training."""
 

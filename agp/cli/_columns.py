@@ -21,6 +21,7 @@ DURATIONS = ("timedelta", "timedelta64")
 """What pandas calls them."""
 DAYS = "days since 1970-01-01"
 """What estimators convert dates to."""
+NUMBERS: Any = (Real, Decimal)
 SHOWN = 30
 """Characters of a cell in a message."""
 
@@ -37,7 +38,7 @@ class Kind(NamedTuple):
 
 def text_of(cell: Any) -> str:
     """A cell as text: whole numbers without a point, because a column of them with a gap holds floats."""
-    is_number = isinstance(cell, (Real, Decimal)) and not isinstance(cell, bool)
+    is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
 

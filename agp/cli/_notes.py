@@ -40,19 +40,23 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     if not found and "feature_names_in_" not in here:
         msg = f"{path} holds no model of a table with named columns; use it in Python: agp.load."
         raise FileError(msg)
+    in_utc = []
     try:
         notes = Notes(**found) if found else Notes("", [], "classification" if "classes_" in here else "regression", 0)
         texts = [notes.table, notes.task, notes.exposure, *notes.targets]
         sound = isinstance(notes.targets, list) and all(isinstance(text, str) for text in texts)
         sound &= all(type(x) in (int, float) for x in (notes.rows, *notes.scores.values()))
-        times, old = estimator.columns_.times, notes.columns  # files of older versions have columns
-        sound &= not old or [*old] == [*estimator.feature_names_in_]
-        in_utc = [name for name, kind in old.items() if kind[0] == "date" and name not in times]
-    except (AttributeError, IndexError, TypeError):
+        sound &= "feature_names_in_" in here
+        if notes.columns:  # files of older versions have them
+            sound &= [*notes.columns] == [*estimator.feature_names_in_]
+            in_utc = [name for name, (kind, _) in notes.columns.items() if kind == "date"]
+    except (AttributeError, TypeError, ValueError):
         sound, notes = False, None
     if notes is None or not sound:
         msg = f"{path} has notes about its table that do not fit its model; train it again with agp fit."
         raise FileError(msg)
-    times |= dict.fromkeys(in_utc, DAYS)  # of 0.2.0, where the command line made days of dates
+    times = estimator.columns_.times
+    in_utc = [name for name in in_utc if name not in times]  # in 0.2.0 the command line made days of dates
+    times |= dict.fromkeys(in_utc, DAYS)
     notes.columns = kinds_of(estimator) | dict.fromkeys(in_utc, Kind("date in UTC"))
     return notes

@@ -21,7 +21,8 @@ def read_targets(y: Any, estimator: Any) -> Any:
     y = unmasked(y)
     frame = as_frame(y, "y")
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
-    y = check_array(y if frame is None else frame.to_numpy(), dtype=None, **settings)
+    any_type: Any = None
+    y = check_array(y if frame is None else frame.to_numpy(), dtype=any_type, **settings)
     refuse_words("y", y)
     y = check_array(y, dtype="float64", **settings)
     refuse_cells("y", y, None)
