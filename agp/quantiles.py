@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.float64]
 
 GROWTH = 3.0
 """The ratio of the widths of consecutive panels about a bend."""
-SHARPEST = 1e-10
+MIN_WIDTH = 1e-10
 """The least width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
 STEPS = 200
 """The most steps of a search; about eight are typical."""
@@ -137,7 +137,7 @@ def expected(
 
 def _about(centre: Numbers, width: Numbers, reach: float) -> Numbers:
     """Ends of panels on both sides of a centre, within the reach, whose widths grow from that of the bend."""
-    width = np.clip(width + 0.0 * centre, SHARPEST, reach)
+    width = np.clip(width + 0.0 * centre, MIN_WIDTH, reach)
     count = math.ceil(math.log(GROWTH / float(np.min(width, initial=1.0))) / math.log(GROWTH))
     distance = width[..., None] * GROWTH ** np.arange(count + 1.0)
     centre = centre[..., None]

@@ -12,7 +12,7 @@ from agp.quantiles import LEAST, Mixture, coarse, coordinate, coordinate_of, row
 
 Numbers = npt.NDArray[np.float64]
 
-FARTHEST = 4.5
+REACH = 4.5
 """The reach on the scale of a normal variable: 3e-6 of the probability lie beyond it on each side."""
 FIRST, ROUNDS, SPLITS, TARGETS = 9, 3, 2, 9
 """Knots of a distribution function: the first ones, rounds that locate it, rounds that refine it, knots of each."""
@@ -61,7 +61,7 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
         score = knots.with_more(mixture, x).integral(mixture, knots.x[0], x, y)
         return np.maximum(score, 0.0)  # rounding, at the ends of the support
     # a sum over whole numbers; from the last one on, an integral over the unit of length around each
-    first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-FARTHEST))), 0.0))
+    first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-REACH))), 0.0))
     last = mixture.value(coordinate(mixture)[0](knots.x[-1]))
     count = min(WHOLE, int(np.nanmax(last - first, initial=0.0)) + 2)
     k = first + np.arange(float(count))[:, None, None]
@@ -83,15 +83,15 @@ class _Knots(NamedTuple):
 
     @classmethod
     def of(cls, mixture: Mixture) -> "_Knots":
-        """Knots at z from -FARTHEST to FARTHEST, found by inverse interpolation between known knots."""
+        """Knots at z from -REACH to REACH, found by inverse interpolation between known knots."""
         _, first, last = coordinate(mixture)
         reach = np.sinh(np.linspace(-3.0, 3.0, FIRST))[:, None, None]
         knots = cls(reach[:0] + 0.0 * first, reach[:0] + 0.0 * first).with_more(mixture, np.clip(reach, first, last))
         for i in range(ROUNDS):
             shift = (i + 0.5) / ROUNDS - 0.5
-            targets = np.linspace(-FARTHEST, FARTHEST, TARGETS) + shift * 2.0 * FARTHEST / (TARGETS - 1)
+            targets = np.linspace(-REACH, REACH, TARGETS) + shift * 2.0 * REACH / (TARGETS - 1)
             knots = knots.with_more(mixture, np.stack([knots.of_score(z) for z in targets]))
-        low, high = (knots.of_score(z) for z in (-FARTHEST, FARTHEST))
+        low, high = (knots.of_score(z) for z in (-REACH, REACH))
         knots = knots.with_more(mixture, np.stack([low, high]))
         z = [np.max(np.where(knots.x <= end, knots.z, -np.inf), axis=0) for end in (low, high)]
         knots = cls(np.clip(knots.x, low, high), np.clip(knots.z, *z))

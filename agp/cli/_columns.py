@@ -11,7 +11,7 @@ import numpy as np
 
 from agp.data import TableFile, bad_number, unknown_column
 
-MOST_VALUES = 100
+MAX_TEXTS = 100
 """The most different texts in a column: each becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
 """A date such as 2020-12-31, perhaps with a time, or a month such as 2020-12."""
@@ -135,10 +135,10 @@ def _kind(table: TableFile, name: str, dates: str) -> str:
     if (row := bad_number(column)) is not None:
         raise ValueError(_no_number(table, name, row))
     values = sorted({*texts})
-    if len(values) > MOST_VALUES:
+    if len(values) > MAX_TEXTS:
         msg = (
             f"{table.path}: column {name!r} has {len(values):,} different texts, such as {values[0][:SHOWN]!r}; at "
-            f"most {MOST_VALUES} can be learned from: leave it out by --drop {shlex.quote(name)}."
+            f"most {MAX_TEXTS} can be learned from: leave it out by --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
     return "text"

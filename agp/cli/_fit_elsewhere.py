@@ -13,7 +13,7 @@ from agp.data import is_many, open_rows
 from agp.errors import require
 from agp.io import save_described
 
-CHUNK = 100_000
+CHUNK_ROWS = 100_000
 """The most rows of a chunk, which a worker reads at once."""
 
 
@@ -43,8 +43,8 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Calla
 
 
 def _in_chunks(x: Any) -> Any:
-    """The dask array in chunks of at most `CHUNK` rows."""
-    return x if max(x.chunks[0]) <= CHUNK else x.rechunk({0: CHUNK})
+    """The dask array in chunks of at most `CHUNK_ROWS` rows."""
+    return x if max(x.chunks[0]) <= CHUNK_ROWS else x.rechunk({0: CHUNK_ROWS})
 
 
 def _check(a: argparse.Namespace) -> None:

@@ -8,8 +8,8 @@ from agp.cli._columns import inferred, place_of_first, text_of
 from agp.data import TableFile, bad_number, unknown_column
 
 TASKS = ("auto", "regression", "classification")
-MOST_CLASSES = 50
-FEW_CLASSES = 20
+MAX_CLASSES = 50
+MAX_WHOLE_CLASSES = 20
 """Whole numbers from 0 on are classes by default if there are no more different ones."""
 TRUTHS = {"true": 1, "false": 0}
 
@@ -44,7 +44,7 @@ def task_of(table: TableFile, target: str, rows: Any) -> str:
     if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
     found, counts = np.unique(column.to_numpy(dtype=float), return_counts=True)
-    whole = len(found) == 2 or (len(found) <= FEW_CLASSES and bool((found == np.arange(len(found))).all()))
+    whole = len(found) == 2 or (len(found) <= MAX_WHOLE_CLASSES and bool((found == np.arange(len(found))).all()))
     return "classification" if whole and len(found) > 1 and counts.min() > 1 else "regression"
 
 
@@ -143,9 +143,9 @@ def labels_of(
     if count < least:
         msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."
         raise ValueError(msg)
-    if count > MOST_CLASSES:
+    if count > MAX_CLASSES:
         found = f"the target {target!r} has {count:,} different labels"
-        msg = f"{table.path}: {found}, of at most {MOST_CLASSES}; merge some of them."
+        msg = f"{table.path}: {found}, of at most {MAX_CLASSES}; merge some of them."
         raise ValueError(msg)
     return labels
 

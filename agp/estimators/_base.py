@@ -55,7 +55,7 @@ SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
 """The default number of inducing inputs: this multiple of the square root of N, within limits."""
 ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
 """With few rows it is a third of them, but not less than 32."""
-START = 64
+START_INDUCING = 64
 """The number of inducing inputs from which growth starts."""
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """What notebooks show of a training, beside `facts`."""
@@ -348,7 +348,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if asked == "auto":
             self._check_grows(parts=parts)
         if asked == "auto" or self._grows():
-            asked = START
+            asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 

@@ -27,8 +27,8 @@ from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
 from agp.estimators._targets import (
+    MAX_SIZE_RATIO,
     NO_TARGET,
-    UNLIKE,
     are_missing,
     are_unlike,
     is_constant,
@@ -347,8 +347,8 @@ class GPRegressor(RegressorMixin, Distribution):
                 raise ValueError(msg)
             if are_unlike(data.y):
                 text = (
-                    f"the targets differ in size by a factor of more than {UNLIKE:g}, but the method {method} has one "
-                    f"variance for all; bring them to one unit, or use auto, or one of {known}."
+                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} has "
+                    f"one variance for all; bring them to one unit, or use auto, or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
@@ -420,20 +420,15 @@ class GPRegressor(RegressorMixin, Distribution):
             msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
             raise ValueError(msg)
         if self.outputs in ("coregionalised", "intrinsic"):
-            return Coregionalised(self._latents(count), intrinsic=self.outputs == "intrinsic")
+            latents = None if self.num_latents is None else check_whole("num_latents", self.num_latents)
+            if latents is not None and latents > count:
+                msg = f"num_latents is {latents}, but y has {count} columns; take no more latent functions."
+                raise ValueError(msg)
+            return Coregionalised(latents, intrinsic=self.outputs == "intrinsic")
         if self.num_latents is not None:
             msg = f"num_latents is {self.num_latents!r}, but outputs={self.outputs!r} has none to count; leave it out."
             raise ValueError(msg)
         return None if self.outputs == "shared" else self.outputs
-
-    def _latents(self, outputs: int) -> int | None:
-        """The parameter `num_latents`. ValueError if it is larger than the number of outputs."""
-        if self.num_latents is None:
-            return None
-        if check_whole("num_latents", self.num_latents) > outputs:
-            msg = f"num_latents is {self.num_latents}, but y has {outputs} columns; take no more latent functions."
-            raise ValueError(msg)
-        return int(self.num_latents)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, *, reset: bool) -> Observations:
         self._check_choices()

@@ -12,7 +12,7 @@ from agp.estimators._columns import as_frame
 from agp.units import column_spreads
 
 NO_TARGET = "y has no target: every entry is NaN."
-UNLIKE = 10.0
+MAX_SIZE_RATIO = 10.0
 """The factor by which the sizes of targets may differ if a method has one noise for all."""
 
 
@@ -45,12 +45,12 @@ def observed_score(known: Any, found: Any, weight: Any) -> float:
 
 
 def are_unlike(y: Array) -> bool:
-    """Whether the standard deviations of the columns of y [N, K] differ by more than the factor `UNLIKE`."""
+    """Whether the standard deviations of the columns of y [N, K] differ by more than the factor `MAX_SIZE_RATIO`."""
     y = to_numpy(y)
     y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
     observed = [column[~np.isnan(column), None] for column in y.T]
     spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
-    return len(spreads) > 1 and max(spreads) > UNLIKE * min(spreads)
+    return len(spreads) > 1 and max(spreads) > MAX_SIZE_RATIO * min(spreads)
 
 
 def logarithms_of(y: Array) -> Array:

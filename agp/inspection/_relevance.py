@@ -27,7 +27,7 @@ CURVATURE_ROWS = 1000
 STEP = 1e-5
 """The step of the derivatives of relevances, in raw coordinates."""
 NOT_HELD = "the model does not hold its training data; give them as X and y"
-LEAST = 1e-300
+MIN_PROBABILITY = 1e-300
 """Smaller probabilities are scored as this."""
 
 
@@ -349,6 +349,6 @@ def _score(shuffled: _Shuffled, places: npt.NDArray[np.int64], y: Host) -> dict[
     predicted = shuffled.predict(places)
     if shuffled.subject.classes:
         likely = np.take_along_axis(predicted, y.astype(int), axis=1)
-        return {"0": float(np.mean(np.log(np.maximum(likely, LEAST))))}
+        return {"0": float(np.mean(np.log(np.maximum(likely, MIN_PROBABILITY))))}
     squares = np.nanmean((predicted - y[:, : predicted.shape[1]]) ** 2, axis=0)
     return {str(k): -float(x) for k, x in enumerate(np.sqrt(squares))}

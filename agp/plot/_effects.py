@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, band, legend, panels
 
-MOST = 12
+MAX_COLUMNS = 12
 """The most columns that are drawn by default."""
 
 
@@ -53,7 +53,7 @@ def plot_effects(
     """
     subject = subject_of(model)
     names = as_table(X, subject.names).names
-    if columns is None and len(names) > MOST:
+    if columns is None and len(names) > MAX_COLUMNS:
         msg = f"X has {len(names)} columns; name those to be drawn: columns=[{names[0]!r}, {names[1]!r}]."
         raise ValueError(msg)
     chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns

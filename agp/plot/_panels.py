@@ -13,7 +13,7 @@ from agp.host import generator
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
 """The opacity of bands."""
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 
 
 def panels(
@@ -51,7 +51,7 @@ def legend(ax: Axes, *, above: bool = False) -> None:
 
 def thinned(rows: int) -> tuple[npt.NDArray[np.intp], str]:
     """The rows that are drawn as points, and their label."""
-    if rows <= MOST_POINTS:
+    if rows <= MAX_POINTS:
         return np.arange(rows), "data"
-    chosen = np.sort(generator(0, 13).permutation(rows)[:MOST_POINTS])
-    return chosen, f"data ({MOST_POINTS:,} of {rows:,})"
+    chosen = np.sort(generator(0, 13).permutation(rows)[:MAX_POINTS])
+    return chosen, f"data ({MAX_POINTS:,} of {rows:,})"

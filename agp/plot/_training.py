@@ -15,7 +15,7 @@ Columns = dict[str, npt.NDArray[np.float64]]
 
 RATE = "rate of "
 """The prefix of the names of logged rates."""
-START = 10
+FIRST_PART = 10
 """The first of this many parts of a training may lie outside of the picture."""
 WINDOWS = 40
 """The number of windows of a training over which a noisy curve is averaged."""
@@ -98,7 +98,7 @@ def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -
         ax.plot(x, smooth, color="C0", linewidth=1.6, label="running mean")
         ax.legend(fontsize=8, loc="lower right")
     ax.set_ylabel("bound on the log evidence [nats]")
-    later = bound[len(bound) // START :]
+    later = bound[len(bound) // FIRST_PART :]
     lowest, highest = float(np.min(later)), float(np.max(bound))
     if highest > lowest > np.min(bound):
         ax.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.05 * (highest - lowest))
