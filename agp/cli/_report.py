@@ -43,10 +43,7 @@ class Report:
 
     def add(self, task: Task, failure: str | None) -> None:
         """Add the row of a finished task."""
-        row: dict[str, Any] = {
-            "method": task.method, "backend": task.backend, "device": task.device, "gradient": task.gradient,
-            "dtype": task.dtype,
-        }  # fmt: skip
+        row: dict[str, Any] = dict(vars(task))
         if failure is not None:
             self.rows.append(row | {"error": failure})
             console().print(f"    failed: {failure}", markup=False)
@@ -60,13 +57,11 @@ class Report:
 
     def add_peer(self, method: str, library: str, found: dict[str, Any] | str) -> None:
         """Add the row of another library: its results, or its error."""
-        row: dict[str, Any] = {
-            "method": method, "backend": library, "device": "cpu", "gradient": "autodiff", "dtype": "float64",
-            "peer": library,
-        }  # fmt: skip
+        row = {**vars(Task(method, library, "autodiff", "float64", "cpu")), "peer": library}
         if isinstance(found, str):
             console().print(f"    failed: {found}", markup=False)
-        self.rows.append(row | ({"error": found} if isinstance(found, str) else found))
+            found = {"error": found}
+        self.rows.append(row | found)
 
     def finish(self) -> int:
         """Print the table, write results and pictures, and give the exit status."""
@@ -128,22 +123,19 @@ class Report:
 
 def _evidence(rows: list[dict[str, Any]]) -> list[str]:
     """What the first row of each method says about the log evidence of the exact GP."""
-    lines, seen = [], set()
+    lines: dict[str, str] = {}
     for row in rows:
-        if row["method"] in seen:
-            continue
         if "log_evidence_per_datum" in row:
-            per_datum = row["log_evidence_per_datum"]
-            lines.append(f"{row['method']}: the bound is the log evidence, {per_datum:.4f} nats per datum")
+            line = f"the bound is the log evidence, {row['log_evidence_per_datum']:.4f} nats per datum"
         elif "gap_per_datum" in row:
-            lines.append(
-                f"{row['method']}: the exact GP's log evidence at these parameters lies between the bound and "
+            line = (
+                "the exact GP's log evidence at these parameters lies between the bound and "
                 f"{row['upper_bound']:,.1f}, {row['gap_per_datum']:.4g} nats per datum apart"
             )
         else:
             continue
-        seen.add(row["method"])
-    return lines
+        lines.setdefault(row["method"], f"{row['method']}: {line}")
+    return [*lines.values()]
 
 
 def _differences(path: Path, reference: Path) -> dict[str, Any]:

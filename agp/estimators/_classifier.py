@@ -82,14 +82,14 @@ class GPClassifier(ClassifierMixin, Distribution):
     @entrance
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "GPClassifier":
-        """A training step on some more rows; the first call also sets the model up.
+        """A training step on more rows; the first call also builds the model.
 
         Parameters
         ----------
         X, y, sample_weight
             As `fit`; weights that the first call has are 1 where later ones have none.
         classes
-            All labels there will be, needed in the first call if its rows do not have them all.
+            All labels, needed in the first call if its rows do not have all of them.
         """
         first = not self._is_started
         A = self._placed(self._inputs(X, reset=first))

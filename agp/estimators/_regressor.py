@@ -71,48 +71,47 @@ class GPRegressor(RegressorMixin, Distribution):
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
         "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 4,000 rows and collapsed beyond
-        (`agp.fit_regression`); for several targets, whose noise may differ, W-SVGP. `partial_fit` begins with W-SVGP.
+        (`agp.fit_regression`); W-SVGP for several targets, whose noise may differ, and for `partial_fit`.
     kernel
-        An `agp.kernels.Kernel`, text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto": the one under which
-        rows are predicted best from others. Deep methods then take RBF.
+        An `agp.kernels.Kernel`, text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto", which chooses the
+        kernel that predicts held-out rows best. For deep methods that is RBF.
     num_inducing
-        The number of inducing inputs (of each group of the methods with two, of each layer of deep ones, of actions in
-        computation-aware GPs), or what the rows allow. For one target `agp.fit_regression` chooses it by default, up to
-        4,096. Elsewhere the default is 2 square roots of N, from 128 to 1,000, of less than 384 rows a third; "auto"
-        finds it by training (`agp.fit_growing`), for the M-, W-, L-, R- and A-SVGP.
+        The number of inducing inputs: of each group for methods with two, of each layer for deep methods, of actions
+        for computation-aware GPs. It is reduced if there are too few rows. For one target `agp.fit_regression` chooses
+        it by default, up to 4,096. Otherwise the default is 2 sqrt(N), between 128 and 1,000, or a third of fewer than
+        384 rows. "auto" chooses it in training (`agp.fit_growing`), for the M-, W-, L-, R- and A-SVGP.
     layers
         How many layers a deep method has, two by default; other methods have none.
     outputs
         What several columns of targets share: "shared" (one kernel), "separate" (a kernel for each), "coregionalised"
-        or "intrinsic" (mixtures of latent functions with a kernel each, or with one), as `SVGP.from_data`. But for the
-        first, of methods with sparse posteriors alone.
+        or "intrinsic" (mixtures of latent functions with a kernel each, or with one), as `SVGP.from_data`. All but
+        "shared" need a method with a sparse posterior.
     num_latents
         The number of latent functions of coregionalised outputs; by default one for each output.
     likelihood
-        "gaussian": noise of one size (for each target); "student-t": with outliers; "latent-noise": noise whose size is
-        a function of X, too; "poisson" or "negative-binomial": counts; "gamma" or "exponential": positive numbers;
-        "beta": shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but the first take a variational method,
-        by default W-SVGP.
+        "gaussian": noise of constant size (for each target); "student-t": with outliers; "latent-noise": noise whose
+        size depends on X; "poisson" or "negative-binomial": counts; "gamma" or "exponential": positive numbers;
+        "beta": shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but "gaussian" need a variational
+        method, by default W-SVGP.
     target_transform
         "log": the logarithms of positive targets are predicted; answers are of the targets themselves, densities and
         `bound_` included. For the likelihood "gaussian", which then is `agp.LogNormal`.
     missing
-        What happens to missing cells of X: "refuse", or "impute" by the mean, with a further column that says where.
+        How to treat missing cells of X: "refuse", or "impute" the mean, with a further column that marks them.
     missing_targets
-        What NaN in y means: "refuse", or "ignore": such a target was not observed, and counts for nothing. Rows without
-        any target are left out; of several targets some may be missing in a row, which takes a variational method.
+        How to treat NaN in y: "refuse", or "ignore" such targets as not observed. Rows without any target are left out;
+        rows with some of several targets need a variational method.
     backend, device, dtype
-        Where, and how precisely, to compute: names as for `agp.to_backend`; by default as the inputs are.
+        Library, device and precision of the computation, as for `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
-        When training ends: as `agp.fit`.
+        When training ends, as in `agp.fit`.
     batch_size
-        On how many rows a step looks, all of them if there are fewer: as `agp.fit`. "auto" leaves it aside while a
-        method without minibatches will do.
+        The number of rows of a step, as in `agp.fit`. Ignored if the method is "auto" and needs no minibatches.
     total_rows
-        For `partial_fit`: how many rows there are in all, if they will be shown more than once. By default those that
-        have come so far, each call with new ones.
+        For `partial_fit`: the number of all rows, if rows are passed more than once. By default each call has new rows,
+        and the rows passed so far are counted.
     random_state
-        A seed, a NumPy generator of the old kind, or None; of inducing inputs and minibatches.
+        A seed, a `numpy.random.RandomState`, or None, for inducing inputs and minibatches.
     verbose
         Show a progress bar.
 
@@ -127,15 +126,15 @@ class GPRegressor(RegressorMixin, Distribution):
     history_
         What each step logged, by name.
     growth_, growth_reason_
-        Where the number of inducing inputs was found in training: what each one reached, by the names of
-        `agp.training.Round`, and why there are no more.
+        If training chose the number of inducing inputs: the results for each number, by the fields of
+        `agp.training.Round`, and why growth ended.
     kernel_, candidates_
-        Where `agp.fit_regression` chose the model: the kernel, and what was compared, by the names of
+        If `agp.fit_regression` chose the model: the kernel, and the candidates, by the fields of
         `agp.selection.Candidate`.
     learned_
-        Whether the inputs tell anything of the targets.
+        Whether the inputs carry information on the targets.
     n_iter_, converged_
-        Steps taken, and whether training ended by its tolerance.
+        The number of steps, and whether training ended by its tolerance.
     n_rows_seen_
         The rows of `fit`, and of each `partial_fit` since.
     n_features_in_, feature_names_in_
@@ -194,7 +193,7 @@ class GPRegressor(RegressorMixin, Distribution):
     @entrance
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
-        """A training step on some more rows; the first call also sets the model up, and should be representative.
+        """A training step on more rows; the first call also builds the model, from rows that should be representative.
 
         Arguments as `fit`, but weights are never relative; weights and exposures that the first call has are 1 where
         later ones have none.
@@ -256,8 +255,8 @@ class GPRegressor(RegressorMixin, Distribution):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
-        That is the latent function of the likelihood; with `target_transform="log"` its exponential. Deep models have
-        none: `sample` draws observations of them, and `predictor_.sample_functions` whole functions.
+        The function is the latent function of the likelihood, or its exponential with `target_transform="log"`. Not for
+        deep models: `sample` draws their observations, and `predictor_.sample_functions` whole functions.
         """
         A, host = self._fitted_inputs(X)
         seed = seed_of(random_state)
@@ -347,8 +346,8 @@ class GPRegressor(RegressorMixin, Distribution):
                 raise ValueError(msg)
             if are_unlike(data.y):
                 text = (
-                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} has "
-                    f"one variance for all; bring them to one unit, or use auto, or one of {known}."
+                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} "
+                    f"has one variance for all; bring them to one unit, or use auto, or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
