@@ -1,5 +1,6 @@
 """The errors and warnings that are this library's own; bad input raises `ValueError` or `TypeError`."""
 
+import importlib
 from typing import Any
 
 __all__ = [
@@ -23,6 +24,15 @@ DISTRIBUTION = "array-gp"
 def not_installed(package: str, extra: str) -> str:
     """How messages name a package that is missing, with the extra that installs it."""
     return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
+
+
+def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
+    """Import a module of an optional package. The ImportError says what needs the package, and names the extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        msg = f"{purpose} {not_installed(package or module.partition('.')[0], extra)}."
+        raise ImportError(msg) from error
 
 
 class BackendError(RuntimeError):

@@ -1,4 +1,4 @@
-"""What training logged."""
+"""Training: what it logged, and how the bounds closed in while inducing inputs were added."""
 
 from typing import Any
 
@@ -6,18 +6,19 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
-from agp.plot._panels import legend, panels
-from agp.training import Result
+from agp.plot._panels import band, legend, panels
+from agp.training import GrowthResult, Result, Round
 
-__all__ = ["plot_learning"]
+Columns = dict[str, npt.NDArray[np.float64]]
 
 RATE = "rate of "
-"""How the names of logged rates begin."""
-START = 10
-"""The first of so many parts of a training may lie below the picture of its bound."""
+"""The prefix of the names of logged rates."""
+FIRST_PART = 10
+"""The first of this many parts of a training may lie outside of the picture."""
 WINDOWS = 40
-"""Parts of a training over each of which a noisy curve is averaged."""
+"""The number of windows of a training over which a noisy curve is averaged."""
 
 
 def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> Figure:
@@ -58,7 +59,7 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
 
 
 def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | None]:
-    """Numbers by name, and the seconds that they took in all, if that is known."""
+    """Logged numbers by name, and the total seconds if known."""
     seconds, logged = None, result
     if isinstance(result, Result):
         seconds, logged = result.seconds, result.trace
@@ -97,14 +98,14 @@ def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -
         ax.plot(x, smooth, color="C0", linewidth=1.6, label="running mean")
         ax.legend(fontsize=8, loc="lower right")
     ax.set_ylabel("bound on the log evidence [nats]")
-    later = bound[len(bound) // START :]
+    later = bound[len(bound) // FIRST_PART :]
     lowest, highest = float(np.min(later)), float(np.max(bound))
     if highest > lowest > np.min(bound):
         ax.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.05 * (highest - lowest))
 
 
 def _running_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean of the numbers around each one, a fortieth of all."""
+    """The running mean over a fortieth of the numbers."""
     half = max(1, len(values) // (2 * WINDOWS))
     total, at = np.cumsum(np.concatenate([np.zeros(1), values])), np.arange(len(values))
     first, last = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
@@ -120,3 +121,71 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
     ax.set_ylabel(what.replace("_", " "))
     if len(curves) > 1:
         legend(ax)
+
+
+# -- growth ----------------------------------------------------------------------------------------------------------
+
+
+def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
+    """The bound and the upper bound against the number of inducing inputs; and their gap beside what doublings gained.
+
+    All in nats per datum. Without an upper bound only the gains are drawn. The last number has two points if its model
+    was then trained to convergence.
+
+    Parameters
+    ----------
+    result
+        What `agp.fit_growing` left behind, or a `GPRegressor` or `GPClassifier` that was fitted with
+        ``num_inducing="auto"``.
+    ax
+        Two axes to draw into; by default a new figure.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what has not grown, and the wrong number of axes.
+    """
+    found = _columns(result)
+    figure, (left, right) = panels(ax, 2, columns=2, size=(5.0, 3.4))
+    M = found["num_inducing"]
+    left.plot(M, found["bound"], color="C0", marker="o", markersize=4, label="bound")
+    if np.isfinite(found["gap"]).any():
+        left.plot(M, found["upper"], color="C1", marker="o", markersize=4, label="upper bound")
+        band(left, M, found["bound"], found["upper"], "0.5", "gap", alpha=0.15)
+        right.plot(M, found["gap"], color="0.3", marker="o", markersize=4, label="gap")
+    at, gains = _gains(found)
+    right.plot(at, gains, color="C2", marker="s", markersize=4, label="gain of a doubling")
+    left.set_ylabel("nats per datum")
+    for one in (left, right):
+        _set_sizes(one, M)
+        one.legend(fontsize=8, framealpha=0.85)
+    shown = np.concatenate([found["gap"], gains])
+    if (shown > 0.0).any():
+        right.set_yscale("log", nonpositive="mask")
+    return figure
+
+
+def _columns(result: Any) -> Columns:
+    if isinstance(result, GrowthResult):
+        rounds: Any = {name: [getattr(one, name) for one in result.rounds] for name in Round._fields}
+    else:
+        rounds = {} if isinstance(result, (type, dict)) else vars(result).get("growth_", {})
+    if not rounds:
+        by = "agp.fit_growing, or a fitted estimator with num_inducing='auto'"
+        msg = f"nothing has grown in a {type(result).__name__}; give a result of {by}."
+        raise TypeError(msg)
+    return {name: np.asarray(values, dtype=np.float64) for name, values in rounds.items()}
+
+
+def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The gain of each M over the one before, without the final training."""
+    M, first = np.unique(found["num_inducing"], return_index=True)
+    return M[1:], np.diff(found["bound"][first])
+
+
+def _set_sizes(ax: Axes, M: npt.NDArray[np.float64]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(np.unique(M), [f"{m:.0f}" for m in np.unique(M)])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("inducing inputs M")
+    ax.grid(alpha=0.25)
