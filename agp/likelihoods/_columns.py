@@ -1,6 +1,7 @@
-"""Likelihoods of targets whose last column says something of each datum: its weight, or its exposure."""
+"""Likelihoods with a further column of targets: the weight or the exposure of each datum."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -11,15 +12,20 @@ from agp.quantiles import Mixture, ObservationModel
 __all__ = ["Exposed", "Weighted"]
 
 
-class WithColumn(Likelihood):
-    """What these share: the targets [N, K + 1] are those of a likelihood, and then the column.
+def _forwarded(name: str) -> Any:
+    """A property that is that of the wrapped likelihood."""
+    return property(attrgetter(f"likelihood.{name}"))
 
-    Predictions do not need the column; where targets come without it, it is 1.
+
+class WithColumn(Likelihood):
+    """A likelihood of targets [N, K + 1]: those of another likelihood, and a further column.
+
+    Predictions do not need the column, which is 1 if it is absent.
     """
 
     likelihood: Likelihood
     column: ClassVar[str]
-    """What the column holds, in the plural."""
+    """The contents of the column, in the plural."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, Likelihood):
@@ -31,43 +37,17 @@ class WithColumn(Likelihood):
         """The targets [N, K] and the column [N]."""
         return y[:, :-1], y[:, -1]
 
-    # -- what the likelihood itself says ----------------------------------------------------------------------------
+    # -- forwarded to the wrapped likelihood ------------------------------------------------------------------------
 
-    @property
-    def couples_outputs(self) -> bool:  # type: ignore[override]
-        return self.likelihood.couples_outputs
-
-    @property
-    def bounded_curvature(self) -> bool:  # type: ignore[override]
-        return self.likelihood.bounded_curvature
-
-    @property
-    def log_concave(self) -> bool:  # type: ignore[override]
-        return self.likelihood.log_concave
-
-    @property
-    def quadratic(self) -> bool:  # type: ignore[override]
-        return self.likelihood.quadratic
-
-    @property
-    def slopes_vanish(self) -> bool:  # type: ignore[override]
-        return self.likelihood.slopes_vanish
-
-    @property
-    def support(self) -> tuple[float, float]:  # type: ignore[override]
-        return self.likelihood.support
-
-    @property
-    def whole_numbers(self) -> bool:  # type: ignore[override]
-        return self.likelihood.whole_numbers
-
-    @property
-    def missing(self) -> bool:  # type: ignore[override]
-        return self.likelihood.missing
-
-    @property
-    def infinite_variance(self) -> bool:
-        return self.likelihood.infinite_variance
+    couples_outputs = _forwarded("couples_outputs")
+    bounded_curvature = _forwarded("bounded_curvature")
+    log_concave = _forwarded("log_concave")
+    quadratic = _forwarded("quadratic")
+    slopes_vanish = _forwarded("slopes_vanish")
+    support = _forwarded("support")
+    whole_numbers = _forwarded("whole_numbers")
+    missing = _forwarded("missing")
+    infinite_variance = _forwarded("infinite_variance")
 
     @property
     def floats_per_row(self) -> int:
@@ -101,7 +81,7 @@ class WithColumn(Likelihood):
         return self.likelihood.predict(mu, var)
 
     def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        """Latent means [S N, P] and targets [N, K] as the likelihood itself takes them."""
+        """Latent means [S N, P] and targets [N, K] for the wrapped likelihood."""
         return mu, self._split(self.with_columns(y, mu.shape[1]))[0]
 
     def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
@@ -132,7 +112,7 @@ class WithColumn(Likelihood):
 
 
 def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
-    """Whether the targets have the columns that go with so many latent functions."""
+    """Whether the targets have the columns for this number of latent functions."""
     try:
         return likelihood.latents(y.shape[1]) == latents
     except ValueError:
@@ -141,12 +121,11 @@ def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
 
 @tree.model
 class Weighted(WithColumn):
-    """p(y_n | f_n)^(w_n): the last column of the targets [N, K + 1] says how many observations each row counts as.
+    """p(y_n | f_n)^(w_n): the last column of the targets [N, K + 1] is the number of observations each row counts as.
 
     Weights w_n >= 0 need not be whole, and stay with their rows in minibatches and blocks. They count in training, in
-    starting values and in what further data tell (`Predictor.condition_on`). The log density of a row is that of one
-    observation whatever its weight, and its targets may come without the column. With Gaussian noise of one size
-    `agp.GPR` and `agp.SGPR` take weights by themselves.
+    starting values and in `Predictor.condition_on`. Predictive log densities are those of single observations, for
+    targets with or without the column. `agp.GPR` and `agp.SGPR` have a `weights` argument of their own.
 
     Parameters
     ----------
@@ -209,12 +188,12 @@ class Weighted(WithColumn):
 
 @tree.model
 class Exposed(WithColumn):
-    """The last column of the targets [N, K + 1] is an exposure e_n, with which the mean of y_n is multiplied.
+    """The last column of the targets [N, K + 1] is an exposure e_n that multiplies the mean of y_n.
 
-    That is the time, area or population that a count, a sum or a waiting time belongs to: for likelihoods whose mean is
-    a multiple of exp(f), f is shifted by log(e). Predictions are for an exposure of 1, as are targets that come without
-    the column. Rates y / e take the place of targets where starting values are sought. Weights come last:
-    ``Weighted(Exposed(Poisson()))`` has the columns y, exposure, weight.
+    The exposure is the time, area or population that a count, a sum or a waiting time belongs to: for likelihoods whose
+    mean is a multiple of exp(f), f is shifted by log(e). Predictions, and targets without the column, have an exposure
+    of 1. Starting values come from the rates y / e. Weights come last: ``Weighted(Exposed(Poisson()))`` has the columns
+    y, exposure, weight.
 
     Parameters
     ----------
@@ -247,7 +226,7 @@ class Exposed(WithColumn):
         return mu + xp.tile(offset, (mu.shape[0] // offset.shape[0], 1)), y
 
     def _rates(self, y: Array) -> Array:
-        """The targets by unit of exposure [N, K]."""
+        """The targets per unit of exposure [N, K]."""
         y, exposure = self._split(y)
         return y / exposure[:, None]
 
@@ -277,7 +256,7 @@ class Exposed(WithColumn):
         return self.likelihood.observations(self._rates(y))
 
     def level(self, y: Array, /) -> Array:
-        # the logarithm of the rate of all together, in which no targets count as half of one
+        # the logarithm of the overall rate; a total of zero counts as one half
         y, exposure = self._split(y)
         xp = backend_of(y).xp
         total = xp.sum(y, axis=0)

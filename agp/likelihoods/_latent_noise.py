@@ -16,7 +16,7 @@ __all__ = ["LatentNoiseGaussian"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 SHARE = 0.1
-"""Of the variance of targets that is noise at the start."""
+"""The share of noise in the variance of the targets at the start."""
 
 
 @tree.model
@@ -30,9 +30,8 @@ class LatentNoiseGaussian(Likelihood):
     Parameters
     ----------
     unit
-        u, 0-d or [K], a constant in the unit of the targets: with it g has their unit, as f has, so that one kernel may
-        serve both. None takes their standard deviation (and 1 where there are no data), and g starts at noise with a
-        tenth of their variance.
+        u, 0-d or [K], a constant in the unit of the targets. It gives g the unit of f, so that both can share a kernel.
+        None uses the standard deviation of the targets (1 without data); g starts at a tenth of their variance.
 
     Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
     """
@@ -96,7 +95,7 @@ class LatentNoiseGaussian(Likelihood):
         return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        """By quadrature over the logarithm of the noise, whose tails bend where it is as large as other things are."""
+        """By quadrature over the logarithm of the noise, with bends where it equals the residual or the spread of f."""
         xp, K = backend_of(mu).xp, mu.shape[2] // 2
         mean, own = mu[..., :K], xp.sqrt(var[..., :K] + LEAST)
         log_noise, spread = self._log_noise(mu[..., K:]), self._scaled_variance(var[..., K:])
@@ -133,14 +132,11 @@ class LatentNoiseGaussian(Likelihood):
         return self.from_data(float(variances[0])) if K == 1 else tree.filled(self, unit=variances[:K] ** 0.5)
 
     def observations(self, y: Array, /) -> Array:
-        # those of g: values with its mean at the start, and the variance of the targets, which is that of its prior
+        # for g: values with its starting mean, and the variance of the targets, which is that of its prior
         xp = backend_of(y).xp
         centred = y - xp.mean(y, axis=0)
         start = 0.5 * math.log(SHARE) * xp.sqrt(xp.mean(centred * centred, axis=0))
         return xp.concat([y, centred + start], axis=1)
-
-    def check_targets(self, y: Array, /) -> None:
-        """Every finite target is allowed."""
 
 
 def _density_of_log_noise(own: Array, square: Array) -> Datum:

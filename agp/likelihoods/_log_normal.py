@@ -17,9 +17,9 @@ __all__ = ["LogNormal"]
 class LogNormal(Likelihood):
     """log y_np ~ N(f_np, noise_variance_p): positive targets whose spread is a share of their size.
 
-    p(y | f) = N(log y; f, noise_variance) / y. Predicted means and variances are those of y, E[y] = exp(mu + (var +
-    noise_variance) / 2); quantiles are the exponentials of those of log y. A predicted mean or variance beyond the
-    largest float comes back as that float, with a `RepairWarning`.
+    p(y | f) = N(log y; f, noise_variance) / y. Predictions are for y: E[y] = exp(mu + (var + noise_variance) / 2), and
+    quantiles are the exponentials of those of log y. A predicted mean or variance beyond the largest float comes back
+    as that float, with a `RepairWarning`.
 
     Parameters
     ----------

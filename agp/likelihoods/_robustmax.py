@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Prediction
-from agp.likelihoods._classes import MultiClass
+from agp.likelihoods._categories import MultiClass
 from agp.likelihoods._quadrature import check_points, nodes_and_weights, root_and_slope
 from agp.likelihoods._range import positive_variance
 
@@ -15,7 +15,7 @@ __all__ = ["RobustMax"]
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FLOOR = 1e-10
-"""Smaller variances count as this: it is the width of a step, which no quadrature resolves."""
+"""Smaller variances are raised to this: no quadrature resolves a step of zero width."""
 
 
 @tree.model
@@ -30,9 +30,9 @@ class RobustMax(MultiClass):
     classes
         C.
     epsilon
-        The probability of a label that is wrong by accident.
+        The probability of a wrong label.
     squash
-        Phi is moved into [squash, 1 - squash], for safe products.
+        Phi is mapped to [squash, 1 - squash], for safe products.
     points
         Nodes of the quadrature.
 
@@ -45,14 +45,12 @@ class RobustMax(MultiClass):
     squash: float = 1e-6
     points: int = 20
 
-    couples_outputs: ClassVar[bool] = True
-    bounded_curvature: ClassVar[bool] = True
     slopes_vanish: ClassVar[bool] = True
 
     def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
         """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].
 
-        `chosen` is Boolean [N, C], true once in each row.
+        `chosen` is Boolean [N, C], with one True in each row.
         """
         B = backend_of(mu)
         xp = B.xp
