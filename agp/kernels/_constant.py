@@ -84,8 +84,8 @@ class White(_WithoutInputs):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (
-            "White is noise of each row, not a function of the inputs, so it cannot be sampled as one; use the noise of "
-            "the likelihood instead."
+            "White is noise of each row, not a function of the inputs, so it cannot be sampled as one; use the noise "
+            "of the likelihood instead."
         )
         raise TypeError(msg)
 
