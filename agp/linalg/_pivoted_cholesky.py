@@ -90,7 +90,7 @@ class Preconditioner(NamedTuple):
         return x / self.noise if self.Q is None else (x - self.Q @ (self.Q.mT @ x)) / self.noise
 
     def sample(self, low: Array | None, full: Array, /) -> Array:
-        """U low + sqrt(noise) full [N, k], with covariance P for standard normal low [m, k] (None without U) and full."""
+        """U low + sqrt(noise) full [N, k], which has the covariance P for standard normal low [m, k] and full."""
         z = backend_of(full).xp.sqrt(self.noise) * full
         return z if self.U is None else z + self.U @ low
 

@@ -1,6 +1,6 @@
 """The noise of pseudo-observations of u: the covariance S [M, M] that L-SVGP and R-SVGP add to Kuu.
 
-All that either asks of S is here, for the two leaves that may hold it: variances, or a triangular factor.
+S is held as variances or as a triangular factor.
 """
 
 from abc import ABC, abstractmethod
@@ -29,26 +29,26 @@ __all__ = ["DiagonalNoise", "FactoredNoise", "NoiseTrace", "SiteNoise"]
 
 
 class NoiseTrace(NamedTuple):
-    """tr(A S) for a symmetric A = W^T J W [M, M], and what its pullback needs."""
+    """tr(A S) for a symmetric A = W^T J W [M, M], and its derivatives."""
 
     value: Array
     leaf_bar: Array
-    """Its derivative by the leaf, at fixed A."""
+    """The derivative by the leaf, at fixed A."""
     seen: Callable[[], Array]
-    """W S W^T [M, M], which is its derivative by J; the lower triangle of it where that is all that is said."""
+    """The derivative by J, W S W^T [M, M], or its lower triangle."""
 
 
 @dataclass(frozen=True)
 class SiteNoise(ABC):
-    """S as its leaf holds it."""
+    """S, represented by a leaf of the posterior."""
 
     leaf: Array
 
     name: ClassVar[str]
-    """What posteriors call the leaf; the name of its unit follows."""
+    """The name of the leaf in posteriors."""
     start: ClassVar[float]
-    """The variances where training begins, relative to the mean diagonal of Kuu: from the prior, steps by gradients
-    take far longer."""
+    """The variances at the start of training, relative to the mean diagonal of Kuu; the prior would train much more
+    slowly."""
 
     @classmethod
     @abstractmethod
@@ -67,7 +67,7 @@ class SiteNoise(ABC):
 
     @abstractmethod
     def extended(self, variances: Array, /) -> Self:
-        """S and, independent of it, further pseudo-observations with such variances."""
+        """S with further independent pseudo-observations of these variances."""
 
     @abstractmethod
     def added_to(self, K: Array, /) -> Array:
@@ -75,7 +75,7 @@ class SiteNoise(ABC):
 
     @abstractmethod
     def pulled(self, S_bar: Array, /) -> Array:
-        """The cotangent of the leaf, from the symmetric one of S."""
+        """The cotangent of the leaf, from the symmetric cotangent of S."""
 
     @abstractmethod
     def root_times(self, normal: Array, /) -> Array:
@@ -87,11 +87,11 @@ class SiteNoise(ABC):
 
     @abstractmethod
     def trace_with_gram(self, W: Array, /) -> NoiseTrace:
-        """tr(W^T W S) for lower W [M, M]; of W S W^T the lower triangle."""
+        """tr(W^T W S) for lower W [M, M], and the lower triangle of W S W^T."""
 
     @abstractmethod
     def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
-        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M]; L^T S L in whole."""
+        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M], and L^T S L."""
 
 
 class DiagonalNoise(SiteNoise):
@@ -158,7 +158,7 @@ class FactoredNoise(SiteNoise):
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        # so that training begins at C = I, where steps of optimisers are small beside it
+        # so that training starts at C = I, for which the steps of optimisers are small
         return (FactoredNoise.start * variance) ** 0.5
 
     @property
@@ -166,9 +166,8 @@ class FactoredNoise(SiteNoise):
         return backend_of(self.leaf).xp.sum(self.leaf * self.leaf, axis=-1)
 
     def extended(self, variances: Array, /) -> Self:
-        new = self.independent(variances).leaf
-        M, count = self.leaf.shape[0], variances.shape[0]
-        return type(self)(block_diagonal([self.leaf, new], [M, count]))
+        sizes = [self.leaf.shape[0], variances.shape[0]]
+        return type(self)(block_diagonal([self.leaf, self.independent(variances).leaf], sizes))
 
     def added_to(self, K: Array, /) -> Array:
         return K + times_own_transpose(self.leaf)
