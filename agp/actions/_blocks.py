@@ -25,10 +25,10 @@ class _Part(NamedTuple):
 
 @tree.model
 class BlockActions(Actions):
-    """Action j is zero but on the j-th of i consecutive blocks of the m rows, as even as m / i allows.
+    """Action j is zero except on the j-th of i consecutive blocks of the m rows, as even as m / i allows.
 
-    The first m mod i blocks have one row more than the others. Nothing of the size m i is held, and S^T S is
-    diagonal. Multiplying an action by a number changes neither a posterior nor a bound.
+    The first m mod i blocks have one row more than the others. Nothing of size m i is stored, and S^T S is diagonal.
+    Multiplying an action by a number changes neither the posterior nor the bound.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class BlockActions(Actions):
         return [j for j, fine in enumerate(to_numpy(squares > 0.0)) if not fine]
 
     def empty(self) -> Array:
-        """Whether the action that a row belongs to is zero, Boolean [m]."""
+        """Whether the action of each row is zero, Boolean [m]."""
         return self._spread(self._summed(self.values * self.values)) == 0.0
 
     @property

@@ -261,9 +261,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         J = new_weights(cholesky(Kuu), self.shift.shape[0])
         shift, precision = seen_through(J, self.shift, self.precision)
         sites = tree.with_leaves(self.from_prior(Kuu, self.outputs), {"shift": shift, "precision": precision})
-        return sites.followed(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[
-            0
-        ]  # not a repair
+        return sites.followed(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[0]  # not a repair
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

@@ -133,8 +133,8 @@ class ExactRelaxed(RelaxedForm):
         return xp.sum(diagonal(G)) + xp.sum(G * G) + trace - logs - M, pullback
 
     def path_weights(self, factor: RelaxedFactor, values: Array, noise: Array, /) -> Array:
-        # mh - T (values + S^(1/2) noise) with T = L L^T: as Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances are
-        # those of q for every L, without a root of PR
+        # mh - T (values + S^(1/2) noise) with T = L L^T: as Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
+        # are those of q for every L, without a root of PR
         L = self.inverse_factor
         observed = values + self.site_noise.root_times(noise)
         return self._weights(factor)[0].mT[:, :, None] - L @ (L.mT @ observed)

@@ -16,9 +16,9 @@ __all__ = ["Stack"]
 
 @tree.model
 class Stack(SideBySide, Process):
-    """Processes of the same inputs, independent of each other; the outputs are those of the first, the second, ...
+    """Independent processes of the same inputs, with their outputs side by side.
 
-    With one `Sparse` for each output, every output has a kernel and inducing variables of its own.
+    With one `Sparse` for each output, every output has its own kernel and inducing variables.
 
     Parameters
     ----------
