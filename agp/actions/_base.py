@@ -5,8 +5,6 @@ from typing import Self
 
 from agp.backend import Array, Pullback, backend_of, like
 
-__all__ = ["Actions", "whole_numbers"]
-
 
 def whole_numbers(count: int, x: Array, /) -> Array:
     """The whole numbers from zero to count - 1, on the device of x."""

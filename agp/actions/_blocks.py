@@ -6,8 +6,6 @@ from agp import tree
 from agp.actions._base import Actions, whole_numbers
 from agp.backend import Array, Pullback, backend_of, like, to_numpy, wide
 
-__all__ = ["BlockActions"]
-
 
 class _Part(NamedTuple):
     """Consecutive actions with the same number of rows."""

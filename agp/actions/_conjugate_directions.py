@@ -9,8 +9,6 @@ from agp.actions._policies import BUDGET, check_count, covariance_product
 from agp.backend import Array, backend_of, like, wide
 from agp.linalg import LOOK_EVERY
 
-__all__ = ["ConjugateGradients"]
-
 SPAN = 1e-10
 """An action lies in the span of the earlier ones if at most this share of its energy s^T K^ s is new."""
 

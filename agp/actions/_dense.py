@@ -10,8 +10,6 @@ from agp.actions._base import Actions, whole_numbers
 from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.linalg import cholesky, diagonal, identity
 
-__all__ = ["DenseActions", "FixedActions"]
-
 
 def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
     """Orthonormal columns with the span of S [m, i], and the columns of S with at most this new share."""

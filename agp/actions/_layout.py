@@ -6,8 +6,6 @@ from agp.actions._blocks import BlockActions
 from agp.backend import Array, backend_of, placed
 from agp.host import generator
 
-__all__ = ["Init", "Layout", "arranged", "column_spread", "started_blocks"]
-
 Layout: TypeAlias = Literal["tree", "random"]
 Init: TypeAlias = Literal["constant", "normal", "residual"]
 

@@ -12,8 +12,6 @@ from agp.host import generator
 from agp.linalg import nonnegative
 from agp.rows import mebibytes, row_ranges, rows_within, tile_rows
 
-__all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
-
 BUDGET = 256.0
 """The default budget for covariances, in MiB."""
 

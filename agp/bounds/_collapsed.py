@@ -17,22 +17,6 @@ from agp.linalg import (
     times_own_transpose,
 )
 
-__all__ = [
-    "Collapsed",
-    "Statistics",
-    "bound_of",
-    "collapsed_bound",
-    "collapsed_posterior",
-    "collapsed_statistics",
-    "evidence_upper_bound",
-    "first_inducing",
-    "posterior_of",
-    "profile_of",
-    "scaled_statistics",
-    "statistics_of",
-    "totals_of",
-]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 

@@ -13,8 +13,6 @@ from agp import tree
 from agp.actions import whole_numbers
 from agp.backend import Array, Pullback, backend_of, wide
 
-__all__ = ["Loss", "Moments", "Projection", "computation_aware_bound", "projection_of", "support_moments"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 Loss: TypeAlias = Literal["elbo", "projected"]

@@ -7,8 +7,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.draws import NO_DRAWS, Draws, below
 
-__all__ = ["elbo", "expectation_block", "rows_first", "tiled"]
-
 
 def elbo(
     model: Any,

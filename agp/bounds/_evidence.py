@@ -7,8 +7,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import add_diagonal, cholesky, diagonal, inverse_from_cholesky, nonnegative
 
-__all__ = ["leave_one_out", "log_evidence", "noisy_cholesky"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 

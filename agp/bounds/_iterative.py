@@ -18,8 +18,6 @@ from agp.linalg import (
 )
 from agp.repairs import report
 
-__all__ = ["CovarianceSystem", "estimated_evidence", "preconditioning_root"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 

@@ -17,8 +17,6 @@ from agp.linalg import (
     times_own_transpose,
 )
 
-__all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 

@@ -9,8 +9,6 @@ from agp.draws import NO_DRAWS, Draws, below
 from agp.linalg import lower_of
 from agp.posteriors import Sums
 
-__all__ = ["site_sums", "white_site_sums"]
-
 
 def site_sums(
     model: Any,

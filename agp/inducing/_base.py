@@ -8,8 +8,6 @@ from agp import tree
 from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
 
-__all__ = ["AtInputs", "FeatureMap", "Inducing"]
-
 FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 """X [N, D] -> features [N, F], and ``bar -> X_bar``."""
 

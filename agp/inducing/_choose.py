@@ -13,8 +13,6 @@ from agp.inducing._greedy import greedy_variance
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
 
-__all__ = ["How", "choose", "kmeans", "random"]
-
 GRID = 2.0**-34
 """Scaled inputs are rounded to multiples of this, so that ties do not depend on the units of the columns."""
 

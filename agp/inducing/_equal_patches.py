@@ -6,8 +6,6 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels import Kernel, White
 
-__all__ = ["merged"]
-
 WORTHWHILE = 0.9
 """Patches are merged if at most this share of them remains."""
 CANCELLED = 1e-3

@@ -14,8 +14,6 @@ from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
 
-__all__ = ["greedy_variance"]
-
 TIE = 1e-6
 """Variances within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 JITTER = 1e-12

@@ -7,8 +7,6 @@ from agp.backend import Array, Pullback, backend_of, constant, like
 from agp.checks import check_whole
 from agp.kernels import RBF, Kernel, Matern32
 
-__all__ = ["PatchGrid"]
-
 
 @tree.model
 class PatchGrid:

@@ -20,8 +20,6 @@ from agp.linalg import diagonal
 from agp.rows import cached_rows, on_device, row_ranges, tile_rows
 from agp.units import column_spreads
 
-__all__ = ["Patches", "some_rows"]
-
 IMAGES = 500
 """The number of images whose patches determine starting values."""
 FEW_IMAGES = 20

@@ -11,8 +11,6 @@ from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, usable
 from agp.units import column_spreads
 
-__all__ = ["NUM_INDUCING", "Points", "chosen_rows", "placement"]
-
 NUM_INDUCING = 128
 """The default number of inducing variables."""
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs
 
-__all__ = ["ROWS", "Rows", "check_count", "check_distinct", "distinct", "taken"]
-
 ROWS = 20_000
 """The default number of rows, drawn at random, for ways whose cost grows with it."""
 

@@ -10,8 +10,6 @@ from agp.inducing._points import NUM_INDUCING
 from agp.kernels import Kernel, Sum, side_by_side
 from agp.linalg import block_diagonal, groups_of
 
-__all__ = ["Together"]
-
 
 @tree.model
 class Together(Inducing):

@@ -16,18 +16,6 @@ from agp.kernels._features import Features, chosen, features_of, scattered
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.leaves import at_inputs
 
-__all__ = [
-    "ActiveDims",
-    "ConstantVariance",
-    "Kernel",
-    "Product",
-    "Scaled",
-    "Sum",
-    "check_number",
-    "check_per_column",
-    "per_column",
-]
-
 
 class Kernel(ABC):
     """A covariance function k(x, z) of inputs with D columns.

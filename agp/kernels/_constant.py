@@ -8,8 +8,6 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance, check_number
 from agp.kernels._features import Features, features_of
 
-__all__ = ["Constant", "White"]
-
 
 class _WithoutInputs(ConstantVariance):
     # the cotangents of the inputs are zero

@@ -8,16 +8,6 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = [
-    "centre_of",
-    "inner_products",
-    "least_root",
-    "least_square",
-    "safe_sqrt",
-    "squared_distances",
-    "sums_by_column",
-]
-
 FEW_COLUMNS = 4
 """Up to this number of columns differences are computed column by column, with one pass over the result for each."""
 SMALL_ROUNDOFF = 1e-5

@@ -17,8 +17,6 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 
-__all__ = ["Features", "Slopes", "Term", "Waves", "chosen", "features_of", "scattered", "side_by_side"]
-
 
 def chosen(X: Array, columns: tuple[int, ...]) -> Array:
     """These columns of X [..., N, D], in this order."""

@@ -12,8 +12,6 @@ from agp.kernels._features import Features, Slopes, Term
 from agp.leaves import placed
 from agp.units import unit_by_column
 
-__all__ = ["Linear"]
-
 
 @tree.model
 class Linear(Kernel):

@@ -13,8 +13,6 @@ from agp.kernels._features import Features, Waves, features_of
 from agp.leaves import placed
 from agp.units import column_spreads, unit_by_column
 
-__all__ = ["Periodic", "Seasonal"]
-
 
 class Winding(ConstantVariance):
     """Kernels of inputs mapped to circles whose circumference is the period."""

@@ -6,8 +6,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.rows import row_ranges
 
-__all__ = ["quadratic_forms"]
-
 HEIGHT = 192
 """Inputs in a strip of the triangle below the diagonal; up to this number one call for the square is faster."""
 

@@ -16,8 +16,6 @@ from agp.kernels._distance import least_root, least_square, safe_sqrt, squared_d
 from agp.kernels._features import Features, Waves, features_of
 from agp.units import column_spreads, unit_by_column
 
-__all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
-
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 

@@ -14,7 +14,8 @@ from agp.likelihoods._range import in_range
 from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles
 from agp.scores import mixture_cdf, mixture_crps
 
-__all__ = ["Likelihood", "Prediction", "check_by_output", "check_number"]
+Drawn = Mapping[str, Array] | None
+"""Noise by name, as from `Likelihood.draws`; None for fixed noise."""
 
 
 class Prediction(NamedTuple):
@@ -81,9 +82,7 @@ class Likelihood(ABC):
         return False
 
     @abstractmethod
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         """E[log p(y_n | f_n)] under f_np ~ N(mu_np, var_np), with its pullback.
 
         Parameters
@@ -103,9 +102,7 @@ class Likelihood(ABC):
             ``bar [N] -> (likelihood_bar, mu_bar [N, P], var_bar [N, P])``.
         """
 
-    def site_gradients(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Array]:
+    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
         """alpha and beta [N, P] of the Gaussian site alpha f - beta (f - mu)^2 / 2 that stands for each datum.
 
         alpha = E[d/df log p(y_n | f)] is the derivative of the expected log density with respect to the mean;

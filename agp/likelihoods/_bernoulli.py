@@ -12,8 +12,6 @@ from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.likelihoods._range import positive_variance
 
-__all__ = ["LINKS", "Bernoulli", "check_link"]
-
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 

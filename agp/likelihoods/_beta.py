@@ -13,8 +13,6 @@ from agp.likelihoods._quadrature import ByQuadrature, nodes_and_weights
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import LARGEST, LEAST, ObservationModel, beta_tail
 
-__all__ = ["Beta"]
-
 ROUNDING = 2.0**-53
 """The distance from 1 to the next smaller float64."""
 

@@ -8,8 +8,6 @@ from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood
 
-__all__ = ["MultiClass", "OrderedCategories", "Tails", "check_labels"]
-
 Tails = list[tuple[Array, Array]]
 """P(y <= k) and P(y > k) [S, N, P] for k = 0 .. C-2, of S samples."""
 

@@ -1,15 +1,12 @@
 """Likelihoods with a further column of targets: the weight or the exposure of each datum."""
 
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.quantiles import Mixture, ObservationModel
-
-__all__ = ["Exposed", "Weighted"]
 
 
 def _forwarded(name: str) -> Any:
@@ -137,9 +134,7 @@ class Weighted(WithColumn):
 
     column: ClassVar[str] = "weights"
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         y, weights = self._split(y)
         value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
 
@@ -149,9 +144,7 @@ class Weighted(WithColumn):
 
         return weights * value, pullback
 
-    def site_gradients(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Array]:
+    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
         y, weights = self._split(y)
         alpha, beta = self.likelihood.site_gradients(mu, var, y, draws)
         return weights[:, None] * alpha, weights[:, None] * beta
@@ -230,9 +223,7 @@ class Exposed(WithColumn):
         y, exposure = self._split(y)
         return y / exposure[:, None]
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         mu, y = self._shifted(mu, y)
         value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
 
@@ -242,9 +233,7 @@ class Exposed(WithColumn):
 
         return value, pullback
 
-    def site_gradients(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Array]:
+    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
         mu, y = self._shifted(mu, y)
         return self.likelihood.site_gradients(mu, var, y, draws)
 

@@ -1,20 +1,18 @@
 """The Poisson and the negative binomial likelihood, for counts."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Prediction, check_number
+from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import LARGEST, ObservationModel, beta_tail, gamma_tail
-
-__all__ = ["NegativeBinomial", "Poisson"]
 
 LARGEST_RATE = 9e18
 """The largest rate of the counts that NumPy draws."""
@@ -92,9 +90,7 @@ class Poisson(Counts):
     def _rate(self, f: Array) -> Array:
         return capped_exp(f + math.log(self.exposure))
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # y mu - b exp(mu + var / 2) + y log b - lgamma(y + 1)
         mean = self._rate(mu + 0.5 * var)
 

@@ -2,18 +2,15 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Prediction, check_number
+from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
 from agp.likelihoods._panels import Datum
 from agp.quantiles import LARGEST, Mixture, ObservationModel, averaged, gamma_tail
-
-__all__ = ["Exponential", "Gamma"]
 
 
 def _ratio(f: Array, y: Array) -> Array:
@@ -90,9 +87,7 @@ class Gamma(GammaForm):
         B = backend_of(y)
         return (self.shape - 1.0) * B.xp.log(y) - B.special("gammaln", self.shape)
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -shape mu - lgamma(shape) + (shape - 1) log y - y exp(-mu + var / 2)
         B = backend_of(mu)
         xp = B.xp
@@ -141,9 +136,7 @@ class Exponential(GammaForm):
     def _shape_like(self, x: Array) -> Array:
         return backend_of(x).xp.ones_like(x[(0,) * x.ndim])
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -mu - y exp(-mu + var / 2)
         ratio = _ratio(mu - 0.5 * var, y)
 

@@ -3,19 +3,17 @@
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Likelihood, Prediction, check_by_output
+from agp.likelihoods._base import Drawn, Likelihood, Prediction, check_by_output
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import Mixture, normal_quantile, normal_tail
 from agp.units import unit_by_column
-
-__all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -151,9 +149,7 @@ class Gaussian(GaussianNoise):
     noise_variance_unit: Array | None = tree.unit(default=None)
     missing: bool = dataclasses.field(default=False, kw_only=True)
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         y, weight = self._observed(y)
         value, pull = _expected(mu, var, y, self.noise_variance, weight)
 
@@ -252,9 +248,7 @@ class HeteroscedasticGaussian(GaussianNoise):
     def _with_noise(self, var: Array) -> Array:
         return var if self.common is None else var + self.common.noise_variance
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         value, pull = _expected(mu, var, *self._split(y))
 
         def pullback(bar):

@@ -1,18 +1,15 @@
 """The Gaussian likelihood whose noise is a function of the inputs: two latent functions for each target."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._range import exp_in_range
 from agp.quantiles import LARGEST, LEAST, Mixture, expected, normal_tail
-
-__all__ = ["LatentNoiseGaussian"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 SHARE = 0.1
@@ -54,9 +51,7 @@ class LatentNoiseGaussian(Likelihood):
     def _scaled_variance(self, var: Array) -> Array:
         return self._scaled(self._scaled(var))
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2, l = E[log noise]
         xp, K = backend_of(mu).xp, y.shape[1]
         log_noise = self._log_noise(mu[:, K:])

@@ -7,8 +7,6 @@ from agp.likelihoods._base import Prediction
 from agp.likelihoods._panels import ByPanels
 from agp.likelihoods._range import exp_in_range, log_range
 
-__all__ = ["LogLink", "capped_exp", "log_normal_prediction"]
-
 
 class LogLink(ByPanels):
     """A log-concave likelihood whose mean is a multiple of exp(f)."""

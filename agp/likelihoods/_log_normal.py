@@ -1,16 +1,13 @@
 """The log-normal likelihood, for positive targets whose logarithm has Gaussian noise."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.quantiles import LARGEST, Mixture
-
-__all__ = ["LogNormal"]
 
 
 @tree.model
@@ -38,9 +35,7 @@ class LogNormal(Likelihood):
     def missing(self) -> bool:  # type: ignore[override]
         return self.logs.missing
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         log_y = backend_of(y).xp.log(y)
         value, pull = self.logs.expected_log_density(mu, var, log_y, draws)
 

@@ -13,8 +13,6 @@ from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.likelihoods._range import positive_variance
 
-__all__ = ["Ordinal"]
-
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 

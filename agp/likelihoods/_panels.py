@@ -14,8 +14,6 @@ from agp.host import gauss_legendre
 from agp.likelihoods._base import Likelihood
 from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
 
-__all__ = ["FLOATS", "ByPanels", "Datum", "log_predictive_density"]
-
 REACH = 9.0
 """Standard deviations of the prior beyond which exp(-t^2 / 2) vanishes in float64."""
 GROWING = 6

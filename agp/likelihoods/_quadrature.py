@@ -2,23 +2,12 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from agp.backend import Array, Backend, Pullback, backend_of, constant
 from agp.checks import check_whole
 from agp.host import gauss_hermite
-from agp.likelihoods._base import Likelihood
-
-__all__ = [
-    "ByQuadrature",
-    "check_points",
-    "expectation",
-    "log_expectation",
-    "log_mean_exp",
-    "log_sum_exp",
-    "nodes_and_weights",
-    "root_and_slope",
-]
+from agp.likelihoods._base import Drawn, Likelihood
 
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 
@@ -37,9 +26,7 @@ class ByQuadrature(Likelihood):
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         """Log p(y | f) as `expectation` takes it."""
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
 
     def check_parameters(self) -> None:

@@ -6,8 +6,6 @@ from typing import Any
 from agp.backend import Array, backend_of, placed
 from agp.repairs import report
 
-__all__ = ["exp_in_range", "in_range", "log_range", "positive_variance", "report_cut"]
-
 
 def log_range(x: Array) -> tuple[float, float]:
     """The logarithms between which exp(x) is a normal number of the dtype of x, with a margin for rounding."""

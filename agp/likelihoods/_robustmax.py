@@ -1,17 +1,14 @@
 """The robust-max likelihood for several classes, by one-dimensional quadrature."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Prediction
+from agp.likelihoods._base import Drawn, Prediction
 from agp.likelihoods._categories import MultiClass
 from agp.likelihoods._quadrature import check_points, nodes_and_weights, root_and_slope
 from agp.likelihoods._range import positive_variance
-
-__all__ = ["RobustMax"]
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FLOOR = 1e-10
@@ -83,9 +80,7 @@ class RobustMax(MultiClass):
         """1 - `_density`, without the cancellation."""
         return largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # p log(1 - epsilon) + (1 - p) log(epsilon / (C - 1))
         right, wrong = math.log1p(-self.epsilon), math.log(self.epsilon / (self.classes - 1))
         largest, pull = self._largest(mu, var, self.chosen(y))

@@ -12,8 +12,6 @@ from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import ObservationModel, t_tail
 from agp.units import unit_by_column
 
-__all__ = ["StudentT"]
-
 # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
 
 

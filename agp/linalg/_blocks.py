@@ -6,16 +6,6 @@ from agp.backend import Array, backend_of, like
 from agp.linalg._cholesky import cholesky
 from agp.linalg._diagonal import identity
 
-__all__ = [
-    "block_diagonal",
-    "each_cholesky",
-    "each_inverse",
-    "each_outer",
-    "each_solved",
-    "each_times",
-    "groups_of",
-]
-
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
     """The rows of each group, for groups of these sizes."""

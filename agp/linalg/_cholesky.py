@@ -8,15 +8,6 @@ from agp.linalg._diagonal import default_jitter, diagonal, identity
 from agp.linalg._triangular import lower_of
 from agp.repairs import report
 
-__all__ = [
-    "cholesky",
-    "cholesky_pullback",
-    "inverse_from_cholesky",
-    "phi",
-    "positive_definite",
-    "relative_cholesky_pullback",
-]
-
 REPAIRS = 3
 """The number of further attempts after a failure, each with ten times more jitter."""
 

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["LOOK_EVERY", "Solution", "conjugate_gradients", "log_quadrature"]
-
 LOOK_EVERY = 5
 """Iterations between two checks by the host whether a device is done."""
 

@@ -2,17 +2,6 @@
 
 from agp.backend import Array, Pullback, backend_of, like
 
-__all__ = [
-    "add_diagonal",
-    "add_jitter",
-    "checked_jitter",
-    "covariance_with",
-    "default_jitter",
-    "diagonal",
-    "identity",
-    "nonnegative",
-]
-
 
 def identity(A: Array) -> Array:
     """The identity of the shape [M, M], dtype and device of A [..., M, M]."""

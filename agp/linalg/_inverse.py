@@ -25,8 +25,6 @@ from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram
 from agp.repairs import report
 
-__all__ = ["Gap", "InverseFactor", "inverse_factor", "report_fallbacks", "report_restarts"]
-
 Gap = Callable[[Array, Array, Array], Array]
 """A stopping criterion, 0-d, computed from A [M, M], L [M, M] and the lower triangle of B = L^T A L [M, M]."""
 

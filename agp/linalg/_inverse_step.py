@@ -9,17 +9,6 @@ from agp.backend import Array, backend_of
 from agp.linalg._diagonal import identity
 from agp.linalg._triangular import gram, lower_times_lower
 
-__all__ = [
-    "COLD_START",
-    "inverse_residual",
-    "largest_eigenvalue",
-    "merit_of",
-    "natural_step",
-    "residual_of",
-    "starting_factor",
-    "starting_vector",
-]
-
 COLD_START = 100.0
 """A given factor is discarded if the largest eigenvalue of B exceeds this."""
 

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["LowRank", "Preconditioner", "pivoted_cholesky", "preconditioner"]
-
 TIE = 1e-6
 """Pivots within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 

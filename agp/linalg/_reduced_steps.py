@@ -15,8 +15,6 @@ from agp.linalg._inverse_step import COLD_START, largest_eigenvalue, merit_of, n
 from agp.linalg._step_rules import StepRule
 from agp.linalg._triangular import gram, lower_times_lower
 
-__all__ = ["PRECISIONS", "ReducedSteps", "is_lower", "reduced_steps"]
-
 PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
 """The unit of rounding of each precision."""
 ROUNDINGS = 0.2

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from agp.backend import Array, backend_of
 
-__all__ = ["StepRule", "constant_step", "doubling_step", "log_linear_step", "safe_step"]
-
 StepRule = Callable[[Array, Array], Array]
 """The step size gamma from the count of steps so far and the largest eigenvalue of B, both 0-d arrays."""
 

@@ -9,20 +9,6 @@ batches, except for arrays [M, N].
 
 from agp.backend import Array, backend_of
 
-__all__ = [
-    "congruence",
-    "gram",
-    "lower_of",
-    "lower_product",
-    "lower_times",
-    "lower_times_lower",
-    "lower_transposed_product",
-    "lower_transposed_times",
-    "symmetric_from_lower",
-    "times_lower",
-    "times_own_transpose",
-]
-
 JOINED = 512
 """Up to this size one triangle of a general product is computed densely: joining blocks costs passes over memory."""
 

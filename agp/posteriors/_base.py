@@ -9,18 +9,6 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
 
-__all__ = [
-    "EXACT",
-    "STALE",
-    "FollowsInverse",
-    "GroupPosterior",
-    "InverseFactored",
-    "InverseOwner",
-    "MeanPosterior",
-    "Posterior",
-    "SitePosterior",
-]
-
 EXACT = 1e-8
 """The residual of inverse factors that must not change predictions."""
 STALE = 0.1

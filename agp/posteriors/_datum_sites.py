@@ -14,8 +14,6 @@ from typing import NamedTuple
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 
-__all__ = ["SolvedSites", "moments_of_sites", "path_weights_of_sites", "solved_sites"]
-
 
 class SolvedSites(NamedTuple):
     """Results for `moments_of_sites`."""

@@ -13,8 +13,6 @@ from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import extended
 
-__all__ = ["DiagonalMarginal", "DiagonalState", "DiagonalWhitened"]
-
 
 @tree.model
 class DiagonalWhitened(WhiteItself, MeanPosterior):

@@ -30,8 +30,6 @@ from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Dual", "Tied"]
-
 Tied = Literal["natural", "kernel", "white"]
 """The coordinates in which sites are stored."""
 

@@ -37,8 +37,6 @@ from agp.posteriors._growth import new_weights, seen_through
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 from agp.repairs import report
 
-__all__ = ["DualInverseFree", "DualInverses"]
-
 LARGEST = 1.0
 """The bound needs residuals |E|_F below this."""
 ROOT_TERMS = 14

@@ -22,8 +22,6 @@ from agp.linalg import (
 )
 from agp.posteriors._base import Posterior
 
-__all__ = ["WhiteFactor", "WhiteItself", "WhitePosterior", "WhiteState"]
-
 
 class WhiteState(ABC):
     """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).

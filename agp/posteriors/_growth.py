@@ -5,8 +5,6 @@ The marginals of f at any input and the KL divergence from the prior do not chan
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["extended", "extended_block", "new_weights", "seen_through"]
-
 
 def extended(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
     """x [M, ...] with `count` further rows of a value after them, or in front."""

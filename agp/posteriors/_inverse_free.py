@@ -34,8 +34,6 @@ from agp.posteriors._base import InverseFactored, MeanPosterior
 from agp.posteriors._growth import extended, extended_block
 from agp.posteriors._natural_steps import RootSteps
 
-__all__ = ["InverseFree", "InverseFreeFactor"]
-
 
 @tree.model
 class InverseFreeFactor:

@@ -13,8 +13,6 @@ from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of, rela
 from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
-__all__ = ["FullSiteLikelihoodForm", "LikelihoodFactor", "LikelihoodForm"]
-
 
 @tree.model
 class LikelihoodFactor:

@@ -13,8 +13,6 @@ from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Marginal"]
-
 
 @tree.model
 class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):

@@ -10,8 +10,6 @@ from agp.linalg import add_diagonal, cholesky, diagonal, each_inverse, each_oute
 from agp.posteriors._base import SitePosterior
 from agp.posteriors._factored import WhitePosterior, WhiteState
 
-__all__ = ["NaturalBars", "NaturalState", "WhiteSites", "natural_state"]
-
 
 @tree.model
 class NaturalBars:

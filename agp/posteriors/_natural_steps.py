@@ -16,8 +16,6 @@ from agp.linalg import (
 from agp.posteriors._sites import HALVINGS, Sums
 from agp.repairs import report
 
-__all__ = ["RootSteps", "step_of_moments"]
-
 POWER_STEPS = 6
 """Power iterations for the estimate of the largest curvature."""
 

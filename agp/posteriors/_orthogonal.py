@@ -21,8 +21,6 @@ from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, W
 from agp.posteriors._sites import SiteGradients, SiteHolder
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Orthogonal", "OrthogonalState", "PriorSpread"]
-
 
 @tree.model
 class PriorSpread(WhiteItself, MeanPosterior):

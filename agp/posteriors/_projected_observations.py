@@ -23,8 +23,6 @@ from agp.linalg import (
 )
 from agp.posteriors._base import FollowsInverse
 
-__all__ = ["Projected", "ProjectedCholesky", "ProjectedInverse", "ProjectedInverseFree"]
-
 
 class ProjectedInverse(NamedTuple):
     """Approximations of G^-1 [i, i] and log|G|; if exact, T = P = G^-1."""

@@ -35,8 +35,6 @@ from agp.posteriors._base import InverseFactored, Posterior
 from agp.posteriors._site_form import GrowingSiteForm, Preconditioned
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
-__all__ = ["FullSiteRelaxed", "ProbedRelaxed", "Relaxed", "RelaxedFactor"]
-
 EXACT_UP_TO = 2048
 """The largest M with exact traces by default."""
 PROBES = 256

@@ -20,8 +20,6 @@ from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import SiteForm
 
-__all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
-
 
 @tree.model
 class RelaxedGroupsFactor:

@@ -10,8 +10,6 @@ from agp.posteriors._base import MeanPosterior
 from agp.posteriors._growth import extended
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
-__all__ = ["GrowingSiteForm", "Preconditioned", "SiteForm"]
-
 Preconditioned = bool | Literal["root"]
 """The weights mh [M, P] of Kuu that the mean m stands for."""
 

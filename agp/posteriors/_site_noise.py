@@ -25,8 +25,6 @@ from agp.linalg import (
     times_own_transpose,
 )
 
-__all__ = ["DiagonalNoise", "FactoredNoise", "NoiseTrace", "SiteNoise"]
-
 
 class NoiseTrace(NamedTuple):
     """tr(A S) for a symmetric A = W^T J W [M, M], and its derivatives."""

@@ -12,21 +12,6 @@ from typing import Any, NamedTuple, Self
 from agp.backend import Array, backend_of, like
 from agp.repairs import report
 
-__all__ = [
-    "HALVINGS",
-    "GuardedSums",
-    "HoldsSums",
-    "KeepsSums",
-    "NaturalSteps",
-    "SiteGradients",
-    "SiteHolder",
-    "Sums",
-    "guarded_step",
-    "guarded_sums",
-    "mixed",
-    "sums_of",
-]
-
 HALVINGS = 10
 """The largest number of halvings of a step whose precision is not positive definite."""
 

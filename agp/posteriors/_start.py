@@ -8,8 +8,6 @@ from typing import Any
 from agp.backend import Array
 from agp.posteriors._base import Posterior
 
-__all__ = ["posterior_named", "start_of"]
-
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")

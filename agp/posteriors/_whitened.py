@@ -12,8 +12,6 @@ from agp.posteriors._growth import extended, extended_block
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 
-__all__ = ["Whitened"]
-
 
 @tree.model
 class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):

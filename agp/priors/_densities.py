@@ -10,8 +10,6 @@ from typing import ClassVar
 
 from agp.backend import Array, Pullback, backend_of
 
-__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Prior", "Relative"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 LOG_2_OVER_PI = math.log(2.0 / math.pi)
 

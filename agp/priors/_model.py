@@ -8,8 +8,6 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.priors._densities import Prior
 
-__all__ = ["Priors", "as_priors", "assigned", "check_priors", "log_prior"]
-
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
 """Pairs of a pattern of leaf names and a prior: the field `priors` of a model."""
 

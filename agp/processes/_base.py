@@ -10,8 +10,6 @@ from agp.draws import NO_DRAWS, Draws, below
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
 
-__all__ = ["Process", "SitePull", "Transformed", "check_process", "check_processes"]
-
 SitePull = Callable[[Array, Array], dict[str, Any]]
 """``(mu_bar, var_bar) -> {path of a posterior: its sums}``, see `Process.project_to_sites`."""
 

@@ -12,8 +12,6 @@ from agp.processes._base import Process, SitePull, check_processes
 from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
 
-__all__ = ["Deep"]
-
 NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
 
 

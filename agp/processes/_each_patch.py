@@ -9,8 +9,6 @@ from agp.inducing import PatchGrid
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import EachPatchPaths, Paths
 
-__all__ = ["EachPatch"]
-
 
 @tree.model
 class EachPatch(Transformed):

@@ -9,8 +9,6 @@ from agp.processes._base import Process, SitePull
 from agp.processes._outputs import Mapped
 from agp.processes._paths import KnownPaths, Paths
 
-__all__ = ["Known"]
-
 
 @tree.model
 class Known(Mapped, Process):

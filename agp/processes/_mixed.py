@@ -9,8 +9,6 @@ from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import MixedPaths, Paths, mixed, unmixed, weights_bar
 
-__all__ = ["Mixed"]
-
 
 @tree.model
 class Mixed(Transformed):

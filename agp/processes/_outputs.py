@@ -6,8 +6,6 @@ from typing import Any
 from agp.backend import Array
 from agp.means import Projection
 
-__all__ = ["Chained", "Mapped", "MultiOutput", "SideBySide"]
-
 
 class MultiOutput(ABC):
     """P functions of inputs with D columns."""

@@ -19,20 +19,6 @@ from agp.kernels import Kernel
 from agp.means import Mean, Projection, ZeroMean
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
-__all__ = [
-    "DeepPaths",
-    "EachPatchPaths",
-    "KnownPaths",
-    "MixedPaths",
-    "Paths",
-    "SparsePaths",
-    "StackedPaths",
-    "conditioned_paths",
-    "mixed",
-    "unmixed",
-    "weights_bar",
-]
-
 
 def mixed(x: Array, weights: Array) -> Array:
     """x W^T [..., P] for x [..., L] and weights W [P, L], or [P], the diagonal of a diagonal W."""

@@ -11,8 +11,6 @@ from agp.leaves import usable
 from agp.linalg import add_jitter, checked_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 
-__all__ = ["SparsePrior", "StartedPrior", "started_prior"]
-
 
 class SparsePrior(ABC):
     """A process or model with the fields kernel, inducing, mean_function and jitter.

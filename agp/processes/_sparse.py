@@ -17,8 +17,6 @@ from agp.processes._base import Process, SitePull
 from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
 
-__all__ = ["Sparse"]
-
 FLOOR = 1e-12
 """Variances are raised to this share of the prior's before their roots are taken."""
 

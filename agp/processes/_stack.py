@@ -11,8 +11,6 @@ from agp.processes._base import Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
 
-__all__ = ["Stack"]
-
 
 @tree.model
 class Stack(SideBySide, Process):
