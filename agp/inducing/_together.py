@@ -7,7 +7,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._points import NUM_INDUCING
-from agp.kernels import Kernel, Sum, side_by_side
+from agp.kernels import Features, Kernel, Sum
 from agp.linalg import block_diagonal, groups_of
 
 
@@ -97,7 +97,7 @@ class Together(Inducing):
         rows = [[xp.zeros((phi.shape[0], width), **like(phi)) for width in widths] for phi in own]
         for i, phi in enumerate(own):
             rows[i][i] = phi
-        return SideBySide(maps), xp.concat([xp.concat(row, axis=1) for row in rows], axis=0)
+        return Features(maps), xp.concat([xp.concat(row, axis=1) for row in rows], axis=0)
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
         return sum(part.floats_per_row(k) for part, k in self._terms(kernel))
@@ -124,16 +124,6 @@ class Together(Inducing):
         ]
         parts, kernels = zip(*found, strict=True)
         return type(self)(parts), Sum(kernels)
-
-
-@tree.model
-class SideBySide:
-    """The features of several terms side by side."""
-
-    maps: tuple[Any, ...]
-
-    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        return side_by_side(self.maps, X)
 
 
 def _check_sum(together: Together, kernel: Any) -> None:

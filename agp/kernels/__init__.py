@@ -31,6 +31,3 @@ __all__ = [
     "features_of",
     "per_column",
 ]
-
-# for other rooms
-from agp.kernels._features import side_by_side

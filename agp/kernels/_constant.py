@@ -9,8 +9,12 @@ from agp.kernels._base import ConstantVariance, check_number
 from agp.kernels._features import Features, features_of
 
 
+@tree.model
 class _WithoutInputs(ConstantVariance):
     # the cotangents of the inputs are zero
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    variance_unit: Array | None = tree.unit(default=None)
+
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp
         return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
@@ -36,9 +40,6 @@ class Constant(_WithoutInputs):
     variance
         0-d, in squared units of the targets.
     """
-
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -68,17 +69,18 @@ class White(_WithoutInputs):
         0-d, in squared units of the targets.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit(default=None)
-
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         if Z is None:
             identity = xp.broadcast_to(xp.eye(X.shape[-2], **like(X)), _shape(X, Z))
-            return self.variance * identity, lambda K_bar: (self._bar(xp.sum(identity * K_bar)), *self._zeros(X, Z))
+
+            def pullback(K_bar):
+                return tree.cotangent(self, variance=xp.sum(identity * K_bar)), *self._zeros(X, Z)
+
+            return self.variance * identity, pullback
         # a multiple of the variance, so that automatic differentiation gives a gradient of zero
         K = xp.broadcast_to(0.0 * self.variance, _shape(X, Z))
-        return K, lambda _: (self._bar(xp.zeros_like(self.variance)), *self._zeros(X, Z))
+        return K, lambda _: (tree.cotangent(self, variance=xp.zeros_like(self.variance)), *self._zeros(X, Z))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (
@@ -86,9 +88,6 @@ class White(_WithoutInputs):
             "of the likelihood instead."
         )
         raise TypeError(msg)
-
-    def _bar(self, variance_bar: Array) -> "White":
-        return tree.cotangent(self, variance=variance_bar)
 
     @property
     def floats_per_entry(self) -> int:

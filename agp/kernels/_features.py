@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from agp import tree
@@ -137,22 +137,6 @@ def _as_blocks_of(value: Array, bar: Array) -> Array:
     return backend_of(bar).xp.sum(bar, axis=1, keepdims=True)
 
 
-def side_by_side(maps: Sequence[Callable[[Array], tuple[Array, Pullback]]], X: Array, /) -> tuple[Array, Pullback]:
-    """The features [N, F] of several maps at X [N, D], one after the other, and ``bar -> X_bar``."""
-    found = [one(X) for one in maps]
-    if len(found) == 1:
-        return found[0]
-
-    def pullback(bar):
-        X_bar, start = None, 0
-        for value, pull in found:
-            X_bar = tree.add(X_bar, pull(bar[:, start : start + value.shape[1]]))
-            start += value.shape[1]
-        return X_bar
-
-    return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
-
-
 @tree.model
 class Features:
     """The features phi of a kernel, made by `Kernel.random_features`: phi(x)^T phi(z) is or approximates k(x, z).
@@ -160,11 +144,23 @@ class Features:
     With standard normal numbers g [F], phi(x)^T g is a function with the kernel's prior.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[Any, ...]
+    """Maps with the signature of `Term`."""
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         """phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; None if it does not depend on X."""
-        return side_by_side(self.terms, X)
+        found = [term(X) for term in self.terms]
+        if len(found) == 1:
+            return found[0]
+
+        def pullback(bar):
+            X_bar, start = None, 0
+            for value, pull in found:
+                X_bar = tree.add(X_bar, pull(bar[:, start : start + value.shape[1]]))
+                start += value.shape[1]
+            return X_bar
+
+        return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
 
     def times(self, other: "Features", /) -> "Features":
         """The features of the product of two kernels."""

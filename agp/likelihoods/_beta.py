@@ -1,7 +1,7 @@
 """The beta likelihood, for shares between 0 and 1."""
 
 import math
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -15,19 +15,6 @@ from agp.quantiles import LARGEST, LEAST, ObservationModel, beta_tail
 
 ROUNDING = 2.0**-53
 """The distance from 1 to the next smaller float64."""
-
-
-class _Shapes(NamedTuple):
-    """The parameters of the beta distribution at f, a = s F(f) and b = s F(-f), their logarithms and slopes."""
-
-    a: Array
-    b: Array
-    log_a: Array
-    log_b: Array
-    a_ratio: Array
-    """d log a / df."""
-    b_ratio: Array
-    """-d log b / df."""
 
 
 @tree.model
@@ -57,10 +44,11 @@ class Beta(ByPanels, ByQuadrature):
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
     # not log-concave: for large s, log p levels off in the tails of F
 
-    def _shapes(self, f: Array) -> _Shapes:
+    def _shapes(self, f: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """The parameters a = s F(f) and b = s F(-f) at f, their logarithms, d log a / df and -d log b / df."""
         xp, link = backend_of(f).xp, LINKS[self.link]
         log_p, log_q, log_slope, log_s = link.log_cdf(f), link.log_cdf(-f), link.log_slope(f), xp.log(self.precision)
-        return _Shapes(
+        return (
             self.precision * xp.exp(log_p),
             self.precision * xp.exp(log_q),
             log_s + log_p,

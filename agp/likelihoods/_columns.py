@@ -23,6 +23,8 @@ class WithColumn(Likelihood):
     likelihood: Likelihood
     column: ClassVar[str]
     """The contents of the column, in the plural."""
+    positive: ClassVar[bool]
+    """Whether zeros in the column are refused."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, Likelihood):
@@ -30,9 +32,47 @@ class WithColumn(Likelihood):
             msg = f"likelihood is {self.likelihood!r}, but must be an instance of agp's Likelihood{hint}."
             raise TypeError(msg)
 
-    def _split(self, y: Array) -> tuple[Array, Array]:
-        """The targets [N, K] and the column [N]."""
-        return y[:, :-1], y[:, -1]
+    def _inner(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        """Latent means [S N, P] and targets [N, K] of the wrapped likelihood, for targets [N, K + 1]."""
+        return mu, y[:, :-1]
+
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        weights = self.row_weights(y)
+        mu, y = self._inner(mu, y)
+        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
+
+        def pullback(bar):
+            own, mu_bar, var_bar = pull(bar if weights is None else weights * bar)
+            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
+
+        return value if weights is None else weights * value, pullback
+
+    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
+        weights = self.row_weights(y)
+        mu, y = self._inner(mu, y)
+        alpha, beta = self.likelihood.site_gradients(mu, var, y, draws)
+        return (alpha, beta) if weights is None else (weights[:, None] * alpha, weights[:, None] * beta)
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        mu, y = self._inner(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_log_density(mu, var, y)
+
+    def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+        mu, y = self._inner(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_cdf(mu, var, y, samples=samples)
+
+    def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+        mu, y = self._inner(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_crps(mu, var, y, samples=samples)
+
+    def check_targets(self, y: Array, /) -> None:
+        self.latents(y.shape[1])
+        self.likelihood.check_targets(y[:, :-1])
+        xp, column = backend_of(y).xp, y[:, -1]
+        if not bool(xp.all(column > 0.0 if self.positive else column >= 0.0)):
+            rule = "be positive" if self.positive else "not be negative"
+            msg = f"{self.column}, the last column of y, must {rule}; found {float(xp.min(column)):g}."
+            raise ValueError(msg)
 
     # -- forwarded to the wrapped likelihood ------------------------------------------------------------------------
 
@@ -76,18 +116,6 @@ class WithColumn(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return self.likelihood.predict(mu, var)
-
-    def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        """Latent means [S N, P] and targets [N, K] for the wrapped likelihood."""
-        return mu, self._split(self.with_columns(y, mu.shape[1]))[0]
-
-    def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
-        mu, y = self._alone(mu, y)
-        return self.likelihood.predictive_cdf(mu, var, y, samples=samples)
-
-    def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
-        mu, y = self._alone(mu, y)
-        return self.likelihood.predictive_crps(mu, var, y, samples=samples)
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
         return self.likelihood._quantiles(mu, var, levels)
@@ -133,50 +161,23 @@ class Weighted(WithColumn):
     likelihood: Likelihood
 
     column: ClassVar[str] = "weights"
-
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        y, weights = self._split(y)
-        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
-
-        def pullback(bar):
-            own, mu_bar, var_bar = pull(weights * bar)
-            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
-
-        return weights * value, pullback
-
-    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
-        y, weights = self._split(y)
-        alpha, beta = self.likelihood.site_gradients(mu, var, y, draws)
-        return weights[:, None] * alpha, weights[:, None] * beta
-
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        y, _ = self._split(self.with_columns(y, mu.shape[1]))
-        return self.likelihood.predictive_log_density(mu, var, y)
+    positive: ClassVar[bool] = False
 
     def row_weights(self, y: Array, /) -> Array:
-        return self._split(y)[1]
+        return y[:, -1]
 
     def observations(self, y: Array, /) -> Array | None:
-        return self.likelihood.observations(self._split(y)[0])
+        return self.likelihood.observations(y[:, :-1])
 
     def level(self, y: Array, /) -> Array | None:
-        return self.likelihood.level(self._split(y)[0])
+        return self.likelihood.level(y[:, :-1])
 
     def proxies(self, y: Array, /) -> Array:
-        return self.likelihood.proxies(self._split(y)[0])
+        return self.likelihood.proxies(y[:, :-1])
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
-        y, own = self._split(y)
-        return self.likelihood.log_density_alone(y, own if weights is None else own * weights)
-
-    def check_targets(self, y: Array, /) -> None:
-        self.latents(y.shape[1])
-        y, weights = self._split(y)
-        self.likelihood.check_targets(y)
-        xp = backend_of(y).xp
-        if not bool(xp.all(weights >= 0.0)):
-            msg = f"weights, the last column of y, must not be negative; found {float(xp.min(weights)):g}."
-            raise ValueError(msg)
+        own = y[:, -1]
+        return self.likelihood.log_density_alone(y[:, :-1], own if weights is None else own * weights)
 
 
 @tree.model
@@ -197,6 +198,7 @@ class Exposed(WithColumn):
     likelihood: Likelihood
 
     column: ClassVar[str] = "exposures"
+    positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,59 +209,21 @@ class Exposed(WithColumn):
             )
             raise TypeError(msg)
 
-    def _shifted(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        """mu + log(exposure) [N, P], and the targets [N, K]."""
-        y, exposure = self._split(y)
-        return mu + backend_of(mu).xp.log(exposure)[:, None], y
-
-    def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        y, exposure = self._split(self.with_columns(y, mu.shape[1]))
+    def _inner(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        # log(exposure) is added to mu, for each of S samples
         xp = backend_of(mu).xp
-        offset = xp.log(exposure)[:, None]
-        return mu + xp.tile(offset, (mu.shape[0] // offset.shape[0], 1)), y
-
-    def _rates(self, y: Array) -> Array:
-        """The targets per unit of exposure [N, K]."""
-        y, exposure = self._split(y)
-        return y / exposure[:, None]
-
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        mu, y = self._shifted(mu, y)
-        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
-
-        def pullback(bar):
-            own, mu_bar, var_bar = pull(bar)
-            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
-
-        return value, pullback
-
-    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
-        mu, y = self._shifted(mu, y)
-        return self.likelihood.site_gradients(mu, var, y, draws)
-
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        mu, y = self._shifted(mu, self.with_columns(y, mu.shape[1]))
-        return self.likelihood.predictive_log_density(mu, var, y)
+        offset = xp.log(y[:, -1:])
+        samples = mu.shape[0] // max(offset.shape[0], 1)
+        return mu + (offset if samples <= 1 else xp.tile(offset, (samples, 1))), y[:, :-1]
 
     def observations(self, y: Array, /) -> Array | None:
-        return self.likelihood.observations(self._rates(y))
+        return self.likelihood.observations(y[:, :-1] / y[:, -1:])
 
     def level(self, y: Array, /) -> Array:
         # the logarithm of the overall rate; a total of zero counts as one half
-        y, exposure = self._split(y)
         xp = backend_of(y).xp
-        total = xp.sum(y, axis=0)
-        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(exposure))
+        total = xp.sum(y[:, :-1], axis=0)
+        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(y[:, -1]))
 
     def proxies(self, y: Array, /) -> Array:
-        y, exposure = self._split(y)
-        return self.likelihood.proxies(y) - backend_of(y).xp.log(exposure)[:, None]
-
-    def check_targets(self, y: Array, /) -> None:
-        self.latents(y.shape[1])
-        y, exposure = self._split(y)
-        self.likelihood.check_targets(y)
-        xp = backend_of(y).xp
-        if not bool(xp.all(exposure > 0.0)):
-            msg = f"exposures, the last column of y, must be positive; found {float(xp.min(exposure)):g}."
-            raise ValueError(msg)
+        return self.likelihood.proxies(y[:, :-1]) - backend_of(y).xp.log(y[:, -1:])

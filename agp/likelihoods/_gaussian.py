@@ -18,25 +18,6 @@ from agp.units import unit_by_column
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-def _expected(
-    mu: Array, var: Array, y: Array, noise: Array, weight: Array | None = None
-) -> tuple[Array, Callable[[Array], tuple]]:
-    """The expected log density [N] for noise variances, 0-d, [P] or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
-
-    The cotangent of the noise is a function without arguments that returns a tuple of one, since not all callers need
-    it and it is the first to overflow. Targets count with their weights [N, P], if there are any.
-    """
-    B = backend_of(mu)
-    terms, residual, square = B.fused(_terms, mu, var, y, noise)
-
-    def pullback(bar):
-        column = bar[:, None] if weight is None else bar[:, None] * weight
-        moments_bar = B.fused(_pull_moments, column, residual, noise)
-        return partial(B.fused, _pull_noise, column, square, noise), *moments_bar
-
-    return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
-
-
 # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
 
 
@@ -52,12 +33,6 @@ def _pull_moments(B: Backend, column: Array, residual: Array, noise: Array) -> t
 
 def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple[Array]:
     return (column * (square / noise - 1.0) / (2.0 * noise),)
-
-
-def _like_noise(noise_bar: Callable[[], tuple[Array]], noise: Array) -> Array:
-    """The cotangents [N, P] of noise variances, summed to the shape of the leaf, 0-d or [P]."""
-    (terms,) = noise_bar()
-    return backend_of(terms).xp.sum(terms, axis=0 if noise.ndim else None)
 
 
 def _absolute(mean: Array, var: Array) -> Array:
@@ -87,6 +62,24 @@ class GaussianNoise(Likelihood):
     def _observed(self, y: Array) -> tuple[Array, Array | None]:
         """The values with zeros for unobserved ones, and weights [N, P], 1 where observed; None if all are."""
         return y, None
+
+    @abstractmethod
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        """The cotangent of the likelihood, from a function that returns those of the noise variances [N, P]."""
+
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        B = backend_of(mu)
+        values, noise = self._split(y)
+        values, weight = self._observed(values)
+        terms, residual, square = B.fused(_terms, mu, var, values, noise)
+
+        def pullback(bar):
+            column = bar[:, None] if weight is None else bar[:, None] * weight
+            mu_bar, var_bar = B.fused(_pull_moments, column, residual, noise)
+            # evaluated only if needed, since it is the first to overflow
+            return self._bar(partial(B.fused, _pull_noise, column, square, noise)), mu_bar, var_bar
+
+        return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         values, noise = self._split(y)
@@ -149,16 +142,11 @@ class Gaussian(GaussianNoise):
     noise_variance_unit: Array | None = tree.unit(default=None)
     missing: bool = dataclasses.field(default=False, kw_only=True)
 
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        y, weight = self._observed(y)
-        value, pull = _expected(mu, var, y, self.noise_variance, weight)
-
-        def pullback(bar):
-            noise_bar, mu_bar, var_bar = pull(bar)
-            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar, self.noise_variance))
-            return own, mu_bar, var_bar
-
-        return value, pullback
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        (terms,) = noise_bar()
+        return tree.cotangent(
+            self, noise_variance=backend_of(terms).xp.sum(terms, axis=0 if self.noise_variance.ndim else None)
+        )
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return Prediction(mu, var + self.noise_variance)
@@ -248,17 +236,8 @@ class HeteroscedasticGaussian(GaussianNoise):
     def _with_noise(self, var: Array) -> Array:
         return var if self.common is None else var + self.common.noise_variance
 
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        value, pull = _expected(mu, var, *self._split(y))
-
-        def pullback(bar):
-            noise_bar, mu_bar, var_bar = pull(bar)
-            if self.common is None:
-                return tree.cotangent(self), mu_bar, var_bar
-            common_bar = tree.cotangent(self.common, noise_variance=_like_noise(noise_bar, self.common.noise_variance))
-            return tree.cotangent(self, common=common_bar), mu_bar, var_bar
-
-        return value, pullback
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        return tree.cotangent(self, **({} if self.common is None else {"common": self.common._bar(noise_bar)}))
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return Prediction(mu, positive_variance(self._with_noise(var)))

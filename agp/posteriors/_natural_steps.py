@@ -84,8 +84,10 @@ def step_of_moments(
         if coordinates == "natural":
             m, C, tried = _natural_step(m, C, site, pull, rate)
         else:
-            # sum_n F_n alpha_n - prior m, from lam1 = alpha + beta F^T m
-            m, C = _root_step(m, C, site, pull - site @ m, rate)
+            # the gradient sum_n F_n alpha_n - prior m, from lam1 = alpha + beta F^T m, and C^T G_S C =
+            # 1/2 (I - C^T site C), since C^T S^-1 C = I
+            inner = identity(C) - symmetric_from_lower(lower_of(C.mT @ site, C))
+            m, C = m + rate * (C @ (C.mT @ (pull - site @ m))), C + rate * (C @ phi(inner))
             tried = xp.zeros_like(mean[0, 0])
         means.append(m)
         scales.append(C)
@@ -119,9 +121,3 @@ def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tup
         return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1), likely=True)
 
     return attempt(rho, 0)
-
-
-def _root_step(m: Array, C: Array, site: Array, gradient: Array, rho: Array | float) -> tuple[Array, Array]:
-    # C^T G_S C = 1/2 (I - C^T site C), since C^T S^-1 C = I
-    inner = identity(C) - symmetric_from_lower(lower_of(C.mT @ site, C))
-    return m + rho * (C @ (C.mT @ gradient)), C + rho * (C @ phi(inner))

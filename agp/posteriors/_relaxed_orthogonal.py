@@ -222,16 +222,8 @@ class RelaxedUnion(RelaxedGroups):
 
     Parameters
     ----------
-    mean
-        m [M + M2, P]: the mean of (u, v) is K mh with mh = PR m (preconditioned) or mh = m.
-    site
-        s [M + M2], positive: the variances of pseudo-observations of u and v, shared by the outputs.
-    first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], lower with positive diagonal. Auxiliary.
-    sizes
-        (M, M2).
-    preconditioned
-        Whether mh = PR m (the default; it trains much faster).
+    mean, site, first_inverse, second_inverse, sizes, preconditioned
+        As for `RelaxedOrthogonal`, with (u, v) instead of (u, w).
     """
 
     mean: Array = tree.param(unit="mean_unit")

@@ -1,8 +1,9 @@
 """The base class of processes: from inputs to the marginals of P latent functions, with its pullback."""
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
@@ -166,6 +167,40 @@ class Transformed(Process):
 
     def drawn(self, draws: Draws, /) -> Self:
         return tree.replaced(self, {"process": self.process.drawn(below("process", draws))})
+
+
+class Composite(Process):
+    """A process made of several others, in the field named `children`."""
+
+    children: ClassVar[str]
+
+    @property
+    def _children(self) -> tuple[Process, ...]:
+        return vars(self)[self.children]
+
+    def factorise(self) -> tuple[Any, Pullback]:
+        found = [child.factorise() for child in self._children]
+
+        def pullback(factor_bar):
+            bars = zip(found, factor_bar, strict=True)
+            own = tuple(None if bar is None else pull(bar) for (_, pull), bar in bars)
+            return tree.cotangent(self, **{self.children: own})
+
+        return tuple(factor for factor, _ in found), pullback
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        found = [child.kl_divergence(one) for child, one in zip(self._children, factor, strict=True)]
+
+        def pullback(bar):
+            own, factors = zip(*(pull(bar) for _, pull in found), strict=True)
+            return tree.cotangent(self, **{self.children: own}), factors
+
+        return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
+
+    def refreshed(self) -> Self:
+        new = tuple(child.refreshed() for child in self._children)
+        same = all(a is b for a, b in zip(new, self._children, strict=True))
+        return self if same else dataclasses.replace(self, **{self.children: new})  # type: ignore[type-var]
 
 
 def check_process(what: str, x: Any) -> None:

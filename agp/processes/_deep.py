@@ -1,6 +1,6 @@
 """Deep processes: samples of each layer are the inputs of the next."""
 
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -8,7 +8,7 @@ from agp.checks import check_whole
 from agp.draws import Draws, below, under, union
 from agp.host import common_normals, row_normals
 from agp.posteriors import SiteHolder
-from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
 
@@ -16,7 +16,7 @@ NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
 
 
 @tree.model
-class Deep(Chained, Process):
+class Deep(Chained, Composite):
     """A deep Gaussian process f = f_L(... f_2(f_1(x))): samples of the inner layers, marginals of the last layer.
 
     The bound is the average over S samples of the inner layers, independent for each row (doubly stochastic inference).
@@ -39,6 +39,8 @@ class Deep(Chained, Process):
     samples: int = 1  # type: ignore[override]
     noise: Array | None = tree.constant(default=None, optional=True)
 
+    children: ClassVar[str] = "layers"
+
     def __post_init__(self) -> None:
         check_processes("layers of a Deep", self.layers)
         check_whole("samples", self.samples)
@@ -60,15 +62,6 @@ class Deep(Chained, Process):
     @property
     def mixing(self) -> Array | None:
         return self.layers[-1].mixing
-
-    def factorise(self) -> tuple[Any, Pullback]:
-        found = [layer.factorise() for layer in self.layers]
-
-        def pullback(factor_bar):
-            bars = zip(found, factor_bar, strict=True)
-            return tree.cotangent(self, layers=tuple(None if bar is None else pull(bar) for (_, pull), bar in bars))
-
-        return tuple(factor for factor, _ in found), pullback
 
     def _inner(self, factor: Any, X: Array) -> tuple[Array, list[Pullback]]:
         """The inputs [S N, .] of the last layer, and the pullbacks of the inner layers."""
@@ -106,15 +99,6 @@ class Deep(Chained, Process):
             layers.insert(0, layer_bar)
             factors.insert(0, factor_bar)
         return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        found = [layer.kl_divergence(one) for layer, one in zip(self.layers, factor, strict=True)]
-
-        def pullback(bar):
-            bars = [pull(bar) for _, pull in found]
-            return tree.cotangent(self, layers=tuple(own for own, _ in bars)), tuple(one for _, one in bars)
-
-        return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
 
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         raise TypeError(NESTED)
@@ -156,11 +140,6 @@ class Deep(Chained, Process):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         last = len(self.layers) - 1
         return {f"layers.{last}.{path}": x for path, x in self.layers[last].site_factors(factor[last]).items()}
-
-    def refreshed(self) -> Self:
-        layers = tuple(layer.refreshed() for layer in self.layers)
-        same = all(a is b for a, b in zip(layers, self.layers, strict=True))
-        return self if same else type(self)(layers, self.samples, self.noise)
 
     def check(self) -> None:
         for i, layer in enumerate(self.layers):

@@ -150,18 +150,9 @@ def conditioned_paths(
 ) -> SparsePaths:
     """Paths with weights computed from noise and the values of the prior at the inducing variables.
 
-    Parameters
-    ----------
-    prior
-        An object with a kernel and a mean function.
-    inducing
-        The inducing variables, of f - h.
-    weights_of
-        ``(values, noise) -> weights``, all [P, M, S]; the noise is standard normal.
-    rng
-        A NumPy generator on the host.
-    outputs, count, features
-        P, S, and the number of frequencies for each stationary kernel.
+    `prior` has a kernel and a mean function h, `inducing` are variables of f - h, and ``weights_of(values, noise)``
+    takes and returns [P, M, S], with standard normal noise. `outputs` is P, `count` S, and `features` the number of
+    frequencies for each stationary kernel, drawn from the NumPy generator `rng` on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = placed(rng.standard_normal((outputs, own.shape[1], count)), own)
