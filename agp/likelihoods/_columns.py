@@ -84,7 +84,7 @@ class WithColumn(Likelihood):
     support = _forwarded("support")
     whole_numbers = _forwarded("whole_numbers")
     missing = _forwarded("missing")
-    infinite_variance = _forwarded("infinite_variance")
+    infinite_variance = _forwarded("infinite_variance")  # type: ignore[override]
 
     @property
     def floats_per_row(self) -> int:

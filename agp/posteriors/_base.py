@@ -206,10 +206,11 @@ class SitePosterior(Posterior):
     def count(self) -> int:
         return self.shift.shape[0]
 
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, **settings: Any) -> Self:
+    @staticmethod
+    def _no_sites(Kuu: Array, outputs: int) -> tuple[Array, Array]:
+        """The shift and the precision of the prior."""
         xp, M = backend_of(Kuu).xp, Kuu.shape[0]
-        return cls(xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu)), **settings)
+        return xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu))
 
 
 class GroupPosterior(Posterior):

@@ -126,7 +126,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural") -> Self:
-        return super().from_prior(Kuu, outputs, tied=tied)
+        return cls(*cls._no_sites(Kuu, outputs), tied)
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:

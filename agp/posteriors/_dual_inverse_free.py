@@ -19,7 +19,7 @@ with equality at exact inverses. The gradient holds the factors constant, which 
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, guessed, like
+from agp.backend import Array, Pullback, backend_of, guessed
 from agp.errors import NonFiniteError
 from agp.linalg import (
     InverseFactor,
@@ -263,11 +263,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        xp = backend_of(Kuu).xp
-        M = Kuu.shape[0]
-        L0 = inverse_factor(Kuu, tolerance=1e-8 / M**0.5).factor
-        zeros = xp.zeros((outputs, M, M), **like(Kuu))
-        return cls(xp.zeros((M, outputs), **like(Kuu)), zeros, L0, L0 + zeros)
+        L0 = inverse_factor(Kuu, tolerance=1e-8 / Kuu.shape[0] ** 0.5).factor
+        shift, precision = cls._no_sites(Kuu, outputs)
+        return cls(shift, precision, L0, L0 + precision)
 
 
 def _times_root(E: Array, x: Array) -> Array:

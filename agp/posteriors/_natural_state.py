@@ -4,6 +4,8 @@ It is the prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). Fo
 that its inverse is well conditioned for any Kuu.
 """
 
+from typing import Self
+
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import add_diagonal, cholesky, diagonal, each_inverse, each_outer, each_times
@@ -115,3 +117,7 @@ class WhiteSites(WhitePosterior, SitePosterior):
             return tree.cotangent(self, shift=shift_bar, precision=precision_bar), None
 
         return state, pullback
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        return cls(*cls._no_sites(Kuu, outputs))
