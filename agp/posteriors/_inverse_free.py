@@ -57,7 +57,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
         R [M, M], lower with positive diagonal, R R^T ~ Kuu^-1. Auxiliary.
 
     Source: the form of q is from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
-    Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/family.md`.
+    Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
     """
 
     mean: Array = tree.param()

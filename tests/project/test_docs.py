@@ -35,7 +35,7 @@ GUIDE = [
     )
     for page in sorted(folder.glob("*.md"))
 ]
-PAGES = [ROOT / "README.md", *GUIDE]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
 PRINTED = {"start", "guide", "shell.md"}
 """Folders, and a page, that `test_printed.py` runs, with all that they print."""
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
@@ -188,10 +188,10 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
     library = types.ModuleType("arrlib")
     library.__dict__.update(vars(array_api_strict), Array=type(array_api_strict.zeros(())))
     monkeypatch.setitem(sys.modules, "arrlib", library)
-    text = (DOCS / "backends.md").read_text(encoding="utf-8")
+    text = (DOCS / "extending" / "backend.md").read_text(encoding="utf-8")
     (block,) = (b for b in BLOCK.findall(text) if PLUGIN in b)
     namespace = {}
-    exec(compile(block, "backends.md", "exec"), namespace)
+    exec(compile(block, "backend.md", "exec"), namespace)
     plugin = namespace["ArrlibBackend"]()
     monkeypatch.setattr(
         "agp.backend._discovery._BY_TYPE", {np.ndarray: agp.get_backend("numpy"), library.Array: plugin}
