@@ -48,7 +48,7 @@ class ZeroMean(Mean):
         return self
 
     def check(self, _width: int, _outputs: int, /) -> None:
-        """There is nothing to check."""
+        """Raise nothing: any number of columns and outputs is valid."""
 
 
 @tree.model

@@ -14,6 +14,7 @@ from agp.linalg import (
     identity,
     lower_of,
     relative_cholesky_pullback,
+    symmetric_from_blocks,
     times_own_transpose,
 )
 
@@ -102,7 +103,7 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
         spread_bar, S_bar = pull_spread(bar.residual / P)
         cross = -0.5 * bar.projected @ m.mT
         corner = bar.square * (m @ m.mT) + S_bar
-        gram_bar = xp.concat([xp.concat([bar.gram, cross], axis=1), xp.concat([cross.mT, corner], axis=1)], axis=0)
+        gram_bar = symmetric_from_blocks(bar.gram, cross, corner)
         projected_bar = xp.concat([bar.projected, -2.0 * bar.square * m], axis=0)
         mean_bar = -Guv.mT @ bar.projected + 2.0 * bar.square * (Gm - Dy)
         state_bar = tree.add(pull_mean(mean_bar, xp.zeros_like(m))[0], spread_bar)

@@ -83,7 +83,7 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     B = backend_of(X)
     xp = B.xp
     scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
-    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # one loop for a compiler, whatever the number of columns
+    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # one loop in compiled programs
         columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
         return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]
     r2 = None
@@ -172,7 +172,7 @@ def inner_products(X: Array, Z: Array | None) -> Array:
 
 
 def least_root(x: Array) -> float:
-    """The value of `safe_sqrt` at zero: negligible beside 1, with a representable square and inverse."""
+    """The value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
 

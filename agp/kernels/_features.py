@@ -119,7 +119,7 @@ class Term:
 
 
 def _outer(a: Array, b: Array) -> Array:
-    """[N, H, p q] of a [N, H, p] and b [N, H, q], of which one may have H = 1."""
+    """The outer products [N, H, p q] of a [N, H, p] and b [N, H, q]; one may have H = 1."""
     both = a[:, :, :, None] * b[:, :, None, :]
     return backend_of(a).xp.reshape(both, (*both.shape[:2], a.shape[2] * b.shape[2]))
 

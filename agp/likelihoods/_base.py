@@ -19,7 +19,7 @@ Drawn = Mapping[str, Array] | None
 
 
 class Prediction(NamedTuple):
-    """Means and variances, each [N, P]; the variance is None where only the mean was asked for."""
+    """Means and variances, each [N, P]; the variance is None if only the mean was requested."""
 
     mean: Array
     variance: Array | None
@@ -28,8 +28,8 @@ class Prediction(NamedTuple):
 class Likelihood(ABC):
     """p(y | f), independent for each datum given the P latent functions there.
 
-    The targets y [N, K] of most likelihoods have one column for each latent function, K = P; `latents` says which
-    number of functions goes with which number of columns.
+    The targets y [N, K] of most likelihoods have one column for each latent function, K = P; `latents` gives P for any
+    K.
     """
 
     couples_outputs: ClassVar[bool] = False
@@ -60,12 +60,12 @@ class Likelihood(ABC):
     """Whether NaN marks an unobserved target; otherwise NaN is refused."""
 
     def latents(self, columns: int, /) -> int:
-        """The number of latent functions P for targets with so many columns K; usually the same.
+        """The number of latent functions P for targets with K columns; usually K.
 
         Raises
         ------
         ValueError
-            If targets cannot have so many columns.
+            If targets cannot have this number of columns.
         """
         return columns
 
@@ -103,7 +103,7 @@ class Likelihood(ABC):
         """
 
     def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
-        """alpha and beta [N, P] of the Gaussian site alpha f - beta (f - mu)^2 / 2 that stands for each datum.
+        """alpha and beta [N, P] of the Gaussian site alpha f - beta (f - mu)^2 / 2 that approximates each datum.
 
         alpha = E[d/df log p(y_n | f)] is the derivative of the expected log density with respect to the mean;
         beta = -E[d^2/df^2 log p(y_n | f)] is -2 times its derivative with respect to the variance, and not negative for

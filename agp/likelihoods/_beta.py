@@ -29,7 +29,7 @@ class Beta(ByPanels, ByQuadrature):
     precision
         s, 0-d, without unit. Trained; freeze it to keep it.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
     link
         F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)).
 

@@ -141,7 +141,7 @@ class NegativeBinomial(Counts, ByQuadrature):
     exposure
         The factor of the rate: the length of time, area or bin that each count belongs to.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
     """
 
     dispersion: Array = tree.param(POSITIVE, default=1.0)

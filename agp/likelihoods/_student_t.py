@@ -47,7 +47,7 @@ class StudentT(ByPanels, ByQuadrature):
     degrees_of_freedom
         nu > 0, fixed.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
@@ -70,7 +70,7 @@ class StudentT(ByPanels, ByQuadrature):
         return value, pullback
 
     def _by_node(self) -> Array:
-        """The scale beside latent values [N, P, I]."""
+        """The scale, broadcastable to latent values [N, P, I]."""
         return self.scale[:, None] if self.scale.ndim else self.scale
 
     @property

@@ -49,6 +49,7 @@ from agp.linalg._triangular import (
     lower_times_lower,
     lower_transposed_product,
     lower_transposed_times,
+    symmetric_from_blocks,
     symmetric_from_lower,
     times_lower,
     times_own_transpose,

@@ -5,7 +5,7 @@ import math
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
 from agp.linalg._diagonal import default_jitter, diagonal, identity
-from agp.linalg._triangular import lower_of
+from agp.linalg._triangular import lower_of, symmetric_from_blocks
 from agp.repairs import report
 
 REPAIRS = 3
@@ -133,7 +133,7 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
     W22 = cholesky_pullback(L22, bar22)
     W12 = _solve_transposed(L11, (0.5 * bar21 - W22 @ L21).mT)
     W11 = cholesky_pullback(L11, bar11 - lower_of(2.0 * W12, L21))
-    return _joined(W11, W12, W22)
+    return symmetric_from_blocks(W11, W12, W22)
 
 
 def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
@@ -156,19 +156,13 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     # L11^T W11 L11 = S11 - Q - Q^T, Q = L21^T (W21 L11 + W22 L21 / 2); doubled, since Phi will halve it
     Q = L21.mT @ (2.0 * rest + known)
     W11 = relative_cholesky_pullback(L11, S11 - Q - Q.mT)
-    return _joined(W11, W12, W22)
+    return symmetric_from_blocks(W11, W12, W22)
 
 
 def _quarters(A: Array) -> tuple[Array, Array, Array]:
     """The blocks 11, 21 and 22 of A [M, M]."""
     h = A.shape[-1] // 2
     return A[:h, :h], A[h:, :h], A[h:, h:]
-
-
-def _joined(W11: Array, W12: Array, W22: Array) -> Array:
-    """The symmetric matrix of these blocks."""
-    xp = backend_of(W11).xp
-    return xp.concat([xp.concat([W11, W12], axis=-1), xp.concat([W12.mT, W22], axis=-1)], axis=-2)
 
 
 def _dense_pullback(L: Array, S_bar: Array) -> Array:

@@ -147,3 +147,9 @@ def congruence(L: Array, X: Array) -> Array:
 def symmetric_from_lower(A: Array) -> Array:
     """The symmetric matrix with the lower triangle of A [..., M, M]."""
     return backend_of(A).symmetric_from_lower(A)
+
+
+def symmetric_from_blocks(A11: Array, A12: Array, A22: Array) -> Array:
+    """The symmetric matrix of these blocks."""
+    xp = backend_of(A11).xp
+    return xp.concat([xp.concat([A11, A12], axis=-1), xp.concat([A12.mT, A22], axis=-1)], axis=-2)

@@ -36,7 +36,7 @@ Tied = Literal["natural", "kernel", "white"]
 
 @tree.model
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
-    """The dual parameterisation with tied sites: P (M + M^2) numbers, whatever N is.
+    """The dual parameterisation with tied sites: P (M + M^2) numbers for any N.
 
     The sites have no gradient: `agp.updates.SiteStep` moves them, Adam the rest. With a_n = Kuu^-1 k_un, the
     sites of the data (lam1_n, lam2_n) and Lu Lu^T = Kuu, the stored sums are
@@ -130,7 +130,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
-        """The posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), stored as `tied` says."""
+        """The posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), in the storage `tied`."""
         if tied == "white":
             return cls(shift, precision, tied)
         if tied == "kernel":

@@ -15,7 +15,14 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.linalg import add_diagonal, block_diagonal, lower_times, symmetric_from_lower, times_lower
+from agp.linalg import (
+    add_diagonal,
+    block_diagonal,
+    lower_times,
+    symmetric_from_blocks,
+    symmetric_from_lower,
+    times_lower,
+)
 from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import SiteForm
@@ -176,7 +183,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         K = self._blocks(Kuu)[0]
         J, pull_J = self._regression(Kuu)
         Kwu, Kww = self._changed(Kuu, J)
-        joint = _joined(K, Kwu, Kww)
+        joint = symmetric_from_blocks(K, Kwu.mT, Kww)
         L = block_diagonal([self.first_inverse, self.second_inverse], self.sizes)
         assert L is not None
         inner = Relaxed(self.mean, self.site, L, self.preconditioned)
@@ -195,7 +202,7 @@ class RelaxedOrthogonal(RelaxedGroups):
             K_bar = K_bar + joint_bar[:M, :M] + J.mT @ Kvv_bar @ J - 0.5 * (cross + cross.mT)
             Kvu_bar = Kvu_bar + Kwu_bar - twice @ J
             own = tree.cotangent(self, mean=inner_bar.mean, site=inner_bar.site)
-            return own, _joined(K_bar, 0.5 * Kvu_bar, Kvv_bar)
+            return own, symmetric_from_blocks(K_bar, 0.5 * Kvu_bar.mT, Kvv_bar)
 
         return RelaxedGroupsFactor(J, inner, factor), pullback
 
@@ -262,7 +269,7 @@ class RelaxedUnion(RelaxedGroups):
         below = xp.concat([-times_lower(J.mT, Lw), Lu], axis=1)
         L = xp.concat([xp.concat([Lw, xp.zeros_like(Kvu)], axis=1), below], axis=0)
         inner = Relaxed(self._swapped(self.mean), self._swapped(self.site), L, self.preconditioned)
-        factor, pull_factor = inner.factorise(_joined(Kvv, Kvu.mT, K))
+        factor, pull_factor = inner.factorise(symmetric_from_blocks(Kvv, Kvu, K))
 
         def pullback(bar):
             inner_bar, K_bar = pull_factor(bar.factor)
@@ -284,10 +291,3 @@ class RelaxedUnion(RelaxedGroups):
 
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
         return self._swapped(Kuf), lambda bar: (None, self._restored(bar))
-
-
-def _joined(first: Array, cross: Array, second: Array) -> Array:
-    """[[first, cross^T], [cross, second]]."""
-    xp = backend_of(first).xp
-    top, bottom = xp.concat([first, cross.mT], axis=1), xp.concat([cross, second], axis=1)
-    return xp.concat([top, bottom], axis=0)

@@ -11,7 +11,7 @@ from agp.posteriors._growth import extended
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
 Preconditioned = bool | Literal["root"]
-"""The weights mh [M, P] of Kuu that the mean m stands for."""
+"""How the weights mh [M, P] of Kuu follow from the mean m."""
 
 PRIOR_SITE = 100.0
 """s of an untrained model, relative to the largest row sum of |Kuu|, which no eigenvalue exceeds.
@@ -25,7 +25,7 @@ FORGOTTEN_SITE = 1e8
 
 WIDE = 0.1
 """s at the start of training for likelihoods that are flat far from likely functions, relative to the mean diagonal of
-Kuu: narrower marginals would not see all classes."""
+Kuu: narrower marginals would miss some classes."""
 
 
 class SiteForm(MeanPosterior):
@@ -112,7 +112,7 @@ class GrowingSiteForm(SiteForm):
 
     @abstractmethod
     def _covariance_kl(self, factor: Any) -> tuple[Array, Pullback]:
-        """Twice the KL divergence of one output but for its mean, 0-d.
+        """Twice the KL divergence of one output without the terms of its mean, 0-d.
 
         The pullback ``bar -> (noise_bar, the cotangent of the second part)`` is that for bar P / 2.
         """

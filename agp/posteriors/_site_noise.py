@@ -3,7 +3,6 @@
 S is held as variances or as a triangular factor.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
@@ -37,102 +36,62 @@ class NoiseTrace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SiteNoise(ABC):
-    """S, represented by a leaf of the posterior."""
+class DiagonalNoise:
+    """S = diag(s); the leaf is s [M], positive."""
 
     leaf: Array
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "site"
     """The name of the leaf in posteriors."""
-    start: ClassVar[float]
+    start: ClassVar[float] = 1e-4
     """The variances at the start of training, relative to the mean diagonal of Kuu; the prior would train much more
     slowly."""
 
     @classmethod
-    @abstractmethod
     def independent(cls, variances: Array, /) -> Self:
         """S = diag(v) for variances v [M]."""
-
-    @staticmethod
-    @abstractmethod
-    def unit(variance: Array, /) -> Array:
-        """The unit of the leaf, 0-d, for the mean diagonal of Kuu."""
-
-    @property
-    @abstractmethod
-    def variances(self) -> Array:
-        """The diagonal of S [M]."""
-
-    @abstractmethod
-    def extended(self, variances: Array, /) -> Self:
-        """S with further independent pseudo-observations of these variances."""
-
-    @abstractmethod
-    def added_to(self, K: Array, /) -> Array:
-        """K + S for K [M, M]."""
-
-    @abstractmethod
-    def pulled(self, S_bar: Array, /) -> Array:
-        """The cotangent of the leaf, from the symmetric cotangent of S."""
-
-    @abstractmethod
-    def root_times(self, normal: Array, /) -> Array:
-        """S^(1/2) x for standard normal x [P, M, S]."""
-
-    @abstractmethod
-    def log_determinant(self) -> tuple[Array, Array]:
-        """log|S|, 0-d, and its derivative by the leaf."""
-
-    @abstractmethod
-    def trace_with_gram(self, W: Array, /) -> NoiseTrace:
-        """tr(W^T W S) for lower W [M, M], and the lower triangle of W S W^T."""
-
-    @abstractmethod
-    def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
-        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M], and L^T S L."""
-
-
-class DiagonalNoise(SiteNoise):
-    """S = diag(s); the leaf is s [M], positive."""
-
-    name: ClassVar[str] = "site"
-    start: ClassVar[float] = 1e-4
-
-    @classmethod
-    def independent(cls, variances: Array, /) -> Self:
         return cls(variances)
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
+        """The unit of the leaf, 0-d, for the mean diagonal of Kuu."""
         return variance
 
     @property
     def variances(self) -> Array:
+        """The diagonal of S [M]."""
         return self.leaf
 
     def extended(self, variances: Array, /) -> Self:
+        """S with further independent pseudo-observations of these variances."""
         return type(self)(backend_of(variances).xp.concat([self.leaf, variances]))
 
     def added_to(self, K: Array, /) -> Array:
+        """K + S for K [M, M]."""
         return add_diagonal(K, self.leaf)
 
     def pulled(self, S_bar: Array, /) -> Array:
+        """The cotangent of the leaf, from the symmetric cotangent of S."""
         return diagonal(S_bar)
 
     def root_times(self, normal: Array, /) -> Array:
+        """S^(1/2) x for standard normal x [P, M, S]."""
         return backend_of(normal).xp.sqrt(self.leaf)[:, None] * normal
 
     def log_determinant(self) -> tuple[Array, Array]:
+        """log|S|, 0-d, and its derivative by the leaf."""
         xp = backend_of(self.leaf).xp
         return xp.sum(xp.log(self.leaf)), 1.0 / self.leaf
 
     def trace_with_gram(self, W: Array, /) -> NoiseTrace:
+        """tr(W^T W S) for lower W [M, M], and the lower triangle of W S W^T."""
         # sum_i s_i [W^T W]_ii
         xp = backend_of(W).xp
         squares = xp.sum(W * W, axis=0)
         return NoiseTrace(xp.sum(self.leaf * squares), squares, lambda: lower_of(W * self.leaf, W.mT))
 
     def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
+        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M], and L^T S L."""
         # diag(L G L^T) = 2 rowsum(L * (L Phi(G)))
         xp = backend_of(L).xp
         relaxed = xp.sum(L * (L - 2.0 * lower_times_lower(L, phi(G))), axis=-1)
@@ -143,8 +102,11 @@ class DiagonalNoise(SiteNoise):
         return NoiseTrace(xp.sum(self.leaf * relaxed), relaxed, seen)
 
 
-class FactoredNoise(SiteNoise):
-    """S = C C^T; the leaf is C [M, M], lower triangular."""
+@dataclass(frozen=True)
+class FactoredNoise:
+    """S = C C^T; the leaf is C [M, M], lower triangular. Methods as `DiagonalNoise`."""
+
+    leaf: Array
 
     name: ClassVar[str] = "site_scale"
     start: ClassVar[float] = 1e-2
@@ -195,3 +157,6 @@ class FactoredNoise(SiteNoise):
         relaxed = V - G @ V
         leaf_bar = 2.0 * xp.tril(lower_times(L, relaxed))
         return NoiseTrace(xp.sum(V * relaxed), leaf_bar, lambda: times_own_transpose(V))
+
+
+SiteNoise = DiagonalNoise | FactoredNoise

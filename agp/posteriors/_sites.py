@@ -83,7 +83,7 @@ class SiteHolder(ABC):
         Parameters
         ----------
         found
-            The sums over the data that the holder has asked for.
+            The sums over the data that the holder needs.
         rate
             rho in (0, 1].
         clip
@@ -123,7 +123,7 @@ def guarded_step(
 ) -> tuple[Sums, dict[str, Array]]:
     """A step from the old sites towards the target, halved or clipped if necessary, and numbers to log.
 
-    `proper` tells for each output whether a precision is valid, Boolean [P]. None clips all negative beta.
+    `proper` returns whether the precision of each output is valid, Boolean [P]. None clips all negative beta.
     """
     B = backend_of(old.shift)
     xp = B.xp

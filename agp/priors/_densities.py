@@ -146,7 +146,7 @@ class Gamma(Prior):
 
 @dataclass(frozen=True)
 class InverseGamma(Prior):
-    """x^(-concentration - 1) exp(-scale / x), normalised: hardly any density near 0; its mode is scale / (a + 1)."""
+    """x^(-concentration - 1) exp(-scale / x), normalised: little density near 0; its mode is scale / (a + 1)."""
 
     concentration: float
     scale: float

@@ -88,7 +88,7 @@ def assigned(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
 def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
     if "posterior" in leaf.name.split("."):
         msg = (
-            f"{pattern!r} matches {leaf.name}, a part of q(u), for which the bound has its prior already; "
+            f"{pattern!r} matches {leaf.name}, a part of q(u), whose prior is part of the bound; "
             "give priors to parameters of kernel, likelihood or mean function, or to Z."
         )
         raise ValueError(msg)

@@ -15,7 +15,7 @@ class EachPatch(Transformed):
     """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
 
     From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
-    outputs of g: a layer of a deep model (`Deep`), the last of which is often a response to `Patches`.
+    outputs of g: a layer of a deep model (`Deep`), whose last layer is often a response to `Patches`.
 
     Marginals, and samples from noise (`sampled`), treat the patches of an image as independent given q(u), as in the
     source, although they are values of the same g; bounds of deep models use the marginals of each patch. Samples of
