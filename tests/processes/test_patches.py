@@ -384,7 +384,7 @@ def test_what_images_do_not_offer_is_refused():
     for refused in (model.predict_covariance, model.sample):
         with pytest.raises(TypeError, match="are values of one function, not a mixture of independent ones"):
             refused(_images(3, 12))
-    with pytest.raises(ValueError, match="the outputs of the process of a Mixed depend on each other"):
+    with pytest.raises(ValueError, match="the outputs of the process of a Mixed are dependent"):
         Mixed(_each(), np.ones((1, 12))).check()
     with pytest.raises(ValueError, match="couples the latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))

@@ -663,7 +663,7 @@ REFUSED = {
     "weights": (lambda: Mixed(_layer(2), np.ones((1, 3))), r"weights has shape \(1, 3\), but needs a row for each"),
     "mixtures of mixtures": (
         lambda: Mixed(Mixed(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a Mixed depend on each other, .*; multiply the weights into those of one Mixed",
+        "the outputs of the process of a Mixed are dependent, .*; use one Mixed with the product of the weights",
     ),
     "weights of one axis": (
         lambda: Mixed(_layer(2), np.ones(3)),
