@@ -328,7 +328,7 @@ def test_factors_that_do_not_fit_are_refused_and_repaired():
     there = moved(model, 0.5)
     with pytest.raises(NonFiniteError, match=r"the inverse factors do not fit the parameters .*InverseUpdate"):
         there.bound(X, y)
-    with pytest.warns(RepairWarning, match="brought up to date"):
+    with pytest.warns(RepairWarning, match="updated for predictions"):
         prediction = there.predict(X)
     update = InverseUpdate(tolerance=1e-9)
     fitted, _, info = update(there, Batch(X, y), update.init(there))
