@@ -17,7 +17,7 @@ from agp.kernels import Kernel
 from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._parts import WithoutInducing
+from agp.models._base import WithoutInducing
 from agp.models._regression import (
     Regression,
     check_without_white,

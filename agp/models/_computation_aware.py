@@ -26,9 +26,8 @@ from agp.models._actions import (
     random_rows,
     taken,
 )
-from agp.models._base import Model
+from agp.models._base import Model, WithoutInducing
 from agp.models._gpr import GPR
-from agp.models._parts import WithoutInducing
 from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import (

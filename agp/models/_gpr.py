@@ -15,7 +15,7 @@ from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._parts import WithoutInducing
+from agp.models._base import WithoutInducing
 from agp.models._regression import Regression, gaussian_only
 from agp.models._start import refuse_rows_elsewhere, started, started_model, valid_weights
 from agp.predictors import Conditional, ExactConditional

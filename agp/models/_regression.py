@@ -13,8 +13,7 @@ from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models._base import Model
-from agp.models._parts import WithoutPosterior
+from agp.models._base import Model, WithoutPosterior
 from agp.processes import SparsePrior
 from agp.repairs import counted
 from agp.rows import budget, mebibytes, rows_within, tile_rows

@@ -1,17 +1,20 @@
 """Sparse GP regression with the optimal q(u)."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Statistics, collapsed_bound, collapsed_posterior, collapsed_statistics
+from agp.checks import as_columns
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
+from agp.models._gpr import GPR
+from agp.models._growth import growing_part
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._start import held_data, observed, started_model, valid_weights
 from agp.models._svgp import SVGP
@@ -21,7 +24,7 @@ from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse, started_prior
 from agp.starts import starting_kernel
 
-__all__ = ["SGPR", "shared_covariance"]
+__all__ = ["SGPR", "collapsed_model", "exact_model", "shared_covariance"]
 
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
@@ -138,3 +141,25 @@ class SGPR(SparseRegression):
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self.to_svgp(memory=memory)._conditional()
+
+
+def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
+    """`SGPR` with the prior, the noise and the inducing inputs of an `SVGP`, on data [N, D] and [N] or [N, P].
+
+    None if there is none: for likelihoods other than Gaussian noise of one size, and for mixtures.
+    """
+    if isinstance(model, SGPR):
+        return model
+    path, part = growing_part(model)
+    likelihood = model.likelihood
+    if path != "process" or type(likelihood) is not Gaussian or likelihood.missing or likelihood.noise_variance.ndim:
+        return None
+    return SGPR(part.kernel, likelihood, part.inducing, X, as_columns(y), part.mean_function, part.jitter)
+
+
+def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
+    """`GPR` with the kernel, the noise and the mean function of the same; None where `collapsed_model` is."""
+    found = collapsed_model(model, X, y)
+    if found is None:
+        return None
+    return GPR(found.kernel, found.likelihood, X=X, y=as_columns(y), mean_function=found.mean_function, weights=weights)

@@ -12,8 +12,7 @@ from agp.draws import below
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
-from agp.models._base import Model
-from agp.models._parts import WithoutPosterior
+from agp.models._base import Model, WithoutPosterior
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
 
 __all__ = ["DatumGradients", "SiteModel", "scattered"]

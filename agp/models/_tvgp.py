@@ -12,7 +12,7 @@ from agp.leaves import copied
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._parts import WithoutInducing
+from agp.models._base import WithoutInducing
 from agp.models._sites import SiteModel
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import moments_of_sites
