@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from agp.checks import check_callables, check_positive
 from agp.selection._result import Stage
-from agp.training import Callback, Progress, stage_bar
+from agp.training import Callback, Progress, progress_bar
 
 __all__ = ["Watch"]
 
@@ -24,7 +24,7 @@ class Watch:
         self.steps = 0
         self.bounds: list[float] = []
         self.stages: list[Stage] = []
-        self._bar: Any = stage_bar() if progress else nullcontext()
+        self._bar: Any = progress_bar(None) if progress else nullcontext()
         self.bar: Any = None
 
     def __enter__(self) -> Self:

@@ -10,8 +10,7 @@ from agp.backend import Array, Backend, backend_of, placed
 from agp.batch import Batch
 from agp.draws import NO_DRAWS, Draws
 from agp.host import generator
-from agp.training._order import Order
-from agp.training._pooled import Pooled
+from agp.training._order import Order, Pooled
 
 __all__ = ["Batches", "Place", "check_place"]
 

@@ -18,15 +18,14 @@ from agp.gradient import GradientMode
 from agp.host import generator
 from agp.models import valid_data
 from agp.repairs import outside
-from agp.training._baseline import baseline
 from agp.training._batches import Place, check_place
-from agp.training._inner import inner_updates, moves_posteriors
+from agp.training._certificate import baseline
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
+from agp.training._objective import inner_updates, moves_posteriors
 from agp.training._recipe import FALL, RATE, recipe
-from agp.training._result import Progress, Result
+from agp.training._result import Callback, Progress, Result
 from agp.training._resume import checkpoint_exists, saved_trace
-from agp.training._run import Callback
 from agp.updates import Update
 
 __all__ = ["FitResult", "Gain", "check_plan", "continued", "fit"]

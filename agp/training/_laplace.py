@@ -16,9 +16,8 @@ from agp.inducing import Inducing, some_rows
 from agp.models import valid_data
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
-from agp.training._inner import inner_updates, moves_posteriors, solved_leaves
 from agp.training._lbfgs import why_not_lbfgs
-from agp.training._objective import Objective
+from agp.training._objective import Objective, inner_updates, moves_posteriors, solved_leaves
 from agp.updates import NaturalGradient, Repeat
 from agp.vectors import Unflatten
 

@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from agp.backend import Array, backend_of
-from agp.checks import check_callables, check_model, check_whole
+from agp.checks import check_callables, check_whole
 from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.leaves import detached, first_leaf
-from agp.models import valid_data
 from agp.repairs import collected
 from agp.training._batches import Batches, Place, check_place
-from agp.training._begun import begun, leaves_kept
+from agp.training._begun import begun, check_training, leaves_kept, warn_of_untouched
 from agp.training._epochs import check_loops
-from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
-from agp.training._result import Result
-from agp.training._run import Callback, Run
-from agp.training._untouched import warn_of_untouched
+from agp.training._result import Callback, Result, progress_bar
+from agp.training._run import Run
 from agp.updates import Update
 
 __all__ = ["train"]
@@ -106,9 +103,7 @@ def train(
     agp.errors.UntouchedWarning
         If no update moves inverse factors, sites or chosen actions that the model has.
     """
-    check_model(model)
-    X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model._check(X, y)
+    X, y = check_training(model, X, y)
     callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)

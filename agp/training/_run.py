@@ -1,7 +1,6 @@
 """The mutable part of a training run: steps, the watch over their numbers, checkpoints."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
-from agp.training._result import Progress, Result
+from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, written
-from agp.updates import MovesLeaves, Update
+from agp.updates import Update, apply_updates, moves_of
 
-__all__ = ["Callback", "Run"]
-
-Callback = Callable[[Progress], bool | None]
+__all__ = ["Run"]
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
@@ -89,16 +86,7 @@ class Run:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _apply_updates(self, model: Any, states: list[Any], batch: Batch) -> tuple[Any, list, dict]:
-        info: dict[str, Array] = {}
-        new_states = []
-        for update, state in zip(self.updates, states, strict=True):
-            model, state, logged = update(model, batch, state)
-            if clash := info.keys() & logged.keys():
-                msg = f"two updates log {', '.join(sorted(clash))}; give one of them another name."
-                raise ValueError(msg)
-            new_states.append(state)
-            info |= logged
-        return model, new_states, info
+        return apply_updates(self.updates, model, batch, states)
 
     def advance_to(self, steps: int, callbacks: list[Callback], bar: Any, checkpoint_every: int) -> None:
         """Steps until `steps` are done or a callback returns True."""
@@ -121,7 +109,7 @@ class Run:
             if save:
                 self.save()
             seen = Progress(self.step, self.model, info, self.seconds)
-            if sum(bool(callback(seen)) for callback in callbacks):  # every callback is called
+            if call_all(callbacks, seen):
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
@@ -333,8 +321,7 @@ class Run:
         self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
         if not checkpoint_exists(path):
             return
-        told = [update.moves(self.model) for update in self.updates if isinstance(update, MovesLeaves)]
-        resized = frozenset[str]().union(*(one.resized for one in told))
+        resized = moves_of(self.model, self.updates)[0].resized
         saved = read(path, self.facts, self.model, start, resized)
         reference = self.batches.reference
         B = backend_of(reference)

@@ -6,13 +6,14 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Backend, backend_of, like
+from agp.backend import Array, Backend, backend_of
 from agp.batch import Batch
 from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of
+from agp.leaves import zero_like
 from agp.priors import check_priors
 from agp.updates._base import Info, Moved, State
-from agp.updates._root_steps import root_steps, stepping_leaves
+from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
 
 __all__ = ["Adam", "Group"]
@@ -144,19 +145,15 @@ class Adam:
                 raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
-        natural = set(self._natural_leaves(model))
+        natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))
         moving = {name: x for name, x in parameters.items() if name not in natural and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
-        count = _zero(next(iter(parameters.values())))
+        count = zero_like(model)
         state = {"count": count, "first": zeros, "second": dict(zeros)}
         waiting = {name: group.plateau.start(count) for name, group in self._all_groups.items() if group.plateau}
         if waiting:
             state["plateau"] = {"best": backend_of(count).xp.full_like(count, -float("inf")), "groups": waiting}
         return state
-
-    def _natural_leaves(self, model: Any) -> tuple[str, ...]:
-        """The leaves that natural-gradient steps move."""
-        return () if self.natural is None else stepping_leaves(model, tuple(self.frozen))
 
     def _freezes(self, name: str) -> bool:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
@@ -270,7 +267,3 @@ def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Pla
     """The groups that have a plateau: name, settings and state."""
     found = ((name, group.plateau) for name, group in groups.items())
     return [(name, plateau, state["plateau"]["groups"][name]) for name, plateau in found if plateau is not None]
-
-
-def _zero(x: Array) -> Array:
-    return backend_of(x).xp.zeros((), **like(x))
