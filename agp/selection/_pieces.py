@@ -1,15 +1,14 @@
 """What a fit in stages has finished, in a file, so that it goes on from there to the same numbers."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from agp.errors import CheckpointError
-from agp.io import REMEDY, load_checkpoint, save_checkpoint
+from agp.io import REMEDY, load_checkpoint
 from agp.selection._watch import Watch
+from agp.training import check_checkpoint, checkpoint_exists, write_checkpoint
 
 __all__ = ["Pieces"]
 
@@ -22,15 +21,15 @@ class Pieces:
     """Named pieces of work, each done once: dictionaries of arrays of NumPy."""
 
     def __init__(self, path: str | Path | None, facts: dict[str, Any], watch: Watch) -> None:
-        self.path, self.watch = None if path is None else _checked(path), watch
+        self.path, self.watch = check_checkpoint(path), watch
         self.facts = {"fit": KIND, **facts}
         self.done: dict[str, dict[str, Any]] = {}
         if self.path is not None:
             self._open(self.path)
 
     def _open(self, path: Path) -> None:
-        if not os.path.lexists(os.path.realpath(path)):
-            self._write(path)  # what prevents that is said while it costs nothing
+        if not checkpoint_exists(path):
+            self._write(path)  # fails at once if it cannot be written
             return
         arrays, saved = load_checkpoint(path)
         other = saved.get("facts")
@@ -73,20 +72,4 @@ class Pieces:
         watch = self.watch
         state = {"steps": watch.steps, "bounds": watch.bounds, "seconds": watch.elapsed()}
         arrays = {**self.done, "watch": {key: np.asarray(value, dtype=np.float64) for key, value in state.items()}}
-        try:
-            save_checkpoint(path, arrays, {"facts": self.facts})
-        except (MemoryError, OSError) as error:
-            why = str(error) or type(error).__name__
-            msg = f"the checkpoint {path} could not be written ({why}); make room or name another file."
-            raise CheckpointError(msg) from error
-
-
-def _checked(path: Any) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        msg = f"checkpoint is {path!r}, but must be the path of a file."
-        raise TypeError(msg)
-    path = Path(path)
-    if not Path(os.path.realpath(path)).parent.is_dir():
-        msg = f"the folder of the checkpoint {path} does not exist; make it first."
-        raise ValueError(msg)
-    return path
+        write_checkpoint(path, arrays, {"facts": self.facts})

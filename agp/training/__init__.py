@@ -32,4 +32,4 @@ from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace
 from agp.training._recipe import FALL, RATE, SITE_RATE
 from agp.training._result import Callback, progress_bar
-from agp.training._resume import written
+from agp.training._resume import check_checkpoint, checkpoint_exists, write_checkpoint, written

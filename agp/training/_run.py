@@ -1,4 +1,4 @@
-"""The mutable part of a training run: steps, the watch over their numbers, checkpoints."""
+"""The state of a training run: steps, checks of their numbers, checkpoints."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.guesses import settled
-from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
+from agp.io import layout, named_arrays, nested, remove_leftovers
 from agp.leaves import laid_out, row_major
 from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
@@ -19,14 +19,14 @@ from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
-from agp.training._resume import checkpoint_exists, not_finite, read, written
+from agp.training._resume import checkpoint_exists, not_finite, read, write_checkpoint, written
 from agp.updates import Update, apply_updates, moves_of
 
 __all__ = ["Run"]
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
-"""Steps between looks at the numbers; each look makes the host wait for the device."""
+"""Steps between checks of the numbers, each of which makes the host wait for the device."""
 
 
 class Run:
@@ -35,13 +35,13 @@ class Run:
     Parameters
     ----------
     model, updates, batches
-        What is trained, how, and on what.
+        The model, the updates of a step, and the batches.
     path, facts
-        The checkpoint, if any, and what must be the same when it is resumed.
+        The checkpoint, if any, and what must be the same to resume from it.
     on_device
-        Whether the device takes whole epochs of steps by itself.
+        Whether whole epochs of steps run on the device.
     graphs
-        Whether steps may be launched as a graph of the device, where it has graphs.
+        Whether steps may be launched as a graph of the device, if it has graphs.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Run:
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
-        """Have steps up to this one done, or under way on the device unless `wait`; what the last one logged."""
+        """Do the steps up to this one, or launch them unless `wait`; the log of the last one."""
         if self.epochs is not None:
             return self._advance_to(step)
         if self.graph is not None:
@@ -126,7 +126,7 @@ class Run:
         return self.pending[-1][0]
 
     def _arrive(self) -> None:
-        """Count the steps that were under way on the device, as far as they were right."""
+        """Take the results of launched steps, as far as they were right."""
         if self.graph is None or (arrived := self.graph.arrived(self.step)) is None:
             return
         model, states, infos = arrived
@@ -140,7 +140,7 @@ class Run:
         with collected() as reports:
             model, states, logged = self._laid_out(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
-        # repairs were counted together: they are told with the step that they explain, or with the last
+        # repairs were counted together: report them with the step that they explain, or with the last
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
         at = len(infos) - 1 if all(good) else good.index(False)
         told = [(info, reports if i == at else []) for i, info in enumerate(infos)]
@@ -153,7 +153,7 @@ class Run:
             with collected() as reports:
                 model, states, info = self._applied(self.batches[self.step])
         except NotPositiveDefiniteError as error:
-            self._look()  # earlier numbers that are not finite are the better explanation
+            self._look()  # earlier numbers that are not finite explain more
             raise self._failed(self.step + 1, str(error)) from error
         except NonFiniteError as error:
             self._look()
@@ -164,7 +164,7 @@ class Run:
         return info
 
     def _applied(self, batch: Batch) -> tuple[Any, list, dict]:
-        """The step; what it likely decides is looked at afterwards, but not soon again where it was found otherwise."""
+        """The step with guessed decisions, checked at its end; without guesses for a while after a wrong one."""
 
         def once() -> tuple[Any, list, dict]:
             return self._laid_out(*self._apply(self.model, self.states, batch))
@@ -178,11 +178,11 @@ class Run:
 
     @staticmethod
     def _laid_out(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """What a step leaves, as a file would give it back: the next one rounds alike, whether or not one did."""
+        """The results in the memory layout of a loaded file, so that a resumed run rounds alike."""
         return *laid_out(model, states), info
 
     def _wait(self, info: dict[str, Array]) -> None:
-        """Let the device finish the step before the clock is read."""
+        """Wait for the device, so that the time of the step is right."""
         for value in info.values():
             backend_of(value).synchronise(value)
 
@@ -194,7 +194,7 @@ class Run:
     # -- the watch --------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Read what was logged since the last look, and refuse numbers and leaves that are not finite."""
+        """Read the logs since the last call, and raise for numbers and leaves that are not finite."""
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
@@ -225,8 +225,8 @@ class Run:
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
     def _count(self, reports: list[Report]) -> list[str]:
-        """Count the repairs and empty the list; the messages of what no repair helped."""
-        if not reports:  # as after most steps
+        """Count the repairs and empty the list; the messages of failures."""
+        if not reports:
             return []
         tally, reports[:] = Tally(reports), []
         self.repairs.merge(tally)
@@ -246,7 +246,7 @@ class Run:
         raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
-        """What a person needs to know about trouble."""
+        """Further lines of an error: leaves that are not finite, and ranges in the last finite model."""
         broken = ", ".join(self._broken_leaves()) or "none"
         extremes = ", ".join(
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
@@ -268,9 +268,9 @@ class Run:
         return self._last_finite()
 
     def rescue(self) -> tuple[Result, Exception | None]:
-        """Everything so far, and saved; the last finite state if the numbers have gone wrong since.
+        """Save, and return everything so far (the last finite state), with any error of the saving.
 
-        Nothing that goes wrong here, be it a second interrupt, loses the result: the error is returned with it.
+        Not even a second interrupt loses the result.
         """
         trouble = None
         try:
@@ -283,13 +283,13 @@ class Run:
         return self._last_finite(), trouble
 
     def begin(self) -> None:
-        """Write the checkpoint before the first step: what prevents that is said while it costs nothing."""
+        """Write the checkpoint before the first step, so that a path that cannot be written fails early."""
         if self.path is not None:
             remove_leftovers(self.path)
             self._write(self.path)
 
     def save(self) -> None:
-        """Write the checkpoint, if there is one and a step since, once the numbers are known to be finite."""
+        """Write the checkpoint, if there is one and a new step, after checking the numbers."""
         self._arrive()
         if self.path is None or self.saved == self.step:
             return
@@ -306,17 +306,15 @@ class Run:
         arrays = {"model": tree.leaves(self.model), "states": self._named_states(), "trace": trace}
         progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs.rows()}
         try:
-            save_checkpoint(path, arrays, {"facts": self.facts, "progress": progress})
-        except (MemoryError, OSError) as error:
-            msg = (
-                f"the checkpoint {path} could not be written ({str(error) or type(error).__name__}); make room "
-                f"or name another file. `.result` holds the model after {self.step} steps."
-            )
-            raise CheckpointError(msg, self._last_finite()) from error
+            result = f" `.result` holds the model after {self.step} steps."
+            write_checkpoint(path, arrays, {"facts": self.facts, "progress": progress}, result)
+        except CheckpointError as error:
+            error.result = self._last_finite()
+            raise
         self.saved = self.step
 
     def _resume(self, path: Path) -> None:
-        """Go on from the checkpoint, if the file exists."""
+        """Continue from the checkpoint, if the file exists."""
         start = named_arrays(self._named_states())
         self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
         if not checkpoint_exists(path):
