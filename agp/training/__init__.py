@@ -31,5 +31,5 @@ from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace
 from agp.training._recipe import FALL, RATE, SITE_RATE
-from agp.training._result import Callback, progress_bar
+from agp.training._result import Callback, call_all, progress_bar
 from agp.training._resume import check_checkpoint, checkpoint_exists, write_checkpoint, written
