@@ -25,8 +25,15 @@ from agp.markup import guarded
 from agp.predictors._conditional import Conditional
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._further import with_known_noise
-from agp.predictors._joint import cross_covariances, output_covariances, with_own
-from agp.predictors._mixture import average, log_average, mixture, slopes
+from agp.predictors._mixture import (
+    average,
+    cross_covariances,
+    log_average,
+    mixture,
+    output_covariances,
+    slopes,
+    with_own,
+)
 from agp.predictors._public import public
 from agp.rows import row_ranges, rows_within, tile_rows
 from agp.summaries import summary_html

@@ -6,14 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.checks import as_columns
 from agp.host import generator
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
 
-__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certified", "noise_alone"]
+__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certified"]
 
-LOG_2PI = math.log(2.0 * math.pi)
 BASELINE_ROWS = 10_000
 """The most targets of an iterative baseline."""
 CERTIFIED_ROWS = 200_000
@@ -101,13 +99,3 @@ def certified(
         return Certificate(bound, upper, upper - bound, N)
     gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / rows  # fewer rows have less evidence each
     return Certificate(bound, bound + gap, gap, rows)
-
-
-def noise_alone(y: Array, /, weights: Array | None = None) -> float:
-    """The log density per row of targets [N, P] as pure noise; rows with weights [N] count that often."""
-    if weights is not None:
-        return baseline(Gaussian(), as_columns(y), weights)
-    xp = backend_of(y).xp
-    variances = xp.var(as_columns(y), axis=0)
-    positive = xp.where(variances > 0.0, variances, xp.ones_like(variances))
-    return float(-0.5 * xp.sum(xp.log(positive) + (LOG_2PI + 1.0)))

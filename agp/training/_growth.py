@@ -14,11 +14,12 @@ from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.host import generator
 from agp.inducing import greedy_variance
+from agp.likelihoods import Gaussian
 from agp.models import exact_model, growing_part, grown
 from agp.repairs import outside
 from agp.rows import budget, check_memory, mebibytes
 from agp.training._begun import check_training
-from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
+from agp.training._certificate import CERTIFIED_ROWS, Certificate, baseline, certified
 from agp.training._fit import FitResult, check_plan, continued, fit
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._result import Callback, Progress, call_all
@@ -314,7 +315,7 @@ def fit_growing(
         return replace(found, model=grown(start, new, begun=True)) if new.shape[0] else None
 
     def nothing_learned(seen: Certificate) -> bool:
-        return seen.rows > 0 and seen.bound - noise_alone(y, model._row_weights) < LITTLE * limits.tolerance
+        return seen.rows > 0 and seen.bound - baseline(Gaussian(), y, model._row_weights) < LITTLE * limits.tolerance
 
     while True:
         last = limits.size(found.model)
@@ -365,7 +366,7 @@ def _tuned_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits,
     steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
     chosen = {"gradient": settings["gradient"], "callbacks": settings["callbacks"], "progress": settings["progress"]}
     found = fit_lbfgs(exact, X, y, max_iterations=steps, **chosen)
-    if found.bounds[0] / X.shape[0] - noise_alone(y, weights) < LITTLE * limits.tolerance:
+    if found.bounds[0] / X.shape[0] - baseline(Gaussian(), y, weights) < LITTLE * limits.tolerance:
         return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
     path = growing_part(model)[0]
     own = tree.leaves(found.model, "parameter").items()
