@@ -35,7 +35,7 @@ class TVGP(SiteModel, WithoutInducing):
     kernel, likelihood
         The prior covariance of f, and p(y | f).
     X
-        The inputs of all data [N, D], which prediction needs.
+        The inputs of all data [N, D], for predictions.
     site_shift, site_precision
         lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
     mean_function
@@ -68,7 +68,7 @@ class TVGP(SiteModel, WithoutInducing):
         mean_function: Mean | None = None,
         priors: Mapping[str, Prior] | None = None,
     ) -> Self:
-        """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
+        """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
         refuse_rows_elsewhere(cls, X, y)
         xp = backend_of(X).xp

@@ -103,11 +103,11 @@ class ProcessConditional(Conditional):
         process = process.refreshed()
         return cls(process, process.factorise()[0])
 
-    outputs = delegated("process", "outputs")
-    width = delegated("process", "width")
-    reference = delegated("process", "reference")
-    floats_per_row = delegated("process", "floats_per_row")
-    mixing = delegated("process", "mixing")
+    outputs = delegated("process", "outputs")  # type: ignore[override]
+    width = delegated("process", "width")  # type: ignore[override]
+    reference = delegated("process", "reference")  # type: ignore[override]
+    floats_per_row = delegated("process", "floats_per_row")  # type: ignore[override]
+    mixing = delegated("process", "mixing")  # type: ignore[override]
 
     def mean(self, X: Array, /) -> Array:
         return self.process.project_mean(self.factor, X)

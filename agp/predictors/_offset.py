@@ -23,11 +23,11 @@ class OffsetConditional(Conditional):
 
     conditional: Conditional
 
-    outputs = delegated("conditional", "outputs")
-    reference = delegated("conditional", "reference")
-    floats_per_row = delegated("conditional", "floats_per_row")
-    rows_share_work = delegated("conditional", "rows_share_work")
-    mixing = delegated("conditional", "mixing")
+    outputs = delegated("conditional", "outputs")  # type: ignore[override]
+    reference = delegated("conditional", "reference")  # type: ignore[override]
+    floats_per_row = delegated("conditional", "floats_per_row")  # type: ignore[override]
+    rows_share_work = delegated("conditional", "rows_share_work")  # type: ignore[override]
+    mixing = delegated("conditional", "mixing")  # type: ignore[override]
 
     @property
     def width(self) -> int:
@@ -65,10 +65,10 @@ class OffsetPaths(Paths):
 
     inner: Paths
 
-    count = delegated("inner", "count")
-    outputs = delegated("inner", "outputs")
-    reference = delegated("inner", "reference")
-    floats_per_row = delegated("inner", "floats_per_row")
+    count = delegated("inner", "count")  # type: ignore[override]
+    outputs = delegated("inner", "outputs")  # type: ignore[override]
+    reference = delegated("inner", "reference")  # type: ignore[override]
+    floats_per_row = delegated("inner", "floats_per_row")  # type: ignore[override]
 
     @property
     def width(self) -> int:
