@@ -205,10 +205,7 @@ class Model(ABC):
     def _batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
         """Data that fit the model as a batch; shapes and dtypes are checked, values are not.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If X [B, D] or y [B] or [B, K] have other shapes, dtypes or libraries than the model.
+        TypeError or ValueError if X [B, D] or y [B] or [B, K] have other shapes, dtypes or libraries than the model.
         """
         check_inputs("X", X, finite=False)
         check_test_inputs(X, self._width, *self._reference())
@@ -284,10 +281,7 @@ class Model(ABC):
     def _on_first_datum(self) -> Self:
         """The model on the first of the data that it holds, for a cheap trial; by default itself.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the shapes of data, sites or actions do not fit each other.
+        TypeError or ValueError if the shapes of data, sites or actions do not fit each other.
         """
         return self
 

@@ -108,12 +108,8 @@ def observed(
     """The likelihood with starting values, and moments of the data X [N, D] and y [N] or [N, K], which are checked.
 
     With several outputs the likelihood's values are one for each (`by_output`), or the same for all. Weights [N], by
-    default those that the likelihood finds in y, count as repetitions.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Also if kernel or mean function are not instances of their classes.
+    default those that the likelihood finds in y, count as repetitions. TypeError or ValueError for invalid data, and
+    for kernels or mean functions that are not instances of their classes.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -206,13 +202,7 @@ def _column_moments(values: Array) -> tuple[Array, Array, Array]:
 
 
 def _observed_moments(values: Array) -> tuple[Array, Array, Array]:
-    """The same of the values that are not NaN.
-
-    Raises
-    ------
-    ValueError
-        If a column has only NaN.
-    """
+    """The same of the values that are not NaN. ValueError if a column has only NaN."""
     xp = backend_of(values).xp
     absent, zero = xp.isnan(values), xp.zeros_like(values)
     count = xp.sum(xp.astype(~absent, values.dtype), axis=0)

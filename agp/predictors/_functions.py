@@ -1,4 +1,4 @@
-"""Samples of a model's latent functions as functions, with gradients to their inputs."""
+"""Samples of latent functions as functions, with gradients."""
 
 from collections.abc import Callable
 
@@ -15,15 +15,15 @@ __all__ = ["FunctionSamples"]
 
 @tree.model
 class FunctionSamples:
-    """S samples of P latent functions, from `Predictor.sample_functions`: call them at any inputs, at any time.
+    """S samples of P latent functions, from `Predictor.sample_functions`; call it at any inputs.
 
-    All calls see the same functions. X is [N, D], or [S, N, D] where each sample has inputs of its own, as in the
-    search for the maximum of each.
+    All calls evaluate the same functions. X is [N, D], or [S, N, D] with inputs for each sample, as in a search for the
+    maximum of each.
 
     Parameters
     ----------
     paths
-        How they are evaluated.
+        The samples.
 
     Raises
     ------
@@ -49,8 +49,8 @@ class FunctionSamples:
     def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
 
-        None is what `Predictor.predict` takes without a number.
-        Torch and JAX can differentiate them by themselves; `with_pullback` and `gradient` need no such library.
+        The default budget is that of `Predictor.predict`. Torch and JAX can differentiate the values; `with_pullback`
+        and `gradient` work in every library.
         """
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])
 

@@ -39,14 +39,7 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
 def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Array, Array]:
     """The derivatives [N, P, D] of mean and variance of the mixture in X [N, D].
 
-    Parameters
-    ----------
-    moments
-        The moments of the parts at X, both [S N, P].
-    pull
-        ``(mean_bar, variance_bar) -> X_bar``; None is zero.
-    X
-        Inputs [N, D].
+    From the moments of the parts at X, both [S N, P], and ``pull(mean_bar, variance_bar) -> X_bar``; None is zero.
     """
     mean, _ = moments
     xp, rows = backend_of(X).xp, X.shape[0]

@@ -13,13 +13,7 @@ __all__ = ["with_offsets"]
 
 @tree.model
 class OffsetConditional(Conditional):
-    """A posterior at inputs [N, D + 1], whose last column is added to every latent function.
-
-    Parameters
-    ----------
-    conditional
-        The posterior of inputs [N, D].
-    """
+    """A posterior at inputs [N, D + 1], whose last column is added to every latent function."""
 
     conditional: Conditional
 

@@ -116,20 +116,10 @@ class Collapse(NamedTuple):
 
 
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
-    """The sums of one pass over the rows.
+    """The sums of one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
 
-    Parameters
-    ----------
-    hyper
-        A model with the kernel, the likelihood and the mean function.
-    Z
-        The inducing inputs [M, D].
-    data, held
-        Rows, and those held out.
-    memory
-        Budget for working arrays, in MiB; by default the usual one, or three matrices of M x M numbers.
-    inside
-        Whether the rows held out are among the data.
+    `inside` says whether the rows held out are among the data. The budget for working arrays is in MiB; by default the
+    usual one, or three matrices of M x M numbers if that is more.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
     model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)

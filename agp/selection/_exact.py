@@ -101,24 +101,11 @@ def searched(
     least_gain: float = LEAST_GAIN,
     among: Callable[[], Array] | None = None,
 ) -> Tuned:
-    """The best of several starts: a few iterations of L-BFGS from each, more from the best two.
+    """The best exact GP from several starts: a few iterations of L-BFGS from each, more from the best two.
 
-    Maximises the evidence, and compares by `Tuned.score`.
-
-    Parameters
-    ----------
-    kernel
-        Its missing lengthscales start at several values.
-    data
-        The sample.
-    parts
-        The other arguments of `GPR.from_data`.
-    watch
-        Ends it early.
-    least_gain
-        In nats per row: L-BFGS ends when 20 iterations gain less.
-    among
-        Returns rows from which to take the spread of columns that are constant in the sample.
+    Maximises the evidence, and compares by `Tuned.score`. Missing lengthscales of the kernel start at several values;
+    `parts` are the other arguments of `GPR.from_data`. L-BFGS ends when 20 iterations gain less than `least_gain` nats
+    per row, or when the watch ends it. `among` returns rows for the spread of columns that are constant in the data.
     """
     found = starting_kernels(kernel, *data.repeated(), parts["likelihood"], among=among)
     models = [exact_gp(data, kernel=start, **parts) for start in [start for _, start in found] or [kernel]]

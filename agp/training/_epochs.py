@@ -18,14 +18,8 @@ LEAST = 100
 class Epochs:
     """Up to an epoch of steps at once (or `LEAST`), compiled once.
 
-    The rows of all batches are sent ahead, and their noise, unless the device draws it.
-
-    Parameters
-    ----------
-    step
-        ``(model, states, batch) -> (model, states, info)``.
-    batches
-        The batches.
+    A step is ``(model, states, batch) -> (model, states, info)``. The rows of all batches are sent ahead, and their
+    noise, unless the device draws it.
     """
 
     def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:

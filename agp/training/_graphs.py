@@ -31,21 +31,9 @@ Step = Callable[[Any, list[Any], Any], tuple[Any, list[Any], dict[str, Array]]]
 
 
 class _Recording:
-    """A step recorded on fixed arrays.
+    """A step recorded on fixed arrays, at this model, these states and the parts of its batch (`Batches.parts`).
 
-    Parameters
-    ----------
-    step
-        The step.
-    batches
-        The batches.
-    model, states, parts
-        Of the current step; `parts` are those of its batch (`Batches.parts`).
-
-    Raises
-    ------
-    agp.errors.BackendError
-        If it cannot be recorded; the message says why.
+    Raises a BackendError, which says why, if it cannot be recorded.
     """
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
@@ -116,17 +104,7 @@ class _Recording:
 
 
 class StepGraph:
-    """Decides which steps are launched as a graph, and collects their results.
-
-    Parameters
-    ----------
-    step
-        ``(model, states, batch) -> (model, states, info)``.
-    batches
-        The batches.
-    first
-        The number of the first step.
-    """
+    """Decides which steps, from the first on, are launched as a graph, and collects their results."""
 
     def __init__(self, step: Step, batches: Batches, first: int) -> None:
         self.step, self.batches = step, batches

@@ -28,17 +28,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class Order:
-    """A permutation of N rows for each epoch.
-
-    Parameters
-    ----------
-    N
-        The number of rows.
-    seed
-        Of the permutations.
-    most_listed
-        The most rows whose order is a list; a longer order is computed, in no memory.
-    """
+    """A permutation of N rows for each epoch; a list of more than `most_listed` rows is never made."""
 
     def __init__(self, N: int, seed: int, most_listed: int = LISTED) -> None:
         self.N, self.seed, self.listed = N, seed, most_listed >= N
@@ -83,19 +73,10 @@ def _mixed(x: Any, add: np.uint64, times: np.uint64) -> Any:
 
 
 class Pools:
-    """A permutation of N rows in chunks that keeps few chunks in memory at a time.
+    """A permutation of N rows in chunks of these sizes that keeps few chunks in memory at a time.
 
-    An epoch takes the chunks in random order, in pools of several chunks, and the rows of a pool in random order. A
+    An epoch takes the chunks in random order, in pools of at least so many rows, and the rows of a pool at random. A
     minibatch has rows of one or two pools only: shuffle sorted data once, or store them in many small chunks.
-
-    Parameters
-    ----------
-    chunks
-        The number of rows in each chunk.
-    seed
-        Of the permutations.
-    rows
-        The least number of rows in a pool.
     """
 
     def __init__(self, chunks: tuple[int, ...], seed: int, rows: int) -> None:
@@ -138,20 +119,9 @@ class Pools:
 
 
 class Pooled:
-    """The rows of batches of lazy data, pool by pool; the next pool is fetched while steps run.
+    """The rows of batches of a dask array, pool by pool; the next pool is fetched while steps run.
 
-    Parameters
-    ----------
-    X, y
-        All inputs [N, D] and targets [N, P], which are not in memory.
-    size
-        Rows in a batch.
-    seed
-        Of the order.
-    reference
-        An array of the library and device that batches are wanted on.
-    in_place
-        Whether batches stay where they are.
+    Batches are arrays like the reference, or stay in the dask array if `in_place`.
     """
 
     def __init__(self, X: Array, y: Array, size: int, seed: int, reference: Array, *, in_place: bool) -> None:

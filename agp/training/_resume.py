@@ -99,24 +99,9 @@ def read(
     states: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> Saved:
-    """The run in the file.
+    """The run in the file, whose facts, leaves, and states of the updates by path, must be like these.
 
-    Parameters
-    ----------
-    path
-        The checkpoint.
-    facts
-        What must be the same in the file.
-    model, states
-        A model with the leaves, and the first states of the updates by path, that the file must have.
-    resized
-        The names of leaves whose shape may differ.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a checkpoint of a run, belongs to another run, or has leaves, states or counts that are
-        impossible with this model and these updates.
+    The leaves named in `resized` may have another shape. ValueError for any other file.
     """
     expected = named_arrays(tree.leaves(model))
     arrays, meta = load_checkpoint(path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MORE)

@@ -30,18 +30,9 @@ CHECK_EVERY = 10
 
 
 class Run:
-    """A model in training.
+    """A model in training, with a checkpoint at the path, if any.
 
-    Parameters
-    ----------
-    model, updates, batches
-        The model, the updates of a step, and the batches.
-    path, facts
-        The checkpoint, if any, and what must be the same to resume from it.
-    on_device
-        Whether whole epochs of steps run on the device.
-    graphs
-        Whether steps may be launched as a graph of the device, if it has graphs.
+    To resume, the facts must be the same. Steps run in epochs `on_device`, or as `graphs` if the device has them.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ __all__ = ["Adam", "Group"]
 
 
 REST = "other leaves"
-"""The name in the state of the leaves that are in no group; no pattern of leaf names that matches reads so."""
+"""The name in the state for leaves in no group; it matches no leaf name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Group:
     beta1, beta2
         The decays of the moments, in [0, 1).
     plateau
-        How the rate falls when the bound stops improving; not at all by default.
+        Reductions of the rate when the bound stops improving; none by default.
 
     Raises
     ------
@@ -71,23 +71,23 @@ class Adam:
     Parameters
     ----------
     rate
-        The learning rate of all leaves that are in no group.
+        The learning rate of leaves in no group.
     groups
         Other settings by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``; the first
         pattern that matches counts.
     frozen
-        A pattern, or several, of leaves that stay as they are. Auxiliary arrays stay anyway; named here, they are not
-        warned about if no other update moves them.
+        A pattern, or several, of leaves that do not change. Auxiliary arrays never do; naming them here suppresses the
+        warning if no other update moves them.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
         Added to the root of the second moment; not negative.
     plateau
-        How the rate of the leaves that are in no group falls when the bound stops improving; a group has its own.
+        Reductions of the rate of leaves in no group when the bound stops improving; groups have their own.
     natural
-        The rate rho in (0, 1], or a function of the count of steps, of natural-gradient steps of every q(u) that takes
-        them (`agp.posteriors.RootSteps`) and meets the likelihood, from the same gradient; its leaves are Adam's no
-        more, unless they are frozen. None: Adam moves them like all others.
+        The rate rho in (0, 1], or a function of the count of steps, of natural-gradient steps from the same gradient,
+        instead of Adam's, for every q(u) that takes them (`agp.posteriors.RootSteps`) and whose marginals enter the
+        likelihood, unless it is frozen. None: Adam moves every q(u).
     memory
         Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
 
@@ -207,7 +207,7 @@ class Adam:
 
 
 def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon: float) -> tuple[Array, Array]:
-    """The size of a step in units of m / sqrt(v), and what is added to sqrt(v), for the corrections of the moments."""
+    """The size of a step in units of m / sqrt(v), and the term added to sqrt(v), for these corrections."""
     root = B.xp.sqrt(second)
     return rate * root / first, epsilon * root
 
@@ -223,10 +223,9 @@ def _moved(
     share1: float,
     share2: float,
 ) -> tuple[Array, Array, Array]:
-    """A raw leaf and its moments after a step, of which the slope has these shares: each entry by itself."""
-    # The finite entries are cut where their squares would overflow: the second moment would be infinite ever after, and
-    # the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
-    # entries become NaN, for the watch over the training to see.
+    """A raw leaf and its moments, in which the slope has these shares, after a step; elementwise."""
+    # Clip finite entries whose squares would overflow, since an infinite second moment would stop the leaf for ever;
+    # steps do not depend on the size of gradients. NaN and infinite entries become NaN, which training detects.
     largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
     slope = B.xp.clip(slope, -largest, largest) + 0.0 * slope
     first = B.interpolated(first, slope, share1)
@@ -237,7 +236,7 @@ def _moved(
 def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
-    """1 - beta^t, 0-d, for the decays of these groups: what the moments after t steps are divided by."""
+    """1 - beta^t, 0-d, for the decays of these groups: the divisors of the moments after t steps."""
     betas = []
     for pattern in by_pattern:
         for beta in (groups[pattern].beta1, groups[pattern].beta2):

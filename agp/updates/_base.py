@@ -59,10 +59,7 @@ def apply_updates(
 ) -> tuple[Any, list[State], Info]:
     """The model after all updates in turn, their new states, and what they log.
 
-    Raises
-    ------
-    ValueError
-        If two of them log the same name.
+    ValueError if two of them log the same name.
     """
     info: Info = {}
     new: list[State] = []

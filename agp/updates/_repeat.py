@@ -54,13 +54,7 @@ class Repeat:
         return found if complete else Moved(frozenset(tree.leaves(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model after all repetitions.
-
-        Raises
-        ------
-        ValueError
-            If two of the updates log the same name.
-        """
+        """The model after all repetitions. ValueError if two of the updates log the same name."""
         zero = zero_like(model)
 
         def once(count: Any, model: Any, state: State, _info: Info) -> tuple[Any, Any, State, Info]:
