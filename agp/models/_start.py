@@ -184,7 +184,11 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
     xp = backend_of(X).xp
     if values is None:
         return xp.zeros((outputs,), **like(X)), 1.0, None
-    level, variances, largest = _observed_moments(values) if missing else _column_moments(values)
+    if missing:
+        level, variances, largest = _observed_moments(values)
+    else:
+        level, variances = xp.mean(values, axis=0), xp.var(values, axis=0)
+        largest = xp.max(xp.abs(values), axis=0)
     variance = float(xp.mean(variances))
     if not math.isfinite(variance):
         msg = f"the variance of y exceeds the largest number of {values.dtype}; divide y by a constant, or use float64."
@@ -195,14 +199,11 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
 
 
-def _column_moments(values: Array) -> tuple[Array, Array, Array]:
-    """The averages [P] of values [N, P], their variances, and the largest magnitudes."""
-    xp = backend_of(values).xp
-    return xp.mean(values, axis=0), xp.var(values, axis=0), xp.max(xp.abs(values), axis=0)
-
-
 def _observed_moments(values: Array) -> tuple[Array, Array, Array]:
-    """The same of the values that are not NaN. ValueError if a column has only NaN."""
+    """The averages [P], variances and largest magnitudes of values [N, P] that are not NaN.
+
+    ValueError if a column has only NaN.
+    """
     xp = backend_of(values).xp
     absent, zero = xp.isnan(values), xp.zeros_like(values)
     count = xp.sum(xp.astype(~absent, values.dtype), axis=0)

@@ -80,7 +80,7 @@ def sites_of_new(
     """The sites of k new rows with targets y [k, K], after dual steps to convergence; one for quadratic likelihoods.
 
     `mean` is that of independent functions g [k, L] before these rows, C their covariances [L, k, k], and `rest` the
-    further variances [k, 1] or [k, L], which the sites do not change. `outputs` gives f as a function of g; by default f = g.
+    further variances [k, 1] or [k, L], which the sites do not change. `outputs` gives f from g; f = g by default.
     """
     xp = backend_of(mean).xp
     eps = float(xp.finfo(mean.dtype).eps)

@@ -318,7 +318,9 @@ class _Fit:
         rows = min(self.rows.total, LARGER)
         of_parts = isinstance(self.plan.kernel, (Product, Sum))  # these need more iterations than the search has
         if (rows > SAMPLE or of_parts) and self._in_time(rows):
-            iterations = _iterations(rows) if rows == self.rows.total else ITERATIONS
+            iterations = ITERATIONS
+            if rows == self.rows.total:
+                iterations = max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
             found = self._on_rows(found, rows)
             found = _sorted([*found, *self._train(_close(found), rows, iterations)])
             self._keep_exact(found[0])
@@ -648,11 +650,6 @@ def _best_trained(found: list[_Chosen]) -> _Chosen:
 def _close(found: list[_Chosen]) -> list[_Chosen]:
     """The best, and the second if it is close."""
     return [one for one in found if one.log_density >= found[0].log_density - CLOSE][:2]
-
-
-def _iterations(rows: int) -> int:
-    """Iterations of L-BFGS on all rows."""
-    return max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
 
 
 def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:

@@ -87,7 +87,8 @@ class Run:
             if self.epochs is None:
                 step += 1
             else:
-                step = self.epochs.to(step, min(steps, _next(step, checkpoint_every)))
+                following = step - step % checkpoint_every + checkpoint_every
+                step = self.epochs.to(step, min(steps, following))
             look = step % CHECK_EVERY == 0 or step == steps or self.epochs is not None
             save = step % checkpoint_every == 0
             info = self._reach(step, wait=look or save or bool(callbacks))
@@ -95,7 +96,8 @@ class Run:
                 self._look()
                 self._show(bar)
             elif callbacks:
-                self._wait(info)
+                for value in info.values():  # the device has to finish the step before the clock is read
+                    backend_of(value).synchronise(value)
             self.seconds += time.perf_counter() - began
             if save:
                 self.save()
@@ -171,11 +173,6 @@ class Run:
     def _laid_out(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
         """The results in the memory layout of a loaded file, so that a resumed run rounds alike."""
         return *laid_out(model, states), info
-
-    def _wait(self, info: dict[str, Array]) -> None:
-        """Wait for the device, so that the time of the step is right."""
-        for value in info.values():
-            backend_of(value).synchronise(value)
 
     def _show(self, bar: Any) -> None:
         if bar is not None:
@@ -322,11 +319,6 @@ class Run:
         self.model, self.states = laid_out(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
-
-
-def _next(step: int, every: int) -> int:
-    """The next multiple of so many steps."""
-    return step - step % every + every
 
 
 def _joined(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:

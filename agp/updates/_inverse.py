@@ -111,11 +111,12 @@ class InverseUpdate:
         The info has the largest residual, the steps taken, the restarts and the largest value of the stopping rule.
         """
         found: dict[str, InverseFactor] = {}
-        layers = _paths_of_layers(model)
+        deep = _paths_of_layers(model)
         for path, owner in _owners(model).items():
-            tolerance = (
-                _usual_tolerance(path in layers, first_leaf(model)) if self.tolerance is None else self.tolerance
-            )
+            tolerance = TOLERANCE if self.tolerance is None else self.tolerance
+            if self.tolerance is None and path in deep:
+                first = first_leaf(model)
+                tolerance = max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(first).xp.finfo(first.dtype).eps))
             matrix, gap, posterior = owner._followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
             done: dict[str, Array] = {}
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
@@ -155,12 +156,6 @@ def _paths_of_layers(model: Any) -> set[str]:
     """The paths of all owners in a process of several layers."""
     deep = {path: process for path, process in tree.nodes(model, Process).items() if process.depth > 1}  # type: ignore[type-abstract]
     return {tree.joined(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
-
-
-def _usual_tolerance(deep: bool, like_leaves: Array) -> float:
-    if not deep:
-        return TOLERANCE
-    return max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(like_leaves).xp.finfo(like_leaves.dtype).eps))
 
 
 def _names(path: str, owner: InverseOwner) -> list[str]:

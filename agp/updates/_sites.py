@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import backend_of
 from agp.batch import Batch
 from agp.leaves import zero_like
 from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
@@ -92,7 +92,7 @@ class SiteStep:
         curvature how often the bound made it halve the step. With chosen groups the names end in the group numbers, so
         that several such updates can alternate.
         """
-        rate = rate_at(self.rate, state["count"])
+        xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._settled()
         if batch.rows is not None and isinstance(model, KeepsSums):
             model = model._with_sums(state["sums"], self.memory)
@@ -106,7 +106,7 @@ class SiteStep:
             for path, found in moving.items():
                 new[path], info = holders[path]._site_step(found, rate, **chosen)
                 infos.append(info)
-            logged = {name: _largest([info[name] for info in infos if name in info]) for name in infos[0]}
+            logged = {name: xp.max(xp.stack([info[name] for info in infos if name in info])) for name in infos[0]}
             return tree.replaced(model, new), logged
 
         moved, logged = guarded_by_bound(step, model, batch, rate, self.memory)
@@ -115,8 +115,3 @@ class SiteStep:
         if isinstance(moved, HoldsSums):
             moved, new["sums"] = moved._released()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
-
-
-def _largest(values: list[Array]) -> Array:
-    xp = backend_of(values[0]).xp
-    return xp.max(xp.stack(values))
