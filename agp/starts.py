@@ -1,4 +1,4 @@
-"""Where lengthscales start: of several sizes and shapes, those under which a sample of the data is most probable."""
+"""Starting values of lengthscales: the most probable of several sizes and shapes for a sample of the data."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,15 +18,15 @@ from agp.likelihoods import Likelihood
 Numbers = npt.NDArray[np.float64]
 
 ROWS, LEAST_ROWS = 256, 8
-"""How many rows are compared at the most, and at the least."""
+"""The most and the least rows of the sample."""
 FACTORS = (1.0, 0.3, 3.0)
-"""Of the lengthscales of `Kernel.from_data`, at which rows are neither all alike nor all strangers."""
+"""Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, in shares of the variance of the function."""
 LEAST_RELEVANCE = 1e-3
-"""A column whose relevance is less has this one: its lengthscale is some thirty times that of the most relevant."""
+"""The least relevance of a column, whose lengthscale is then some thirty times that of the most relevant."""
 GAIN = 1e-6
-"""In nats per row: by how much a start must exceed those before it, which rounding shall not decide."""
+"""In nats per row: by how much a start must exceed those before it, so that rounding does not decide."""
 
 
 def starting_kernel(
@@ -39,13 +39,12 @@ def starting_kernel(
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
-    """The kernel (default: `RBF`) with values for lengthscales that are missing; all other leaves stay as they are.
+    """The kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
 
-    Compared are the log evidences of an exact GP with Gaussian noise on at most 256 rows, for several multiples of the
-    lengthscales of `Kernel.from_data`, equally long in every column or longer in columns that tell little of the
-    targets by themselves. Each has its best variance, and its best ratio of noise to it. The comparison runs on the
-    host in float64, so that every library starts at the same values. Targets that do not observe the latent functions
-    are taken for numbers.
+    Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
+    lengthscales of `Kernel.from_data`, equal in every column or longer in columns that alone predict little. Each has
+    its best variance and ratio of noise to variance. The comparison runs on the host in float64, so that every library
+    starts at the same values. Targets that do not observe the latent functions are taken as numbers.
 
     Parameters
     ----------
@@ -54,9 +53,9 @@ def starting_kernel(
     X, y
         Inputs [N, D] and targets [N, K] in memory.
     inducing
-        As `SVGP.from_data`; kernels of other inducing variables than points do not see the inputs, and stay.
+        As `SVGP.from_data`. With inducing variables other than points, the kernel is returned unchanged.
     columns
-        The outputs that count; all by default.
+        The outputs to use; all by default.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
@@ -77,15 +76,15 @@ def starting_kernels(
     columns: slice = slice(None),
     among: Callable[[], Array] | None = None,
 ) -> list[tuple[float, Kernel]]:
-    """What `starting_kernel` compares: log evidences in nats per row, and the kernels; none if nothing is missing.
+    """The log evidences, in nats per row, and kernels that `starting_kernel` compares; empty if nothing is missing.
 
-    Columns that are constant in the sample are as long as their spread in X asks, or in the rows [., D] that `among`
+    Lengthscales of columns that are constant in the sample follow their spread in X, or in the rows [., D] that `among`
     returns.
     """
     missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
     if not missing:
         return []
-    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # what is wrong with it is said before it is tried out
+    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises early
     sample, targets = _sample(X, likelihood.proxies(y), columns)
     if len(targets) < LEAST_ROWS:
         return []
@@ -101,12 +100,12 @@ def starting_kernels(
 
 
 def _is_ours(kernel: Kernel) -> bool:
-    """Whether all of it is this library's, which computes in NumPy as in any other; a user's may know one alone."""
+    """Whether all parts are of this library, and so work in NumPy; a user's kernel may need another library."""
     return all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
 
 
 def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]:
-    """Some rows [n, D] and their targets [n, Q], standardised, without those of which a target is missing."""
+    """Some rows [n, D] and their standardised targets [n, Q], without rows with missing targets."""
     values = to_numpy(targets).astype(np.float64)[:, columns]
     rows = np.flatnonzero(np.isfinite(values).all(axis=1))
     rows = rows[generator(0, 15).permutation(len(rows))[:ROWS]]
@@ -118,7 +117,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _varied(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """The sample [n, D], of which columns that are constant go up and down by their spread in all the rows."""
+    """The sample [n, D], with constant columns alternating by their spread in all the rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -128,13 +127,13 @@ def _varied(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 
 
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """The kernel at each start, and its lengthscales in units of the inputs; first those of `Kernel.from_data`."""
+    """The kernel of each start, and its lengthscales in units of the inputs; first those of `Kernel.from_data`."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]
     if len(shares) > 1:
         share = np.maximum(shares, LEAST_RELEVANCE)
-        shapes.append(np.sqrt(share.mean() / share))  # rows stay as far from each other, on average
+        shapes.append(np.sqrt(share.mean() / share))  # keeps average distances
     for shape in shapes:
         leaves = tree.leaves(kernel.from_data(X * placed(shape, X), 1.0))
         for factor in FACTORS if names else ():

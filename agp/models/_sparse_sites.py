@@ -1,4 +1,4 @@
-"""What follows from a site for each datum of a sparse process, however their sums are come by."""
+"""Sparse variational GPs with a site for each datum; subclasses compute the sums of the sites."""
 
 from abc import abstractmethod
 from collections.abc import Callable
