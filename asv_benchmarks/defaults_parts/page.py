@@ -18,7 +18,7 @@ FIGURES = ("nlpd", "rmse", "log_loss", "error_rate", "seconds", "mebibytes", "fa
 SHORT_TABLES = ("energy", "concrete", "airfoil", "elevators", "bike", "kin40k")
 SHORT_SIDES = ("agp", "sklearn-gpr", "gpytorch-exact", "gpytorch-svgp", "boosting")
 SHORT_WORDS = (
-    "Test NLPD (lower is better) and CPU seconds of `GPRegressor().fit(X, y)` beside other libraries, one thread each.\n"
+    "Test NLPD (lower is better) and CPU seconds of `GPRegressor().fit(X, y)` and other libraries, one thread each.\n"
     "The NLPD is in standardised units ([all tables](docs/defaults.md))."
 )
 NOTHING = "Nothing is measured yet."

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "features.toml"
 PLACES = {
-    ROOT / "docs" / "what-exists.md": ("methods", "areas"),
+    ROOT / "docs" / "models.md": ("methods", "areas"),
 }
 """The pages that hold lists, between comments such as <!-- methods --> and <!-- /methods -->."""
 
