@@ -59,7 +59,7 @@ class InverseFree(InverseFactored, RootSteps):
         R [M, M], lower with positive diagonal, R R^T ~ Kuu^-1. Auxiliary.
 
     Source: the form of q of Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
-    Gaussian processes"; the bound, which needs no log|Kuu|, is this library's: `docs/methods/family.md`.
+    Gaussian processes"; the bound, which needs no log|Kuu|, is this library's: `docs/methods/svgp.md`.
     """
 
     mean: Array = tree.param()

@@ -188,10 +188,10 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
     library = types.ModuleType("arrlib")
     library.__dict__.update(vars(array_api_strict), Array=type(array_api_strict.zeros(())))
     monkeypatch.setitem(sys.modules, "arrlib", library)
-    text = (DOCS / "backends.md").read_text(encoding="utf-8")
+    text = (DOCS / "extending" / "backend.md").read_text(encoding="utf-8")
     (block,) = (b for b in BLOCK.findall(text) if PLUGIN in b)
     namespace = {}
-    exec(compile(block, "backends.md", "exec"), namespace)
+    exec(compile(block, "backend.md", "exec"), namespace)
     plugin = namespace["ArrlibBackend"]()
     monkeypatch.setattr(
         "agp.backend._discovery._BY_TYPE", {np.ndarray: agp.get_backend("numpy"), library.Array: plugin}
