@@ -7,7 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.entrances import entrance
 from agp.leaves import at_inputs
-from agp.units import column_spreads, unit_by_column
+from agp.scaling import column_spreads, unit_by_column
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 

@@ -42,8 +42,8 @@ from agp.methods import (
 )
 from agp.models import GPR, Coregionalised
 from agp.repairs import outside
+from agp.scaling import column_spreads
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
-from agp.units import column_spreads
 
 __all__ = ["GPRegressor"]
 

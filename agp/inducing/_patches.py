@@ -8,6 +8,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
+from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
 from agp.host import generator
 from agp.inducing._base import AtInputs, FeatureMap
 from agp.inducing._equal_patches import merged
@@ -17,8 +18,7 @@ from agp.kernels import Features, Kernel
 from agp.leaves import placed as placed_leaves
 from agp.leaves import usable
 from agp.linalg import diagonal
-from agp.rows import cached_rows, on_device, row_ranges, tile_rows
-from agp.units import column_spreads
+from agp.scaling import column_spreads
 
 __all__ = ["Patches", "some_rows"]
 

@@ -9,7 +9,7 @@ from agp.inducing._base import AtInputs, FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
 from agp.leaves import constant_data, copied, usable
-from agp.units import column_spreads
+from agp.scaling import column_spreads
 
 __all__ = ["NUM_INDUCING", "Points", "chosen_rows", "placement"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.rows import row_ranges
+from agp.chunking import row_ranges
 
 __all__ = ["quadratic_forms"]
 

@@ -15,7 +15,7 @@ from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._by_output import check_by_output
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import Mixture, normal_quantile, normal_tail
-from agp.units import unit_by_column
+from agp.scaling import unit_by_column
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 

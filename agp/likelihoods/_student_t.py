@@ -12,7 +12,7 @@ from agp.likelihoods._by_output import check_by_output
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._quadrature import check_points, expectation
 from agp.quantiles import ObservationModel, t_tail
-from agp.units import unit_by_column
+from agp.scaling import unit_by_column
 
 __all__ = ["StudentT"]
 

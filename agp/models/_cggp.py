@@ -11,6 +11,7 @@ from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
 from agp.checks import check_whole
+from agp.chunking import rows_within, tile_rows
 from agp.draws import Draws
 from agp.host import generator
 from agp.kernels import Kernel
@@ -26,7 +27,6 @@ from agp.models._regression import (
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import rows_within, tile_rows
 
 __all__ = ["CGGP"]
 

@@ -10,6 +10,7 @@ from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, c
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.chunking import budget, mebibytes, tile_rows
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.kernels import Kernel
@@ -41,7 +42,6 @@ from agp.posteriors import (
 )
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import budget, mebibytes, tile_rows
 
 __all__ = ["CaGP", "Uncertainty"]
 

@@ -20,7 +20,7 @@ from agp.posteriors import posterior_named
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep, Known, Process, Sparse, Stack
-from agp.units import column_spreads
+from agp.scaling import column_spreads
 
 __all__ = ["DeepGP"]
 

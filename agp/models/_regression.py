@@ -8,6 +8,7 @@ from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets, check_weights
+from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
@@ -17,7 +18,6 @@ from agp.models._base import Model
 from agp.models._parts import WithoutPosterior
 from agp.processes import SparsePrior
 from agp.repairs import counted
-from agp.rows import budget, mebibytes, rows_within, tile_rows
 
 __all__ = [
     "Regression",

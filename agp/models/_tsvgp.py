@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
+from agp.chunking import tile_rows
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
@@ -18,7 +19,6 @@ from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import started_prior
-from agp.rows import tile_rows
 from agp.starts import starting_kernel
 
 __all__ = ["TSVGP"]

@@ -6,6 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
+from agp.chunking import block_rows
 from agp.draws import Draws, below, under, union
 from agp.likelihoods import Likelihood
 from agp.models._parts import OfOneProcess
@@ -13,7 +14,6 @@ from agp.posteriors import SiteGradients
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
 from agp.processes import Process, Sparse, check_process
-from agp.rows import block_rows
 
 __all__ = ["Variational"]
 

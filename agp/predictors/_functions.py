@@ -5,11 +5,11 @@ from collections.abc import Callable
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.checks import check_finite, check_inputs, check_like, check_results
+from agp.chunking import row_ranges, rows_within
 from agp.entrances import entrance
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.processes import Paths
 from agp.repairs import counted
-from agp.rows import row_ranges, rows_within
 
 __all__ = ["FunctionSamples"]
 

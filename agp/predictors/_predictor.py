@@ -16,6 +16,7 @@ from agp.checks import (
     check_targets,
     check_whole,
 )
+from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.entrances import entrance
 from agp.guesses import settled
 from agp.host import generator, overflow_is_judged, underflow_is_zero
@@ -29,7 +30,6 @@ from agp.predictors._further import with_known_noise
 from agp.predictors._joint import cross_covariances, output_covariances, with_own
 from agp.predictors._mixture import average, log_average, mixture, slopes
 from agp.repairs import counted
-from agp.rows import row_ranges, rows_within, tile_rows
 from agp.summaries import summary_html
 
 __all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]

@@ -13,6 +13,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_positive, check_whole
+from agp.chunking import check_memory
 from agp.entrances import entrance
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.host import overflow_is_judged, underflow_is_zero
@@ -22,7 +23,6 @@ from agp.means import Mean
 from agp.models import GPR, valid_data, valid_weights
 from agp.priors import Prior
 from agp.repairs import outside
-from agp.rows import check_memory
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._exact import (
     LONG,

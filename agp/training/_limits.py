@@ -4,8 +4,8 @@ import time
 from typing import Any, NamedTuple
 
 from agp.checks import check_positive, check_whole
+from agp.chunking import budget, check_memory, mebibytes
 from agp.models import growing_part
-from agp.rows import budget, check_memory, mebibytes
 from agp.training._fit import FitResult
 
 __all__ = ["Limits", "Round", "behind", "highest"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, placed, to_numpy
-from agp.rows import mebibytes
+from agp.chunking import mebibytes
 from agp.training._order import Pools, Rows
 
 __all__ = ["Pooled"]
