@@ -2,11 +2,13 @@
 
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import Array, backend_of, check_array_type, guessed, row_blocks
 from agp.errors import NonFiniteError
+
+T = TypeVar("T", bound=Any)
 
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
@@ -238,3 +240,10 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
         if bool(leaf.constraint.violated(leaf.value)):
             msg = f"{leaf.name} must be {leaf.constraint.name} and finite; it is {leaf.value}."
             raise ValueError(msg)
+
+
+def usable(model: T, reference: Array) -> T:
+    """A part of a model whose leaves are arrays like the reference, checked, and constants for differentiation."""
+    model = tree.placed(model, reference)
+    check_parameters(model, "X", reference)
+    return tree.detached(model)

@@ -6,8 +6,8 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.entrances import entrance
-from agp.leaves import at_inputs
 from agp.scaling import column_spreads, unit_by_column
+from agp.tree import at_inputs
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 

@@ -8,12 +8,12 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, placed, to_numpy
+from agp.checks import usable
 from agp.host import generator, relevance
 from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
-from agp.leaves import placed as with_arrays
-from agp.leaves import usable
 from agp.likelihoods import Likelihood
+from agp.tree import placed as with_arrays
 
 Numbers = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from agp.entrances import entrance
 from agp.kernels._columns import chosen, scattered
 from agp.kernels._features import Features, features_of
 from agp.kernels._quadratic_forms import quadratic_forms
-from agp.leaves import at_inputs
+from agp.tree import at_inputs
 
 __all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
 

@@ -15,7 +15,6 @@ from agp.chunking import rows_within, tile_rows
 from agp.draws import Draws
 from agp.host import generator
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
 from agp.models._parts import WithoutInducing
@@ -27,6 +26,7 @@ from agp.models._regression import (
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.tree import copied
 
 __all__ = ["CGGP"]
 

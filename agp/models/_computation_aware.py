@@ -14,7 +14,6 @@ from agp.chunking import budget, mebibytes, tile_rows
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
@@ -42,6 +41,7 @@ from agp.posteriors import (
 )
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
+from agp.tree import copied
 
 __all__ = ["CaGP", "Uncertainty"]
 

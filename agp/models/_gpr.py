@@ -11,7 +11,6 @@ from agp.bounds import leave_one_out, log_evidence
 from agp.entrances import entrance
 from agp.host import underflow_is_zero
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
@@ -21,6 +20,7 @@ from agp.models._start import refuse_rows_elsewhere, started, started_model, val
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.repairs import counted
+from agp.tree import copied
 
 __all__ = ["GPR"]
 

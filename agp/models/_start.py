@@ -4,14 +4,14 @@ import math
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like, to_numpy
-from agp.checks import as_columns, check_data, check_weights
+from agp.checks import as_columns, check_data, check_weights, usable
 from agp.host import generator, repetitions
 from agp.kernels import Kernel
-from agp.leaves import constant_data, copied, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
 from agp.starts import starting_kernel
+from agp.tree import constant_data, copied, detached
 
 __all__ = [
     "Observed",

@@ -8,7 +8,6 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.draws import below
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
@@ -18,6 +17,7 @@ from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.tree import copied
 
 __all__ = ["TVGP"]
 

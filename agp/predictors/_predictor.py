@@ -20,7 +20,6 @@ from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.entrances import entrance
 from agp.guesses import settled
 from agp.host import generator, overflow_is_judged, underflow_is_zero
-from agp.leaves import first_leaf
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import guarded
@@ -31,6 +30,7 @@ from agp.predictors._joint import cross_covariances, output_covariances, with_ow
 from agp.predictors._mixture import average, log_average, mixture, slopes
 from agp.repairs import counted
 from agp.summaries import summary_html
+from agp.tree import first_leaf
 
 __all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
 

@@ -10,12 +10,12 @@ from agp.entrances import entrance
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
 from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
+from agp.tree import constant_data, detached
 
 __all__ = ["Sparse"]
 

@@ -17,9 +17,9 @@ from agp import tree
 from agp.backend import Array, backend_of, constants, guessing, mapped, placed, to_numpy
 from agp.draws import Draws
 from agp.errors import BackendError
-from agp.leaves import first_leaf
 from agp.repairs import collected
 from agp.training._batches import Batches
+from agp.tree import first_leaf
 
 __all__ = ["EAGER", "StepGraph"]
 

@@ -15,7 +15,6 @@ from agp.entrances import entrance
 from agp.errors import Interrupted
 from agp.gradient import GradientMode
 from agp.host import generator, underflow_is_zero
-from agp.leaves import detached
 from agp.models import valid_data
 from agp.repairs import collected
 from agp.training._begun import begun
@@ -25,6 +24,7 @@ from agp.training._progress import progress_bar
 from agp.training._result import LBFGSResult
 from agp.training._run import Callback
 from agp.training._search import Limits, Search, starts
+from agp.tree import detached
 from agp.updates import Adam, Update
 
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]

@@ -11,7 +11,6 @@ from agp.checks import check_callables, check_model, check_whole
 from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.leaves import detached, first_leaf
 from agp.models import valid_data
 from agp.repairs import collected
 from agp.training._batches import Batches, Place, check_place
@@ -22,6 +21,7 @@ from agp.training._recipe import recipe
 from agp.training._result import Result
 from agp.training._run import Callback, Run
 from agp.training._untouched import warn_of_untouched
+from agp.tree import detached, first_leaf
 from agp.updates import Update
 
 __all__ = ["train"]

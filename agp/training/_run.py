@@ -13,7 +13,6 @@ from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
-from agp.leaves import laid_out, row_major
 from agp.repairs import Report, Tally, collected, fetched
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
@@ -21,6 +20,7 @@ from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Progress, Result
 from agp.training._resume import checkpoint_exists, not_finite, read, written
+from agp.tree import laid_out, row_major
 from agp.updates import MovesLeaves, Update
 
 __all__ = ["Callback", "Run"]

@@ -51,6 +51,17 @@ __all__ = [
 ]
 
 # for other rooms
+from agp.tree._arrays import (
+    at_inputs,
+    constant_data,
+    copied,
+    detached,
+    first_leaf,
+    laid_out,
+    placed,
+    row_major,
+    zero_like,
+)
 from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._plans import joined
 from agp.tree._text import outline, structure

@@ -6,8 +6,8 @@ from typing import Any
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
-from agp.leaves import zero_like
 from agp.repairs import collected, reported
+from agp.tree import zero_like
 from agp.updates._base import Info
 
 __all__ = ["guarded_by_bound"]

@@ -138,7 +138,7 @@ def test_negative_curvature_is_taken_while_q_stays_proper(storage):
 
 
 def _with(likelihood, storage, X, y):
-    from agp.leaves import placed
+    from agp.tree import placed
 
     return dataclasses.replace(blank(storage, X, y, "gaussian"), likelihood=placed(likelihood, X))
 

@@ -21,7 +21,7 @@ HOUSE = (
     ("constraints", "tree"),
     ("repairs", "guesses", "entrances"),
     ("draws", "batch"),
-    ("checks", "leaves", "vectors", "chunking", "scaling"),
+    ("checks", "vectors", "chunking", "scaling"),
     ("linalg",),
     ("priors",),
     ("kernels", "means"),
