@@ -32,7 +32,7 @@ def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}
-    arrays = {name: x for name, x in arrays.items() if not backend_of(x).rows_elsewhere}
+    arrays = {name: x for name, x in arrays.items() if not backend_of(x).is_lazy}
     asking = next((B for x in arrays.values() if (B := backend_of(x)).asks_gradient(x)), None)
     if asking is None:
         return objective(model, batch)

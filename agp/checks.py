@@ -117,7 +117,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
     if not B.is_concrete(x):  # traced: there are no entries yet
         return
     count, row, start = 0, 0, 0
-    for block in [x] if B.rows_elsewhere else row_blocks(x, CHECKED_ROWS):
+    for block in [x] if B.is_lazy else row_blocks(x, CHECKED_ROWS):
         found, first = _not_finite(block)
         row = start + first if found and not count else row
         count, start = count + found, start + block.shape[0]
@@ -212,7 +212,7 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
     """
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
-    if here.rows_elsewhere or there.rows_elsewhere:
+    if here.is_lazy or there.is_lazy:
         names = here.dtype_name(x), there.dtype_name(reference)
         if names[0] != names[1]:
             msg = f"{name} has dtype {names[0]}, {reference_name} has {names[1]}; convert one of them."

@@ -67,7 +67,7 @@ def tile_rows(memory: float | None, floats_per_row: int, X: Array) -> int:
 
 def block_rows(memory: float | None, floats_per_row: int, X: Array) -> int | None:
     """Rows to take at once where not all rows of X [N, D] fit into `memory` MiB, or lie elsewhere; None for all."""
-    if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).rows_elsewhere:
+    if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).is_lazy:
         return tile_rows(memory, floats_per_row, X)
     return None
 

@@ -27,7 +27,7 @@ def entrance(f: F) -> F:
     def entered(*args: Any, **kwargs: Any) -> Any:
         for x in args:  # most types have been seen
             B = backend_of_type(type(x))
-            if B is not None and not B.rows_elsewhere:
+            if B is not None and not B.is_lazy:
                 break
         else:
             B, x = _first_array((*args, *kwargs.values()))
@@ -64,7 +64,7 @@ def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
             B = backend_of(x)
         except TypeError:
             continue
-        if not B.rows_elsewhere:  # rows are evaluated beside the leaves
+        if not B.is_lazy:  # rows are evaluated beside the leaves
             return B, x
     parts = (x if isinstance(x, tuple) else tree.leaves(x).values() for x in inside)
     return next((found for part in parts if (found := _first_array(part))[0] is not None), (None, None))

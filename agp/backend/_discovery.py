@@ -35,7 +35,7 @@ class BackendStatus(NamedTuple):
     devices: list[str]
     gradients: tuple[str, ...]
     conformance: bool
-    rows_elsewhere: bool = False
+    is_lazy: bool = False
 
 
 _REGISTERED: dict[str, Backend] = {}
@@ -124,7 +124,7 @@ def _status(name: str) -> BackendStatus:
         devices, reason = [], f"{type(error).__name__}: {error}"
     else:
         reason = "" if devices else "no device"
-    kinds = B.gradients, B.conformance, B.rows_elsewhere
+    kinds = B.gradients, B.conformance, B.is_lazy
     return BackendStatus(name, not reason, reason, version, devices, *kinds)
 
 

@@ -55,8 +55,8 @@ class Library(ABC):
     """Whether `context` sets anything that this thread has not set already."""
     loops_on_device: bool = False
     """Whether `repeat`, compiled, is a loop on the device."""
-    rows_elsewhere: bool = False
-    """Whether arrays are rows of data that lie elsewhere: `fold` sums over them there, `gathered` brings them here."""
+    is_lazy: bool = False
+    """Whether arrays are lazy or distributed rows of data: `fold` sums over them in place, `gathered` loads them."""
     conformance: bool = False
     """True for a library that exists to test conformance: it is never chosen unless named."""
 

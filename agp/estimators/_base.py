@@ -237,7 +237,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.backend is None and self.device is None and self.dtype is None:
             return X
         B = backend_of(X)
-        if B.rows_elsewhere:  # the model decides in which library they are evaluated
+        if B.is_lazy:  # the model decides in which library they are evaluated
             if self.dtype is None:
                 return X
             return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checked, by any name
@@ -268,7 +268,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
         X = data.X
-        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
+        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = seed_of(self.random_state)
         by_noise = self.method_ in GAUSSIAN_METHODS
         likelihood = wrapped(likelihood, data, weighted=not by_noise)
@@ -284,7 +284,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             settings["weights"] = data.weights
         settings |= self._layers()
         model = build(self.method_, X, y, likelihood=likelihood, **settings)
-        if backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None):
+        if backend_of(X).is_lazy and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
 

@@ -175,7 +175,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
-        if self._method(rows, parts=backend_of(data.X).rows_elsewhere) in WEIGHTED_METHODS:
+        if self._method(rows, parts=backend_of(data.X).is_lazy) in WEIGHTED_METHODS:
             data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
         constant = _is_constant(data.y)
         if not constant and self._chooses(data):
@@ -291,7 +291,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """Whether `fit_regression` chooses what is left open, rather than a method trains a model that is built."""
         plain = (self.outputs, self.layers) == ("shared", None) and self._is_gaussian and data.y.shape[1] == 1
         open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
-        moved = backend_of(data.X).rows_elsewhere and (self.backend, self.device) != (None, None)
+        moved = backend_of(data.X).is_lazy and (self.backend, self.device) != (None, None)
         return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
 
     def _fit_regression(self, data: Observations) -> None:
@@ -334,7 +334,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
 
     def _model(self, data: Observations, *, parts: bool) -> Any:
-        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).rows_elsewhere)
+        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)
         outputs = self._outputs(data.y.shape[1])
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:

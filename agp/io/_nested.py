@@ -72,7 +72,7 @@ def _path(prefix: str, key: Any) -> str:
 
 def _on_host(name: str, x: Any) -> Any:
     try:
-        if backend_of(x).rows_elsewhere:
+        if backend_of(x).is_lazy:
             msg = "its rows lie elsewhere, and a file would hold them; save model.predictor(), which predicts alike."
             raise TypeError(msg)
         return to_numpy(x)

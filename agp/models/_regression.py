@@ -149,7 +149,7 @@ class SparseRegression(Regression, SparsePrior):
         # each block adds to sums of M x M numbers, which shall cost less than the block itself
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
-        return rows if rows < X.shape[0] or backend_of(X).rows_elsewhere else None
+        return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _kept_rows(self, X: Array, memory: float | None) -> int:
         """Rows whose Kuf, its unscaled form and A may be kept for the pullback, beside the block at work."""

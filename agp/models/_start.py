@@ -144,7 +144,7 @@ def held_data(X: Array, y: Array) -> dict[str, Array]:
 def refuse_rows_elsewhere(model_class: type, *arrays: Array) -> None:
     """ValueError for rows that are not in memory, for models that need all of them at once."""
     for x in arrays:
-        if backend_of(x).rows_elsewhere:
+        if backend_of(x).is_lazy:
             msg = (
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
                 "array; compute it first if they fit, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."

@@ -496,7 +496,7 @@ class Predictor:
         """Arrays [..., N, .] of ``f(conditional, X, *others)``, for which all leading axes are rows."""
         self._check(X)
         B = backend_of(X)
-        if B.rows_elsewhere:
+        if B.is_lazy:
 
             def gathered(*rows: Array) -> tuple[Array, ...]:
                 return f(self.conditionals[0], *(self._gathered(x) for x in rows))
@@ -560,7 +560,7 @@ class Predictor:
         """Targets [..., N, K], checked but for those that are NaN."""
         y = self._thresholds(X, y)
         B = backend_of(y)
-        if B.is_concrete(y) and not B.rows_elsewhere:
+        if B.is_concrete(y) and not B.is_lazy:
             columns = B.xp.reshape(y, (-1, y.shape[-1]))
             (seen,) = B.xp.nonzero(~B.xp.any(B.xp.isnan(columns), axis=1))
             known = B.xp.take(columns, seen, axis=0)

@@ -180,7 +180,7 @@ def fit_regression(
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     plan = _Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
-    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).rows_elsewhere)
+    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).is_lazy)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}

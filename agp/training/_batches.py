@@ -66,7 +66,7 @@ class Batches:
         self.order = Order(X.shape[0], seed)
         self.reference = X if reference is None else reference
         self.pooled = None
-        if backend_of(X).rows_elsewhere and not self.whole:
+        if backend_of(X).is_lazy and not self.whole:
             self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
         self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
         self._joined_draws = lru_cache(maxsize=1)(self._together)

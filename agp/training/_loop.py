@@ -112,7 +112,7 @@ def train(
     callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)
-    elsewhere = backend_of(X).rows_elsewhere
+    elsewhere = backend_of(X).is_lazy
     if data_parallel and not elsewhere:
         msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
         raise ValueError(msg)

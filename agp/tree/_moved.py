@@ -47,7 +47,7 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
     """
     B, dtype = get_backend(name), _dtype_name(dtype)
     if is_model(x):
-        here = {k: v for k, v in leaves(x).items() if not backend_of(v).rows_elsewhere}
+        here = {k: v for k, v in leaves(x).items() if not backend_of(v).is_lazy}
         moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in here.items()}
         return with_leaves(x, moved)
     if isinstance(x, (int, float, list, tuple)):

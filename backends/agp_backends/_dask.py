@@ -41,7 +41,7 @@ class DaskBackend(Backend):
     name = "dask"
     xp = xp
     array_types = (da.Array,)
-    rows_elsewhere = True
+    is_lazy = True
 
     def device_name(self, x: Array, /) -> str:
         return backend_of(x._meta).device_name(x._meta)
