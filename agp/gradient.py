@@ -8,10 +8,10 @@ from agp.batch import Batch
 from agp.checks import check_model, check_results
 from agp.entrances import entrance
 from agp.errors import BackendError
-from agp.guesses import settled
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.priors import log_prior
 from agp.repairs import counted
+from agp.speculation import speculate
 
 __all__ = ["gradient_of", "value_and_gradient"]
 
@@ -64,7 +64,7 @@ def value_and_gradient(
     check_model(model)
     batch = model._batch(X, y, scale=scale)
     check_mode(X, gradient)
-    (bound, slopes), _ = settled(lambda: gradient_of(model, batch, gradient, memory=memory), X)
+    (bound, slopes), _ = speculate(lambda: gradient_of(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
     check_results("the gradient by", slopes, remedy)

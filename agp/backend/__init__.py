@@ -33,6 +33,6 @@ __all__ = [
 
 # for other rooms
 from agp.backend._arrays import constant, constants, numbers_of
+from agp.backend._control import guessed, guessing
 from agp.backend._discovery import backend_of_type, check_array_type
-from agp.backend._guesses import guessed, guessing
 from agp.backend._rows import row_blocks

@@ -1,14 +1,50 @@
-"""Control flow: branches and loops that a tracing library keeps on the device."""
+"""Control flow: branches and loops, which a tracing library keeps on the device, and speculation about predicates.
 
-from collections.abc import Callable
+Where arrays are on a device, the host that reads a number waits until everything before it is computed, and the device
+then waits for the host. Inside a `guessing` block, a decision with a likely outcome is therefore taken without reading
+its predicate. The predicates are kept; the caller reads all of them in one transfer, and starts again if one was wrong.
+While work is recorded for a device (`Backend.capture`), nothing can be read at all: such a block is blind.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
-from agp.backend._guesses import guessed
 from agp.backend._library import Library
 from agp.backend._types import Array
 from agp.errors import BackendError
 
-__all__ = ["ControlFlow"]
+__all__ = ["ControlFlow", "guessed", "guessing"]
+
+_guesses: ContextVar[list[Any] | None] = ContextVar("guesses", default=None)
+_blind: ContextVar[bool] = ContextVar("blind", default=False)
+
+
+@contextlib.contextmanager
+def guessing(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list[Any] | None]:
+    """Inside, assume likely outcomes, and append to the list the 0-d predicates that must hold; None assumes nothing.
+
+    In a blind block, a decision without a likely outcome is a BackendError.
+    """
+    tokens = _guesses.set(guesses), _blind.set(blind)
+    try:
+        yield guesses
+    finally:
+        _guesses.reset(tokens[0])
+        _blind.reset(tokens[1])
+
+
+def guessed(predicate: Any, /, likely: bool | None) -> bool:
+    """The value of a 0-d predicate: the likely one inside a `guessing` block, otherwise the one read from the device."""
+    guesses = _guesses.get()
+    if likely is None and _blind.get():
+        msg = "how it goes on depends on a number of the device that nobody can foresee."
+        raise BackendError(msg)
+    if guesses is None or likely is None:
+        return bool(predicate)
+    guesses.append(predicate if likely else ~predicate)
+    return likely
 
 
 class ControlFlow(Library):

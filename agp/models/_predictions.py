@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from agp.backend import Array
 from agp.checks import check_whole
 from agp.entrances import entrance
-from agp.guesses import settled
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Prediction
 from agp.models._protocol import ModelProtocol
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor, check_test_inputs
 from agp.repairs import counted
+from agp.speculation import speculate
 
 __all__ = ["Predictions"]
 
@@ -32,7 +32,7 @@ class Predictions(ModelProtocol):
         memory
             Budget for working arrays, in MiB, where that takes a pass over the data; None as in `bound`.
         """
-        conditional, _ = settled(lambda: self._conditional(memory=memory), self._reference()[1])
+        conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
         return Predictor((conditional,), self.likelihood)
 
     def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:

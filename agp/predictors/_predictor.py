@@ -18,7 +18,6 @@ from agp.checks import (
 )
 from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.entrances import entrance
-from agp.guesses import settled
 from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
@@ -29,6 +28,7 @@ from agp.predictors._further import with_known_noise
 from agp.predictors._joint import cross_covariances, output_covariances, with_own
 from agp.predictors._mixture import average, log_average, mixture, slopes
 from agp.repairs import counted
+from agp.speculation import speculate
 from agp.summaries import summary_html
 from agp.tree import first_leaf
 
@@ -503,7 +503,7 @@ class Predictor:
 
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
-        found, _ = settled(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
+        found, _ = speculate(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
         return tuple(self._shaped(list(parts), batch, 1) for parts in zip(*found, strict=True))
 
     def _by_set(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:

@@ -14,8 +14,8 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
-from agp.guesses import settled
 from agp.repairs import Report, Tally, collected
+from agp.speculation import speculate
 from agp.training._inner import solved_leaves
 from agp.updates import Update
 from agp.vectors import Unflatten
@@ -105,7 +105,7 @@ class Objective:
             try:
                 with collected() as reports:
                     here = self._model_at(vector)
-                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.reference)
+                    (bound, raw_bar, model), _ = speculate(lambda: self._evaluated(here), self.reference)
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)

@@ -11,9 +11,9 @@ from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
-from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
 from agp.repairs import Report, Tally, collected, fetched
+from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
@@ -183,7 +183,7 @@ class Run:
 
         if self.step < self.wary_until:
             return once()
-        done, as_likely = settled(once, self.batches.reference)
+        done, as_likely = speculate(once, self.batches.reference)
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from agp.backend import get_backend
-from agp.backend._control import ControlFlow
+from agp.backend._control import ControlFlow, guessed, guessing
 from agp.backend._graphs import Graphs
-from agp.backend._guesses import guessed, guessing
 from agp.errors import BackendError
 
 torch = pytest.importorskip("torch")

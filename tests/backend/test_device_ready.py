@@ -13,13 +13,13 @@ import agp
 from agp import tree
 from agp.actions import BlockActions, DenseActions
 from agp.backend import constant, get_backend, guessed, guessing, numbers_of, placed, to_numpy
-from agp.backend._guesses import _guesses
+from agp.backend._control import _guesses
 from agp.errors import NonFiniteError
-from agp.guesses import settled
 from agp.host import gauss_hermite
 from agp.linalg import inner, preconditioner
 from agp.posteriors import Relaxed
 from agp.repairs import Tally, collected, fetched, report
+from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._run import CHECK_EVERY, Run
 from agp.updates import Adam, Group, InverseUpdate
@@ -132,7 +132,7 @@ def test_a_right_guess_is_looked_at_once_and_kept(device):
     calls = []
     work, x = _deciding(True, calls)
     with collected() as reports, counted() as counting:
-        assert settled(work, x) == (True, True)
+        assert speculate(work, x) == (True, True)
     assert (calls, counting.reads.total(), len(reports)) == ([True], 1, 1)
 
 
@@ -140,7 +140,7 @@ def test_a_wrong_guess_is_taken_back_with_all_that_came_of_it(device):
     calls = []
     work, x = _deciding(False, calls)
     with collected() as reports:
-        assert settled(work, x) == (False, False)
+        assert speculate(work, x) == (False, False)
     assert (calls, len(reports)) == ([True, False], 1)
 
 
@@ -151,9 +151,9 @@ def test_an_error_that_comes_of_a_wrong_guess_is_none(device):
         with collected():
             if outcome:
                 with pytest.raises(NonFiniteError, match="broken"):
-                    settled(work, x)
+                    speculate(work, x)
             else:
-                assert settled(work, x) == (False, False)
+                assert speculate(work, x) == (False, False)
 
 
 def test_on_the_host_every_decision_is_looked_at():
@@ -161,7 +161,7 @@ def test_on_the_host_every_decision_is_looked_at():
         calls = []
         work, x = _deciding(outcome, calls, place=TORCH)
         with collected():
-            assert settled(work, x) == (outcome, True)
+            assert speculate(work, x) == (outcome, True)
         assert calls == [outcome]
 
 

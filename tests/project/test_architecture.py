@@ -19,7 +19,7 @@ HOUSE = (
     ("errors", "host", "quantiles", "scores", "ledger", "markup"),
     ("backend",),
     ("constraints", "tree"),
-    ("repairs", "guesses", "entrances"),
+    ("repairs", "speculation", "entrances"),
     ("draws", "batch"),
     ("checks", "vectors", "chunking", "scaling"),
     ("linalg",),

@@ -302,7 +302,7 @@ def test_what_no_graph_can_hold_is_launched_singly_for_ever_and_said(what, devic
     ask, reason = REFUSED[what]
 
     def asked(model, state):
-        if what != "an error" or agp.backend._guesses._blind.get():
+        if what != "an error" or agp.backend._control._blind.get():
             ask(model, state)
 
     updates = [Adam(1e-2), _Calling(asked)]
