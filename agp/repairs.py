@@ -14,14 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from agp import tree
-from agp.backend import Array, backend_of, guessed, to_numpy
+from agp.backend import Array, backend_of, collect_reports, current_collector, guessed, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
-from agp.ledger import collected, current
 
-__all__ = ["Kind", "Report", "Tally", "collected", "packed", "report", "reported", "summed"]
+__all__ = ["Kind", "Report", "Tally", "collect_reports", "packed", "report", "reported", "summed"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "collected":
+        msg = "agp.repairs.collected goes with the next release; write agp.repairs.collect_reports."
+        warnings.warn(msg, DeprecationWarning, stacklevel=2)
+        return collect_reports
+    msg = f"module 'agp.repairs' has no attribute {name!r}"
+    raise AttributeError(msg)
 
 
 class Kind(NamedTuple):
@@ -75,11 +83,11 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
 
 
 def reported(reports: Sequence[Report], /) -> None:
-    """Pass reports on to the innermost `collected` block; outside of any, warn of them or raise at once.
+    """Pass reports on to the innermost `collect_reports` block; outside of any, warn of them or raise at once.
 
     What is still traced when nobody collects is left out: it has no values that could be told.
     """
-    collector = current()
+    collector = current_collector()
     if collector is None:
         Tally(reports).tell()
     else:
@@ -91,9 +99,9 @@ def counted(entrance: Callable[P, R], /) -> Callable[P, R]:
 
     @functools.wraps(entrance)
     def told(*args: P.args, **kwargs: P.kwargs) -> R:
-        if current() is not None:
+        if current_collector() is not None:
             return entrance(*args, **kwargs)
-        with collected() as reports:
+        with collect_reports() as reports:
             out = entrance(*args, **kwargs)
         Tally(reports).tell()
         return out

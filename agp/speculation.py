@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of, guessing
-from agp.repairs import collected, reported
+from agp.repairs import collect_reports, reported
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
         return f(), True
     guesses: list[Any] = []
     try:
-        with guessing(guesses), collected() as reports:
+        with guessing(guesses), collect_reports() as reports:
             found = f()
     except Exception:  # a wrong guess may have caused it
         if _all_true(guesses):

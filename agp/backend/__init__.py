@@ -35,4 +35,5 @@ __all__ = [
 from agp.backend._arrays import constant, constants, numbers_of
 from agp.backend._control import guessed, guessing
 from agp.backend._discovery import backend_of_type, check_array_type
+from agp.backend._reports import collect_reports, current_collector
 from agp.backend._rows import row_blocks

@@ -36,10 +36,10 @@ def guessing(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list
 
 
 def guessed(predicate: Any, /, likely: bool | None) -> bool:
-    """The value of a 0-d predicate: the likely one inside a `guessing` block, otherwise the one read from the device."""
+    """The value of a 0-d predicate: the likely one inside a `guessing` block, otherwise the one read from a device."""
     guesses = _guesses.get()
     if likely is None and _blind.get():
-        msg = "how it goes on depends on a number of the device that nobody can foresee."
+        msg = "control flow depends on a number on the device that has no likely outcome."
         raise BackendError(msg)
     if guesses is None or likely is None:
         return bool(predicate)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agp.backend._library import Library
+from agp.backend._reports import collect_reports
 from agp.backend._rows import row_blocks, row_count
 from agp.backend._types import Array, Pullback
-from agp.ledger import collected
 
 __all__ = ["Folds"]
 
@@ -64,7 +64,7 @@ class Folds(Library):
     ) -> Any:
         """The pullback of `fold` at the cotangent of the sum; pullbacks of the first blocks may have been kept."""
         params_bar = None
-        with collected():  # what was repaired has been reported with the value
+        with collect_reports():  # what was repaired has been reported with the value
             for number, block in enumerate(row_blocks(rows, block_rows)):
                 pull = kept[number] if number < len(kept) else f(params, block)[1]
                 params_bar = add(params_bar, pull(bar))
@@ -101,7 +101,7 @@ class Folds(Library):
 
         def pullback(bar):
             params_bar, X_bars = None, []
-            with collected():  # what was repaired has been reported with the value
+            with collect_reports():  # what was repaired has been reported with the value
                 for block, block_bar in row_blocks((X, bar), block_rows):
                     one_bar, X_bar = f(params, block)[1](block_bar)
                     params_bar = add(params_bar, one_bar)

@@ -11,7 +11,7 @@ from agp.likelihoods import Likelihood
 from agp.models import Model
 from agp.predictors import Conditional, Predictor
 from agp.priors import check_priors
-from agp.repairs import collected
+from agp.repairs import collect_reports
 
 __all__ = ["check_whole_model"]
 
@@ -66,7 +66,7 @@ def _example_input(model: Model) -> Array:
 
 def _try_input(model: Model | Predictor, X: Array) -> None:
     """Raise unless the model predicts so many numbers at X [1, D]."""
-    with collected():  # repairs are told when the model is used
+    with collect_reports():  # repairs are told when the model is used
         try:
             found = model.predict(X)
             model.predict(X, observed=True)

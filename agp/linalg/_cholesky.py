@@ -30,7 +30,7 @@ def cholesky(A: Array) -> Array:
     """Lower L with L L^T = A [..., M, M], repaired if need be.
 
     If a matrix has no factor, ten, a hundred and a thousand times its default jitter are tried; others of a batch stay
-    as they are. A repair is reported to `agp.repairs`: a `RepairWarning`, or an entry of `collected`.
+    as they are. A repair is reported to `agp.repairs`: a `RepairWarning`, or an entry of `collect_reports`.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from agp import tree
 from agp.backend import Array, backend_of, constants, guessing, mapped, placed, to_numpy
 from agp.draws import Draws
 from agp.errors import BackendError
-from agp.repairs import collected
+from agp.repairs import collect_reports
 from agp.training._batches import Batches
 from agp.tree import first_leaf
 
@@ -67,7 +67,7 @@ class _Recording:
         """One step on the arrays that are held; whether it was right, and what it logs, as a vector."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
-        with guessing(guesses, blind=True), collected() as reports:
+        with guessing(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:

@@ -16,7 +16,7 @@ from agp.errors import Interrupted
 from agp.gradient import GradientMode
 from agp.host import generator, underflow_is_zero
 from agp.models import valid_data
-from agp.repairs import collected
+from agp.repairs import collect_reports
 from agp.training._begun import begun
 from agp.training._inner import solved_leaves
 from agp.training._objective import Objective
@@ -121,7 +121,7 @@ def fit_lbfgs(
     objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
     search = Search(objective, limits, check_callables("callbacks", callbacks))
     total = limits.iterations * (restarts + 1)
-    with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):
+    with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
         search.bar = bar
         try:
             search.run(starts(objective, restarts, seed, spread))

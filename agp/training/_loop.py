@@ -12,7 +12,7 @@ from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.host import overflow_is_judged, underflow_is_zero
 from agp.models import valid_data
-from agp.repairs import collected
+from agp.repairs import collect_reports
 from agp.training._batches import Batches, Place, check_place
 from agp.training._begun import begun, leaves_kept
 from agp.training._epochs import check_loops
@@ -137,7 +137,7 @@ def train(
         warn_of_untouched(model, updates)
         run.begin()
     try:
-        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):
+        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collect_reports(run.aside):
             run.advance_to(steps, callbacks, bar, checkpoint_every)
             run.save()
         result = run.result()

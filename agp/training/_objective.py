@@ -14,7 +14,7 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
-from agp.repairs import Report, Tally, collected
+from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
 from agp.training._inner import solved_leaves
 from agp.updates import Update
@@ -103,7 +103,7 @@ class Objective:
         vector = np.array(vector)
         with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
             try:
-                with collected() as reports:
+                with collect_reports() as reports:
                     here = self._model_at(vector)
                     (bound, raw_bar, model), _ = speculate(lambda: self._evaluated(here), self.reference)
             except NotPositiveDefiniteError:

@@ -12,7 +12,7 @@ from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
 from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
-from agp.repairs import Report, Tally, collected, fetched
+from agp.repairs import Report, Tally, collect_reports, fetched
 from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
@@ -149,7 +149,7 @@ class Run:
 
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
-        with collected() as reports:
+        with collect_reports() as reports:
             model, states, logged = self._laid_out(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted together: they are told with the step that they explain, or with the last
@@ -162,7 +162,7 @@ class Run:
 
     def _advance(self) -> dict[str, Array]:
         try:
-            with collected() as reports:
+            with collect_reports() as reports:
                 model, states, info = self._applied(self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite are the better explanation

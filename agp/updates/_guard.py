@@ -6,7 +6,7 @@ from typing import Any
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
-from agp.repairs import collected, reported
+from agp.repairs import collect_reports, reported
 from agp.tree import zero_like
 from agp.updates._base import Info
 
@@ -43,7 +43,7 @@ def guarded_by_bound(
         moved = step(rate)
         return moved, helps(_bound(moved[0], batch, memory))
 
-    with collected() as seen:
+    with collect_reports() as seen:
         first, good = attempt(rate + none)
 
     def taken() -> tuple[Any, Info]:
@@ -56,7 +56,7 @@ def guarded_by_bound(
             return 0.5 * rate, attempt(0.5 * rate)[1], count + 1.0
 
         start = rate + none, good, none
-        with collected():  # of what is tried, the last is done again
+        with collect_reports():  # of what is tried, the last is done again
             found, helped, count = B.while_loop(lambda _r, good, n: ~good & (n < SHORTENED), shorten, start)
         moved, info = step(xp.where(helped, found, none))
         return moved, info | {"shortened": count}
@@ -67,7 +67,7 @@ def guarded_by_bound(
 def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
     """The bound of a batch, 0-d; NaN where there is none."""
     try:
-        with collected():  # the optimiser evaluates it, too
+        with collect_reports():  # the optimiser evaluates it, too
             return model._objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
         return zero_like(model) + float("nan")

@@ -25,7 +25,7 @@ from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
 from agp.entrances import entrance
 from agp.errors import BackendError, WorkerError
 from agp.host import overflow_is_judged, underflow_is_zero
-from agp.repairs import collected, packed, reported
+from agp.repairs import collect_reports, packed, reported
 
 BRANCHES = 8
 """How many sums a task adds to one."""
@@ -211,7 +211,7 @@ def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any
 @underflow_is_zero
 @overflow_is_judged
 def _value_of(f: Callable, add: Callable, block_rows: int, params: Any, block: Any) -> tuple[Any, list[Any]]:
-    with _beside(params, block) as (B, block), collected() as reports:
+    with _beside(params, block) as (B, block), collect_reports() as reports:
         value = B.fold(f, params, block, block_rows, add=add)[0]
     return value, packed(reports)
 

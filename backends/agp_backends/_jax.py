@@ -20,7 +20,7 @@ from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
 from agp.draws import Noise
 from agp.errors import BackendError
-from agp.repairs import Kind, Report, collected, packed, reported, summed
+from agp.repairs import Kind, Report, collect_reports, packed, reported, summed
 from agp_backends._cuda import whole_block
 from agp_backends._threads import one_thread
 
@@ -217,7 +217,7 @@ class JaxBackend(Backend):
             return _scanned(lambda block: (g(block), None), rows, block_rows, add)[0]
 
         def pullback(bar: Any) -> Any:
-            with collected():  # what was repaired has been reported with the value
+            with collect_reports():  # what was repaired has been reported with the value
                 return total_of(lambda block: f(params, block)[1](bar))
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
@@ -230,7 +230,7 @@ class JaxBackend(Backend):
             return super().map_rows(f, params, X, block_rows, add=add)
 
         def pullback(bar: Array) -> tuple[Any, Array]:
-            with collected():  # what was repaired has been reported with the value
+            with collect_reports():  # what was repaired has been reported with the value
                 return _scanned(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
@@ -459,7 +459,7 @@ def _recorded(f: Callable) -> Callable:
     """f, which returns what is reported inside beside its value."""
 
     def recorded(*args: Any) -> tuple[Any, list[Report]]:
-        with collected(_Here()) as reports:
+        with collect_reports(_Here()) as reports:
             value = f(*args)
         return value, list(reports)
 

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from agp.backend import Array, Backend, ClosedForm, constant, is_row_major
 from agp.draws import Noise
 from agp.errors import BackendError
-from agp.ledger import collected
+from agp.repairs import collect_reports
 from agp_backends._cuda import whole_block
 from agp_backends._graphs import captured
 from agp_backends._threads import one_thread
@@ -389,7 +389,9 @@ class TorchBackend(Backend):
     ) -> Any:
         if not _is_mapped(predicate):
             return super().cond(predicate, if_true, if_false, likely=likely)
-        with collected():  # each mapped tensor has a decision of its own: reports of both branches would be of none
+        with (
+            collect_reports()
+        ):  # each mapped tensor has a decision of its own: reports of both branches would be of none
             return tree_map(lambda a, b: torch.where(predicate, a, b), if_true(), if_false())
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
@@ -404,6 +406,6 @@ class TorchBackend(Backend):
         with torch.inference_mode(False), torch.enable_grad():
             inputs = {name: x.detach().clone().requires_grad_() for name, x in leaves.items()}
             value = f(inputs)
-            with collected():  # what is recomputed has been reported with the value
+            with collect_reports():  # what is recomputed has been reported with the value
                 grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))

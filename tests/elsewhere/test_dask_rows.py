@@ -10,7 +10,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of, get_backend
 from agp.errors import BackendError, WorkerError
-from agp.repairs import collected, report
+from agp.repairs import collect_reports, report
 from agp.updates import Adam, Batch
 
 da = pytest.importorskip("dask.array")
@@ -216,7 +216,7 @@ def test_repairs_on_workers_are_told():
         return params[0], lambda bar: (bar,)
 
     X = da.from_array(np.arange(6.0)[:, None] - 2.5, chunks=(2, 1))
-    with collected() as reports:
+    with collect_reports() as reports:
         total, pull = get_backend("dask").fold(f, (np.asarray(0.5),), X, 10, add=lambda a, b: b if a is None else a + b)
         assert total == 1.5
         told = len(reports)

@@ -16,7 +16,7 @@ ROOT = Path(agp.__file__).parent
 GUIDE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 HOUSE = (
-    ("errors", "host", "quantiles", "scores", "ledger", "markup"),
+    ("errors", "host", "quantiles", "scores", "markup"),
     ("backend",),
     ("constraints", "tree"),
     ("repairs", "speculation", "entrances"),
