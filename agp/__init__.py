@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp import batch as batch
     from agp import constraints as constraints
     from agp import data as data
-    from agp import draws as draws
     from agp import estimators as estimators
     from agp import gradient as gradient
     from agp import inspection as inspection
@@ -44,6 +43,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp import plot as plot
     from agp import predictors as predictors
     from agp import quantiles as quantiles
+    from agp import random as random
     from agp import repairs as repairs
     from agp import summaries as summaries
     from agp import testing as testing
@@ -174,8 +174,8 @@ __all__ = [
 ]
 
 _ROOMS: str = (
-    "actions backend batch bounds constraints data draws errors estimators gradient inducing inspection interop io "
-    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles "
+    "actions backend batch bounds constraints data errors estimators gradient inducing inspection interop io "
+    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles random "
     "repairs selection summaries testing training tree updates vectors"
 )
 """The rooms for users and for writers of parts; the others are internal."""
@@ -234,7 +234,7 @@ def __getattr__(name: str) -> Any:
         found = vars(importlib.import_module(f"agp.{_ROOM_OF[name]}"))[name]
         globals()[name] = found  # asked for once
         return found
-    if name in _ROOMS.split():
+    if name in _ROOMS.split() or name == "draws":  # deprecated
         return importlib.import_module(f"agp.{name}")
     if name in _NEW_ROOM_OF:
         return _moved(name, _NEW_ROOM_OF[name])

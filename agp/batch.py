@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from agp.backend import Array
-from agp.draws import NO_DRAWS, Draws
+from agp.random import NO_DRAWS, Draws
 
 __all__ = ["Batch"]
 

@@ -3,14 +3,12 @@
 from typing import Any, Literal
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_model, check_results
-from agp.entrances import entrance
 from agp.errors import BackendError
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.priors import log_prior
-from agp.repairs import counted
 from agp.speculation import speculate
 
 __all__ = ["gradient_of", "value_and_gradient"]
@@ -29,10 +27,7 @@ def check_mode(x: Array, mode: str) -> None:
         raise BackendError(msg)
 
 
-@counted
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public
 def value_and_gradient(
     model: Any,
     X: Array,

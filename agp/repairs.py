@@ -6,21 +6,17 @@ beside the results, and report them again outside. At a public entrance, or in t
 them.
 """
 
-import functools
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of, collect_reports, current_collector, guessed, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 
 __all__ = ["Kind", "Report", "Tally", "collect_reports", "packed", "report", "reported", "summed"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def __getattr__(name: str) -> Any:
@@ -92,21 +88,6 @@ def reported(reports: Sequence[Report], /) -> None:
         Tally(reports).tell()
     else:
         collector.extend(reports)
-
-
-def counted(entrance: Callable[P, R], /) -> Callable[P, R]:
-    """A public function, which gives one warning about all repairs inside it, or leaves them to an open collector."""
-
-    @functools.wraps(entrance)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
-        if current_collector() is not None:
-            return entrance(*args, **kwargs)
-        with collect_reports() as reports:
-            out = entrance(*args, **kwargs)
-        Tally(reports).tell()
-        return out
-
-    return told
 
 
 # -- while values are arrays ------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
 from agp.constraints import LOWER
-from agp.host import underflow_is_zero
 
 __all__ = ["Unflatten", "flatten"]
 
@@ -53,7 +53,7 @@ class Unflatten(Generic[T]):
         places = ((leaf.name, itertools.product(*map(range, leaf.value.shape))) for leaf in self.leaves)
         return tuple(f"{name}{list(place) or ''}" for name, inside in places for place in inside)
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def __call__(self, vector: Array, /) -> T:
         return tree.constrain(self.model, self.raw(vector))
 
@@ -83,7 +83,7 @@ class Unflatten(Generic[T]):
         xp = backend_of(parts[0]).xp
         return xp.concat([xp.reshape(x, (-1,)) for x in parts])
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def log_jacobian(self, vector: Array, /) -> tuple[Array, Pullback]:
         """log |d values / d vector|, 0-d, of the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
 
@@ -104,7 +104,7 @@ class Unflatten(Generic[T]):
         return sum(value for value, _ in found.values()), lambda bar=1.0: bar * slopes
 
 
-@underflow_is_zero
+@public(repairs=False, context=False, ignore="underflow")
 def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unflatten[T]]:
     """The raw leaves of a model's parameters as one vector [n], and the function that makes such a vector a model.
 

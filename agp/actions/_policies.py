@@ -9,8 +9,8 @@ from agp.actions._dense import FixedActions
 from agp.backend import Array, backend_of, like, placed
 from agp.checks import check_whole
 from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
-from agp.host import generator
 from agp.linalg import nonnegative
+from agp.random import generator
 
 __all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
 

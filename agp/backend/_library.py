@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agp.backend._types import Array
-from agp.host import generator
+from agp.random import generator
 
 __all__ = ["Library", "is_row_major"]
 
@@ -111,7 +111,7 @@ class Library(ABC):
         return list(map(self.row_major, arrays))
 
     def generator(self, x: Array, /, *seeds: Any) -> Any:
-        """What draws random numbers for arrays like x, the same for the same seeds: an `agp.draws.Noise` on its device.
+        """A generator of random numbers for arrays like x, the same for the same seeds: an `agp.random.Noise`.
 
         By default NumPy's generator, whose numbers come from the host. The last of the seeds may be traced where
         `loops_on_device`.
@@ -158,6 +158,6 @@ class Library(ABC):
         For libraries that compute on a current device, which becomes that of x, and for those that round what they
         multiply to fewer digits on some devices: products become as precise as their dtype, unless the user has asked
         for less. On a CPU, pools of threads are kept to one. All is as before outside. Where it sets anything,
-        `needs_context` is True (`agp.entrances`).
+        `needs_context` is True.
         """
         return contextlib.nullcontext()

@@ -5,7 +5,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._elbo import rows_first, tiled
-from agp.draws import NO_DRAWS, Draws, below
+from agp.random import NO_DRAWS, Draws, below
 
 __all__ = ["site_sums"]
 

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from agp._context import public
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
@@ -19,7 +20,6 @@ from agp.estimators._columns import Columns, as_frame, check_missing, indicated,
 from agp.estimators._html import learned_html
 from agp.estimators._learned import Learned
 from agp.estimators._observations import Observations, plain, targets_for, wrapped
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
 from agp.markup import guarded
@@ -39,7 +39,6 @@ from agp.methods import (
 )
 from agp.models import Model, valid_data
 from agp.predictors import Predictor
-from agp.repairs import counted
 from agp.selection import select_kernel
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
 from agp.tree import leaves, replaced, to_backend
@@ -389,9 +388,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self._forget_growth()
         self._forget_updates()
 
-    @counted
-    @underflow_is_zero
-    @overflow_is_judged
+    @public(context=False)
     def _fit_part(self, data: Observations) -> None:
         """One step of the recipe on some more rows."""
         if self.method_ not in PART_METHODS:

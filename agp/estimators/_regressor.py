@@ -11,9 +11,9 @@ from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
+from agp._context import public
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.checks import as_columns, check_whole
-from agp.entrances import entrance
 from agp.estimators._arrays import (
     answered,
     check_choice,
@@ -153,7 +153,7 @@ class GPRegressor(RegressorMixin, Distribution):
         tags.target_tags.multi_output = True
         return tags
 
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
@@ -191,7 +191,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return self
 
     @available_if(takes_parts)
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """A training step on some more rows; the first call also sets the model up, and should be representative.
@@ -207,7 +207,7 @@ class GPRegressor(RegressorMixin, Distribution):
         self.bound_ -= self._log_jacobian(data)
         return self
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None) -> Any:
         """Means [N] or [N, K] of new observations at X [N, D].
 
@@ -252,7 +252,7 @@ class GPRegressor(RegressorMixin, Distribution):
             noise = placed(to_numpy(noise), covariance)
         return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
@@ -267,7 +267,7 @@ class GPRegressor(RegressorMixin, Distribution):
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._targets_shaped(samples, host=host)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
         found, weight = on_host(self.predict(X)), on_host(sample_weight)

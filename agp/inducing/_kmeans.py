@@ -6,8 +6,8 @@ import numpy as np
 
 from agp.backend import Array, placed
 from agp.checks import check_whole
-from agp.host import generator
 from agp.inducing._rows import ROWS, Rows, check_count, taken
+from agp.random import generator
 
 __all__ = ["kmeans"]
 

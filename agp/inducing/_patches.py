@@ -9,13 +9,13 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs, usable
 from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
-from agp.host import generator
 from agp.inducing._base import AtInputs, FeatureMap
 from agp.inducing._equal_patches import merged
 from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
 from agp.kernels import Features, Kernel
 from agp.linalg import diagonal
+from agp.random import generator
 from agp.scaling import column_spreads
 from agp.tree import placed as placed_leaves
 

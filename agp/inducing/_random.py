@@ -3,8 +3,8 @@
 import numpy as np
 
 from agp.backend import Array, placed
-from agp.host import generator
 from agp.inducing._rows import check_count, check_distinct, distinct, taken
+from agp.random import generator
 
 __all__ = ["random"]
 

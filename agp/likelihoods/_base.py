@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.checks import check_levels, check_whole
-from agp.host import scalar, underflow_is_zero
 from agp.likelihoods._range import in_range
-from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles
+from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles, scalar
 from agp.scores import mixture_cdf, mixture_crps
 
 __all__ = ["Likelihood", "Prediction"]
@@ -136,7 +136,7 @@ class Likelihood(ABC):
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         """The noise that an estimate for so many rows and latent functions needs, from a generator.
 
-        That is NumPy's, or an `agp.draws.Noise`. Arrays [S, rows, ...] by name, for S samples: the rows lie along the
+        That is NumPy's, or an `agp.random.Noise`. Arrays [S, rows, ...] by name, for S samples: the rows lie along the
         second axis. Usually none.
         """
         return {}
@@ -149,7 +149,7 @@ class Likelihood(ABC):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals [N, P] and targets [N, K]."""
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
         """The smallest y with P(y_nk <= y) >= level [Q, N, K], for each of Q levels and marginals [N, P].
 
@@ -182,7 +182,7 @@ class Likelihood(ABC):
         found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
         return in_range("predicted quantiles", found, mu, self.support)
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
         """P(Y_nk <= y_nk) [N, K] of observations Y, for marginals and samples as `predictive_quantiles`.
 
@@ -201,7 +201,7 @@ class Likelihood(ABC):
         """
         return self._cdf(*_by_sample(mu, var, samples), y)
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
         """The continuous ranked probability score of each target [N, K], in its unit: lower is better.
 

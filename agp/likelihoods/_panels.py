@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, constant
-from agp.host import gauss_legendre
 from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
+from agp.quadrature import gauss_legendre
 
 __all__ = ["FLOATS", "Datum", "log_predictive_density"]
 

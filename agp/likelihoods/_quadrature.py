@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from agp.backend import Array, Backend, Pullback, backend_of, constant
 from agp.checks import check_whole
-from agp.host import gauss_hermite
+from agp.quadrature import gauss_hermite
 
 __all__ = [
     "check_points",

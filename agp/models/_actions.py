@@ -5,7 +5,7 @@ from typing import Any
 from agp.actions import Actions
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
-from agp.host import generator
+from agp.random import generator
 
 __all__ = [
     "check_action_sizes",

@@ -2,15 +2,13 @@
 
 from typing import Any
 
+from agp._context import public
 from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback
-from agp.entrances import entrance
 from agp.gradient import GradientMode, check_mode
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.markup import guarded
 from agp.models._former import FormerNames
 from agp.models._predictions import Predictions
-from agp.repairs import counted
 from agp.summaries import summary_html
 
 __all__ = ["Model"]
@@ -31,16 +29,14 @@ class Model(Predictions, FormerNames):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(build := vars(cls).get("from_data"), classmethod):  # a public entrance like those below
-            wrapped = classmethod(entrance(underflow_is_zero(overflow_is_judged(build.__func__))))
+        if isinstance(build := vars(cls).get("from_data"), classmethod):
+            wrapped = classmethod(public(build.__func__, repairs=False))
             type.__setattr__(cls, "from_data", wrapped)  # no declaration: each class has a signature of its own
 
     def _repr_html_(self) -> str:
         return guarded(lambda: summary_html(self), self)
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def bound(
         self,
         X: Array,
@@ -83,4 +79,4 @@ class Model(Predictions, FormerNames):
             value, pullback = self._objective(batch, memory=memory)
         else:
             value, pullback = carrying_adjoint(lambda model, x: model._objective(x, memory=memory), self, batch)
-        return value, underflow_is_zero(pullback)
+        return value, public(pullback, repairs=False, context=False, ignore="underflow")

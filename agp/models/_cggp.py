@@ -12,8 +12,6 @@ from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
 from agp.checks import check_whole
 from agp.chunking import rows_within, tile_rows
-from agp.draws import Draws
-from agp.host import generator
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
@@ -26,6 +24,7 @@ from agp.models._regression import (
 from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.random import Draws, generator
 from agp.tree import copied
 
 __all__ = ["CGGP"]

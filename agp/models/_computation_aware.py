@@ -6,13 +6,12 @@ from dataclasses import KW_ONLY
 from typing import NamedTuple, Self, get_args
 
 from agp import tree
+from agp._context import public
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.chunking import budget, mebibytes, tile_rows
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
@@ -279,8 +278,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
-    @entrance
-    @underflow_is_zero
+    @public(repairs=False, ignore="underflow")
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into what data and computation leave open.
 

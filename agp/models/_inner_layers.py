@@ -5,9 +5,9 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.host import principal_directions
 from agp.posteriors import start_of
 from agp.processes import Sparse
+from agp.starts import principal_directions
 
 __all__ = ["calm", "directions"]
 

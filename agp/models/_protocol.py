@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_inputs, check_parameters, check_targets
-from agp.draws import Draws, under
 from agp.likelihoods import Likelihood
 from agp.predictors import Conditional, check_test_inputs
 from agp.priors import Priors
+from agp.random import Draws, under
 
 __all__ = ["ModelProtocol"]
 
@@ -92,7 +92,7 @@ class ModelProtocol(ABC):
         """`bound` of a batch that is known to fit the model."""
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.draws.Noise`."""
+        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.random.Noise`."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property

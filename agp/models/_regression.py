@@ -4,20 +4,18 @@ import numbers
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets, check_weights
 from agp.chunking import budget, mebibytes, rows_within, tile_rows
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model
 from agp.models._parts import WithoutPosterior
 from agp.processes import SparsePrior
-from agp.repairs import counted
 
 __all__ = [
     "Regression",
@@ -126,9 +124,7 @@ class SparseRegression(Regression, SparsePrior):
         super()._check(X, y)
         self.inducing.check(self.kernel)
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 

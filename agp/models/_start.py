@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import as_columns, check_data, check_weights, usable
-from agp.host import generator, repetitions
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
-from agp.starts import starting_kernel
+from agp.random import generator
+from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copied, detached
 
 __all__ = [
@@ -163,7 +163,7 @@ def looked_at(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeated_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Rows X [n, D] and y [n, K], each as often as its weight in [n] says (`agp.host.repetitions`)."""
+    """Rows X [n, D] and y [n, K], each as often as its weight in [n] says (`agp.starts.repetitions`)."""
     index = repetitions(to_numpy(weights))
     return (X, y) if index is None else (backend_of(X).gathered(X, index), backend_of(y).gathered(y, index))
 

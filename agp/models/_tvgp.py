@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.draws import below
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
@@ -17,6 +16,7 @@ from agp.models._start import refuse_rows_elsewhere, started, started_model
 from agp.posteriors import moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.random import below
 from agp.tree import copied
 
 __all__ = ["TVGP"]

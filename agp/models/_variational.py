@@ -7,13 +7,13 @@ from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
 from agp.chunking import block_rows
-from agp.draws import Draws, below, under, union
 from agp.likelihoods import Likelihood
 from agp.models._parts import OfOneProcess
 from agp.posteriors import SiteGradients
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
 from agp.processes import Process, Sparse, check_process
+from agp.random import Draws, below, under, union
 
 __all__ = ["Variational"]
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.host import generator
+from agp.random import generator
 
 __all__ = ["DATA", "FUNCTION", "OBSERVATIONS", "band", "legend", "panels", "thinned"]
 

@@ -105,7 +105,7 @@ class Posterior(ABC):
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """The noise that an evaluation in training needs by name, by NumPy's generator or an `agp.draws.Noise`.
+        """The noise that an evaluation in training needs by name, by NumPy's generator or an `agp.random.Noise`.
 
         Usually none. Unlike the noise of a likelihood, it belongs to no rows.
         """

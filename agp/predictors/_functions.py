@@ -3,13 +3,11 @@
 from collections.abc import Callable
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.checks import check_finite, check_inputs, check_like, check_results
 from agp.chunking import row_ranges, rows_within
-from agp.entrances import entrance
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.processes import Paths
-from agp.repairs import counted
 
 __all__ = ["FunctionSamples"]
 
@@ -46,10 +44,7 @@ class FunctionSamples:
         """P."""
         return self.paths.outputs
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
 
@@ -58,21 +53,15 @@ class FunctionSamples:
         """
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def with_pullback(self, X: Array, /) -> tuple[Array, Pullback]:
         """The values [S, N, P] at X [N, D] or [S, N, D], and ``bar [S, N, P] -> X_bar``, of the shape of X."""
         self._check(X)
         samples, pullback = self.paths.evaluate(X)
         _refuse_nonfinite(samples)
-        return samples, underflow_is_zero(pullback)
+        return samples, public(pullback, repairs=False, context=False, ignore="underflow")
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The gradients [S, N, P, D] of every function at X [N, D] or [S, N, D]; arguments as a call."""
 

@@ -4,11 +4,11 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, placed
-from agp.draws import Draws
 from agp.likelihoods import Likelihood
 from agp.predictors._conditional import Conditional
 from agp.predictors._further import process_given
 from agp.processes import Paths, Process
+from agp.random import Draws
 
 __all__ = ["ProcessConditional"]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of, check_array_type, placed
 from agp.bounds import tiled
 from agp.checks import (
@@ -17,8 +18,6 @@ from agp.checks import (
     check_whole,
 )
 from agp.chunking import row_ranges, rows_within, tile_rows
-from agp.entrances import entrance
-from agp.host import generator, overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import guarded
@@ -27,7 +26,7 @@ from agp.predictors._functions import FunctionSamples
 from agp.predictors._further import with_known_noise
 from agp.predictors._joint import cross_covariances, output_covariances, with_own
 from agp.predictors._mixture import average, log_average, mixture, slopes
-from agp.repairs import counted
+from agp.random import generator
 from agp.speculation import speculate
 from agp.summaries import summary_html
 from agp.tree import first_leaf
@@ -82,10 +81,7 @@ class Predictor:
 
     # -- marginals --------------------------------------------------------------------------------------------------
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
         """Means and variances [..., N, P] of the latent functions at X [..., N, D], or of the observations.
 
@@ -122,10 +118,7 @@ class Predictor:
 
         return Prediction(*self._by_row(predicted, X))
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The means [..., N, P] of the latent functions, at the cost of the means alone; arguments as `predict`."""
 
@@ -137,10 +130,7 @@ class Predictor:
 
         return self._by_row(averaged, X)[0]
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """The derivatives [..., N, P, D] of the latent means and variances in the columns of X [..., N, D].
 
@@ -157,10 +147,7 @@ class Predictor:
 
         return Prediction(*self._by_row(derived, X))
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
         """The smallest value that an observation at X [..., N, D] does not exceed with probability q.
 
@@ -201,10 +188,7 @@ class Predictor:
         ends = self.quantile(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), memory=memory)
         return ends[0, ...], ends[1, ...]
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
@@ -213,10 +197,7 @@ class Predictor:
         """
         return self._log_density(X, y, log_average, memory)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The log densities of each row [N] under each sample of a sampled (deep) process, averaged over the samples.
 
@@ -234,10 +215,7 @@ class Predictor:
 
         return self._scored("log density", density, X, self._targets(X, y), memory)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """P(Y <= y) [..., N, K] of observations Y at X [..., N, D], for numbers y [..., N, K] (or [N]).
 
@@ -255,10 +233,7 @@ class Predictor:
         """
         return self._cdf(X, self._thresholds(X, y), memory)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
         """Probability integral transforms F(y) [..., N, K] of targets: uniform on (0, 1) where predictions are right.
 
@@ -288,10 +263,7 @@ class Predictor:
         share = generator(check_whole("seed", seed, least=0), 17).uniform(size=tuple(F.shape))
         return below + placed(share, F) * (F - below)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The continuous ranked probability scores [..., N, K] of targets, in their unit: lower is better.
 
@@ -337,10 +309,7 @@ class Predictor:
 
     # -- joint ------------------------------------------------------------------------------------------------------
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
         """The joint covariances [..., P, N, N] of the latent functions at X [..., N, D]; O(N^2) memory.
 
@@ -367,10 +336,7 @@ class Predictor:
 
         return self._by_set(joint, X)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [..., S, N, P] of the latent functions at X [..., N, D]; for one seed the same everywhere.
 
@@ -411,10 +377,7 @@ class Predictor:
 
         return self._by_set(sampled, X)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
         """Samples of the latent functions as functions: of any inputs, the same whenever and in whatever parts asked.
 
@@ -449,10 +412,7 @@ class Predictor:
 
     # -- further data -----------------------------------------------------------------------------------------------
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def condition_on(self, X: Array, y: Array, /, *, noise: Array | None = None) -> Self:
         """The predictor after further observations, at the same hyperparameters; this one stays as it is.
 

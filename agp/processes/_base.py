@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from agp.backend import Array, Pullback
-from agp.draws import NO_DRAWS, Draws
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
+from agp.random import NO_DRAWS, Draws
 
 __all__ = ["Process", "SitePull", "check_process", "check_processes"]
 
@@ -124,7 +124,7 @@ class Process(MultiOutput):
         """ValueError unless the parts fit each other."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that an evaluation on so many rows needs, from NumPy's generator or an `agp.draws.Noise`."""
+        """The noise that an evaluation on so many rows needs, from NumPy's generator or an `agp.random.Noise`."""
         return NO_DRAWS
 
     def drawn(self, draws: Draws, /) -> "Process":

@@ -4,11 +4,11 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.draws import Draws, under
 from agp.inducing import PatchGrid
 from agp.processes._base import Process, SitePull, check_process
 from agp.processes._paths import EachPatchPaths, Paths
 from agp.processes._transformed import Transformed
+from agp.random import Draws, under
 
 __all__ = ["EachPatch"]
 

@@ -4,8 +4,8 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.draws import Draws, below
 from agp.processes._base import Process
+from agp.random import Draws, below
 
 __all__ = ["Transformed"]
 

@@ -11,12 +11,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_positive, check_whole
 from agp.chunking import check_memory
-from agp.entrances import entrance
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
@@ -80,9 +79,7 @@ KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32"
 """What "auto" compares; and the best of these with a linear part."""
 
 
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False)
 def fit_regression(
     X: Array,
     y: Array,

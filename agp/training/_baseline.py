@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.host import generator
 from agp.likelihoods import Likelihood
+from agp.random import generator
 
 __all__ = ["baseline"]
 

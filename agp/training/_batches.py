@@ -8,8 +8,7 @@ import numpy as np
 
 from agp.backend import Array, Backend, backend_of, placed
 from agp.batch import Batch
-from agp.draws import NO_DRAWS, Draws
-from agp.host import generator
+from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order
 from agp.training._pooled import Pooled
 

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 from agp import tree
-from agp.entrances import entrance
+from agp._context import public
 from agp.posteriors import InverseOwner, Posterior
 from agp.updates import MovesLeaves, Update
 
@@ -14,7 +14,7 @@ __all__ = ["begun", "frozen_parameters", "leaves_kept"]
 M = TypeVar("M", bound=Any)
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def begun(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     """The model as `train` and `fit` begin with it.
 

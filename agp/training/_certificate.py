@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from agp.backend import Array, backend_of, placed
 from agp.checks import as_columns
-from agp.host import generator
 from agp.likelihoods import Gaussian
 from agp.models import collapsed_model
+from agp.random import generator
 from agp.training._baseline import baseline
 
 __all__ = ["CERTIFIED_ROWS", "Certificate", "certified", "noise_alone"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_callables, check_model, check_positive, check_whole
-from agp.entrances import entrance
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
-from agp.host import generator
 from agp.models import valid_data
+from agp.random import generator
 from agp.repairs import outside
 from agp.training._baseline import baseline
 from agp.training._batches import Place, check_place
@@ -64,7 +64,7 @@ class FitResult(Result):
     frequencies of their classes. A training that was cut short is not judged."""
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def fit(
     model: Any,
     X: Array,

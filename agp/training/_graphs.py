@@ -15,8 +15,8 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, constants, guessing, mapped, placed, to_numpy
-from agp.draws import Draws
 from agp.errors import BackendError
+from agp.random import Draws
 from agp.repairs import collect_reports
 from agp.training._batches import Batches
 from agp.tree import first_leaf

@@ -11,9 +11,9 @@ from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_model, check_positive, check_whole
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.gradient import GradientMode
-from agp.host import generator
 from agp.inducing import greedy_variance
 from agp.models import exact_model, growing_part, grown, valid_data
+from agp.random import generator
 from agp.repairs import outside
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, certified, noise_alone
 from agp.training._fit import FitResult, check_plan, continued, fit

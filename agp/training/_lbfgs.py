@@ -8,14 +8,14 @@ from contextlib import nullcontext
 from typing import Any
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array
 from agp.batch import Batch
 from agp.checks import check_callables, check_model, check_whole
-from agp.entrances import entrance
 from agp.errors import Interrupted
 from agp.gradient import GradientMode
-from agp.host import generator, underflow_is_zero
 from agp.models import valid_data
+from agp.random import generator
 from agp.repairs import collect_reports
 from agp.training._begun import begun
 from agp.training._inner import solved_leaves
@@ -30,8 +30,7 @@ from agp.updates import Adam, Update
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]
 
 
-@entrance
-@underflow_is_zero
+@public(repairs=False, ignore="underflow")
 def fit_lbfgs(
     model: Any,
     X: Array,

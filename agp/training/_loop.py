@@ -6,11 +6,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_model, check_whole
-from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.models import valid_data
 from agp.repairs import collect_reports
 from agp.training._batches import Batches, Place, check_place
@@ -27,9 +26,7 @@ from agp.updates import Update
 __all__ = ["train"]
 
 
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False)
 def train(
     model: Any,
     X: Array,

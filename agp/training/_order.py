@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.host import generator
+from agp.random import generator
 
 __all__ = ["LISTED", "Order", "Pools", "Rows", "scrambled"]
 

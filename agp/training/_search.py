@@ -12,7 +12,7 @@ from agp import tree
 from agp.backend import placed, to_numpy
 from agp.constraints import POSITIVE
 from agp.errors import NonFiniteError
-from agp.host import generator
+from agp.random import generator
 from agp.training._objective import Objective, Point
 from agp.training._result import LBFGSResult, Progress
 from agp.training._run import Callback

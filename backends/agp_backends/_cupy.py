@@ -16,7 +16,7 @@ import cupy
 import numpy as np
 
 from agp.backend import Array, Backend, is_row_major
-from agp.draws import Noise
+from agp.random import Noise
 from agp_backends._cuda import whole_block
 
 

@@ -21,10 +21,9 @@ from dask.base import compute as dask_compute
 from dask.delayed import Delayed, delayed
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
-from agp.entrances import entrance
 from agp.errors import BackendError, WorkerError
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.repairs import collect_reports, packed, reported
 
 BRANCHES = 8
@@ -200,7 +199,7 @@ def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -
     return sums[0]
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
     total, reports = parts[0]
     for other, more in parts[1:]:
@@ -208,16 +207,14 @@ def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any
     return total, packed(reports)
 
 
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False, context=False)
 def _value_of(f: Callable, add: Callable, block_rows: int, params: Any, block: Any) -> tuple[Any, list[Any]]:
     with _beside(params, block) as (B, block), collect_reports() as reports:
         value = B.fold(f, params, block, block_rows, add=add)[0]
     return value, packed(reports)
 
 
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False, context=False)
 def _cotangent_of(
     f: Callable, add: Callable, block_rows: int, params_and_bar: tuple[Any, Any], block: Any
 ) -> tuple[Any, list[Any]]:
@@ -226,8 +223,7 @@ def _cotangent_of(
         return B.fold_cotangent(f, params, block, block_rows, bar, add=add), []
 
 
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False, context=False)
 def _rows_of(f: Callable[..., tuple], block: tuple) -> list[Any]:
     found = [(backend_of(x), x) for x in f(*block)]
     return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # dask arrays hold no tensors of torch or JAX

@@ -18,8 +18,8 @@ from jax.extend.core import jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
-from agp.draws import Noise
 from agp.errors import BackendError
+from agp.random import Noise
 from agp.repairs import Kind, Report, collect_reports, packed, reported, summed
 from agp_backends._cuda import whole_block
 from agp_backends._threads import one_thread

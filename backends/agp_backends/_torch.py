@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from agp.backend import Array, Backend, ClosedForm, constant, is_row_major
-from agp.draws import Noise
 from agp.errors import BackendError
+from agp.random import Noise
 from agp.repairs import collect_reports
 from agp_backends._cuda import whole_block
 from agp_backends._graphs import captured

@@ -15,9 +15,9 @@ from agp.actions import BlockActions, DenseActions
 from agp.backend import constant, get_backend, guessed, guessing, numbers_of, placed, to_numpy
 from agp.backend._control import _guesses
 from agp.errors import NonFiniteError
-from agp.host import gauss_hermite
 from agp.linalg import inner, preconditioner
 from agp.posteriors import Relaxed
+from agp.quadrature import gauss_hermite
 from agp.repairs import Tally, collect_reports, fetched, report
 from agp.speculation import speculate
 from agp.training._batches import Batches

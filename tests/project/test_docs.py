@@ -226,7 +226,7 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *("adjoint", "checks", "chunking", "cli", "entrances", "host", "markup", "methods"),
+    *("_context", "adjoint", "checks", "chunking", "cli", "draws", "markup", "methods", "quadrature"),
     *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""

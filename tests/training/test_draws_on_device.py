@@ -9,7 +9,7 @@ from helpers import JAX, NUMPY, TORCH
 import agp
 from agp import to_numpy, train, tree
 from agp.backend import get_backend
-from agp.draws import Noise
+from agp.random import Noise
 from agp.training import Batches
 from agp.training import _epochs as epochs
 from agp.updates import Adam
