@@ -1,4 +1,4 @@
-"""Value and gradient of what training maximises, by closed forms or by the backend's automatic differentiation."""
+"""Value and gradient of the training objective, by closed forms or by automatic differentiation."""
 
 from typing import Any, Literal
 
@@ -37,10 +37,10 @@ def value_and_gradient(
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """What training maximises, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
+    """The training objective, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
 
-    That is the bound, and for a model with `priors` the bound plus `agp.priors.log_prior`, which counts once whatever
-    the scale. Both modes run the same forward code; they differ in who differentiates it.
+    The objective is the bound, plus `agp.priors.log_prior` for a model with `priors`, which is not scaled. Both modes
+    run the same forward code.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def value_and_gradient(
     Raises
     ------
     agp.errors.NonFiniteError
-        If one of them is NaN or infinite; inside a function that is traced they are returned as they are.
+        If one of them is NaN or infinite; inside a traced function they are returned as they are.
     """
     check_model(model)
     batch = model._batch(X, y, scale=scale)
@@ -69,7 +69,7 @@ def value_and_gradient(
 def gradient_of(
     model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
 ) -> tuple[Array, dict[str, Array]]:
-    """`value_and_gradient` of a batch that is known to fit the model."""
+    """`value_and_gradient` of a batch that has been checked against the model."""
     if gradient == "closed-form":
         value, pullback = _maximised(model, batch, memory)
         return value, tree.pull_raw(model, pullback(1.0))

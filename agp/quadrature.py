@@ -15,7 +15,7 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     Raises
     ------
     ValueError
-        For more nodes than float64 has weights for.
+        For more than `MAX_NODES` nodes.
     """
     if points > MAX_NODES:
         msg = f"points is {points}, but Gauss-Hermite quadrature has finite weights up to {MAX_NODES}; 20 are usual."

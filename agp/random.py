@@ -11,7 +11,7 @@ __all__ = ["NO_DRAWS", "Draws", "Noise", "below", "under", "union"]
 
 
 class Noise(ABC):
-    """A generator of a library for the draws of a step: what nodes may ask for of NumPy's, as arrays on a device."""
+    """A random number generator of an array library, with the methods of NumPy's that nodes may use."""
 
     @abstractmethod
     def standard_normal(self, size: Any = ()) -> Any:
@@ -19,33 +19,33 @@ class Noise(ABC):
 
     @abstractmethod
     def integers(self, low: int, high: int, size: Any = ()) -> Any:
-        """Whole numbers of that shape, from low to high - 1, all equally probable."""
+        """Integers of that shape, uniform from low to high - 1."""
 
     def __getattr__(self, name: str) -> Any:
-        msg = f"noise on a device has standard_normal and integers, but no {name}; leave draws='device' out."
+        msg = f"noise on a device has standard_normal and integers, but no {name}; leave out draws='device'."
         raise AttributeError(msg)
 
 
 class Draws(NamedTuple):
-    """Arrays by the path of the node that asked for them, and its name for them."""
+    """Random arrays by name: the path of the node that asked for them, and its name for them."""
 
     by_row: Mapping[str, Any]
-    """[S, N, ...]: rows lie along the second axis, and are cut together with the data."""
+    """Arrays [S, N, ...], whose second axis is cut into batches and blocks together with the data."""
     whole: Mapping[str, Any]
-    """Arrays that belong to no rows."""
+    """Other arrays."""
 
 
 NO_DRAWS = Draws({}, {})
-"""The draws of what needs none."""
+"""No draws."""
 
 
 def under(path: str, draws: Draws, /) -> Draws:
-    """The draws of a node as those of a model in which it stands at that path."""
+    """The draws of a node, renamed for a model that has the node at that path."""
     return Draws(*({f"{path}.{name}": x for name, x in part.items()} for part in draws))
 
 
 def below(path: str, draws: Draws, /) -> Draws:
-    """Those of the draws that belong to the node at a path: the inverse of `under`."""
+    """The draws of the node at a path: the inverse of `under`."""
     if not any(draws):
         return NO_DRAWS
     start = f"{path}."
@@ -70,10 +70,9 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Standard normal numbers [rows, count] for the rows from `start` on, which depend on seed and row number alone.
+    """Standard normal numbers [rows, count] for the rows from `start` on, the same for any chunking of the rows.
 
-    A counter-based generator is set to where the first row begins, and each number takes one draw of it, so that any
-    chunking of the rows sees the same numbers.
+    A counter-based generator is advanced to the first row, and each number takes one draw.
     """
     from scipy.special import ndtri
 
@@ -86,10 +85,10 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
 
 
 def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArray[np.float64]:
-    """Standard normal numbers [samples, rows, width], the same for all rows; they depend on the seed alone.
+    """Standard normal numbers [samples, rows, width] by a Latin hypercube, the same for all rows.
 
-    In every column one comes from each of `samples` parts of equal probability: a Latin hypercube, whose averages are
-    closer to expectations than those of independent numbers.
+    In every column, one number comes from each of `samples` intervals of equal probability, so averages are closer to
+    expectations than those of independent numbers.
     """
     from scipy.special import ndtri
 

@@ -4,9 +4,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from agp.backend._library import Library
-from agp.backend._rows import row_blocks
-from agp.backend._types import Array
+from agp.backend._folds import row_blocks
+from agp.backend._library import Array, Library
 
 __all__ = ["LazyRows"]
 

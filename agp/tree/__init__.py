@@ -16,10 +16,10 @@ whatever the units of the data are. A gradient is a model of the same class whos
 there is none.
 """
 
+from agp.tree._arrays import to_backend
 from agp.tree._copies import add, cotangent, filled, join, replaced, split, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, unit
 from agp.tree._fields import is_model, on_model_class
-from agp.tree._moved import to_backend
 from agp.tree._raw import constrain, pull_raw, unconstrain
 from agp.tree._walks import Leaf, describe, leaves, matches, missing, nodes
 

@@ -1,12 +1,13 @@
-"""The arrays of a model: made from numbers, copied, detached from automatic differentiation, row-major."""
+"""The arrays of a model: made from numbers, moved, copied, detached from automatic differentiation, row-major."""
 
 import numbers
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, backend_of, check_array_type, get_backend, like, to_numpy
 from agp.tree._copies import with_leaves
+from agp.tree._fields import is_model
 from agp.tree._walks import is_placed, leaves, missing
 
 __all__ = [
@@ -18,10 +19,14 @@ __all__ = [
     "laid_out",
     "placed",
     "row_major",
+    "to_backend",
     "zero_like",
 ]
 
 T = TypeVar("T", bound=Any)
+
+FLOATS = ("float64", "float32")
+"""The types that `to_backend` can be asked for."""
 
 
 def placed(model: T, reference: Array) -> T:
@@ -128,3 +133,44 @@ def row_major(x: Any) -> Any:
         for (here, name), array in zip(places, B.row_major_each(arrays), strict=True):
             here[name] = array
     return found
+
+
+def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None) -> T:
+    """Copy an array or a model to another array library, device or floating-point type.
+
+    Parameters
+    ----------
+    x
+        An array of any known library, a model of such arrays, or (nested) lists of numbers.
+    name
+        The backend, as `agp backends` lists it.
+    dtype
+        "float64" or "float32", or such a dtype of any library; by default each array keeps its own.
+    device
+        A device of that backend; by default the library's default device.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If x is of another type, the dtype is another one, or the backend has no such device (its devices are named).
+    agp.errors.BackendError
+        If the backend is unknown or not installed.
+    """
+    B, dtype = get_backend(name), _float_name(dtype)
+    if is_model(x):
+        here = {k: v for k, v in leaves(x).items() if not backend_of(v).is_lazy}
+        moved = {k: B.from_numpy(to_numpy(v), dtype=dtype, device=device) for k, v in here.items()}
+        return with_leaves(x, moved)
+    if isinstance(x, (int, float, list, tuple)):
+        return B.from_numpy(get_backend("numpy").from_numpy(x), dtype=dtype, device=device)
+    check_array_type("x", x)
+    return B.from_numpy(to_numpy(x), dtype=dtype, device=device)
+
+
+def _float_name(dtype: Any) -> str | None:
+    """The name of a dtype, given by name or as an object of any library: numpy.float32, torch.float64, ..."""
+    name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2].rstrip("'>")
+    if dtype is not None and name not in FLOATS:
+        msg = f"dtype is {dtype!r}, but must be {' or '.join(map(repr, FLOATS))}."
+        raise ValueError(msg)
+    return None if dtype is None else name

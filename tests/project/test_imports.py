@@ -136,7 +136,7 @@ def test_a_name_of_the_release_before_says_where_it_is(name):
 
 
 @pytest.mark.parametrize(
-    "old, new", [("draws.Draws", "random.Draws"), ("repairs.collected", "repairs.collect_reports")]
+    ("old", "new"), [("draws.Draws", "random.Draws"), ("repairs.collected", "repairs.collect_reports")]
 )
 def test_a_module_or_function_of_the_release_before_says_its_new_name(old, new):
     (room, name), (new_room, new_name) = old.split("."), new.split(".")
