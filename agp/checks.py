@@ -42,10 +42,9 @@ def check_levels(levels: Any) -> tuple[float, ...]:
 
 def check_callables(name: str, given: Any) -> list[Any]:
     """The functions as a list. TypeError unless they are a collection of callables."""
-    single = callable(given)
-    if single or not isinstance(given, Iterable):
-        remedy = f"write {name}=[{getattr(given, '__name__', 'f')}]" if single else f"write {name}=[f]"
-        msg = f"{name} is {given!r}, but must be a list of functions; {remedy}."
+    if callable(given) or not isinstance(given, Iterable):
+        example = getattr(given, "__name__", "f")
+        msg = f"{name} is {given!r}, but must be a list of functions; write {name}=[{example}]."
         raise TypeError(msg)
     found = list(given)
     for i, one in enumerate(found):
@@ -120,26 +119,18 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: no values yet
         return
-    count, row, start = 0, 0, 0
+    xp, count, row, start = B.xp, 0, 0, first_row
     for block in [x] if B.is_lazy else row_blocks(x, CHECKED_ROWS):
-        found, first = _not_finite(block)
-        row = start + first if found and not count else row
-        count, start = count + found, start + block.shape[0]
+        good = xp.isfinite(block)
+        if not guessed(xp.all(good), likely=True):
+            if not count:
+                broken = xp.any(xp.reshape(~good, (block.shape[0], -1)), axis=1)
+                row = start + int(xp.argmax(xp.astype(broken, xp.int64)))
+            count += int(xp.count_nonzero(~good))
+        start += block.shape[0]
     if count:
-        msg = f"{name} has {count} NaN or infinite entries, the first in row {first_row + row}; {remedy}."
+        msg = f"{name} has {count} NaN or infinite entries, the first in row {row}; {remedy}."
         raise ValueError(msg)
-
-
-def _not_finite(x: Array) -> tuple[int, int]:
-    """The number of NaN or infinite entries of x [N, ...], and the first row with one."""
-    xp = backend_of(x).xp
-    good = xp.isfinite(x)
-    if guessed(xp.all(good), likely=True):
-        return 0, 0
-    bad = ~good
-    return int(xp.count_nonzero(bad)), int(
-        xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64))
-    )
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:

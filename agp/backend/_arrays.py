@@ -9,8 +9,6 @@ import numpy as np
 from agp.backend._discovery import backend_of
 from agp.backend._library import Array
 
-__all__ = ["constant", "constants", "like", "numbers_of", "placed", "to_numpy", "wide"]
-
 CONSTANTS = 256
 """The number of constants in the cache."""
 

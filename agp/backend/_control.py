@@ -14,8 +14,6 @@ from typing import Any
 from agp.backend._library import Array, ClosedForm, Library
 from agp.errors import BackendError
 
-__all__ = ["ControlFlow", "guessed", "guessing"]
-
 _guesses: ContextVar[list[Any] | None] = ContextVar("guesses", default=None)
 _blind: ContextVar[bool] = ContextVar("blind", default=False)
 

@@ -12,16 +12,6 @@ from agp.backend._library import Array
 from agp.backend._protocol import Backend
 from agp.errors import BackendError, not_installed
 
-__all__ = [
-    "BackendStatus",
-    "backend_of",
-    "backend_of_type",
-    "check_array_type",
-    "get_backend",
-    "known_backends",
-    "register_backend",
-]
-
 GROUP = "agp.backends"
 
 

@@ -6,8 +6,6 @@ from typing import Any
 from agp.backend._library import Array, Library, Pullback
 from agp.backend._reports import collect_reports
 
-__all__ = ["Folds", "mapped", "row_blocks"]
-
 
 def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
     """Consecutive blocks of at most `block_rows` rows of arrays [N, ...] in (nested) tuples and dictionaries."""

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 from agp.backend._library import Array, Library
 from agp.errors import BackendError
 
-__all__ = ["Graphs"]
-
 T = TypeVar("T")
 
 

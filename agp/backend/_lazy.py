@@ -7,8 +7,6 @@ from typing import Any
 from agp.backend._folds import row_blocks
 from agp.backend._library import Array, Library
 
-__all__ = ["LazyRows"]
-
 CHECKSUM_ROWS = 65_536
 
 

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from agp.random import generator
 
-__all__ = ["Array", "ClosedForm", "Library", "Pullback", "is_row_major"]
-
 Array: TypeAlias = Any
 """An array of any library that follows the standard; docstrings give the shapes."""
 

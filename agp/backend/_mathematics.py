@@ -9,8 +9,6 @@ from typing import Any
 from agp.backend._library import Array, Library
 from agp.errors import BackendError
 
-__all__ = ["Mathematics"]
-
 
 class Mathematics(Library):
     """Factorisations, products and special functions; a plug-in needs the first two, and may override the others."""

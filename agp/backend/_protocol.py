@@ -6,8 +6,6 @@ from agp.backend._graphs import Graphs
 from agp.backend._lazy import LazyRows
 from agp.backend._mathematics import Mathematics
 
-__all__ = ["Backend"]
-
 
 class Backend(Mathematics, ControlFlow, Graphs, Folds, LazyRows):
     """The interface of an array library; the defaults are for eager libraries without automatic differentiation.

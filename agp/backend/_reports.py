@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["collect_reports", "current_collector"]
-
 _collector: ContextVar[list[Any] | None] = ContextVar("collector", default=None)
 
 

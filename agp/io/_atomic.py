@@ -5,8 +5,6 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["remove_leftovers", "write_atomically"]
-
 _UNFINISHED: set[str] = set()
 """The names of temporary files that this process is writing."""
 

@@ -12,8 +12,6 @@ from agp.backend import backend_of, to_numpy
 from agp.io._atomic import write_atomically
 from agp.io._container import packed, refusing, unpacked
 
-__all__ = ["REMEDY", "layout", "load_checkpoint", "named_arrays", "nested", "save_checkpoint"]
-
 KIND = "checkpoint"
 REMEDY = "name another file, or remove it to start afresh."
 

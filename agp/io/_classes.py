@@ -12,8 +12,6 @@ from typing import Any
 from agp import actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes, tree
 from agp.errors import FileError
 
-__all__ = ["class_named", "declared", "fits", "is_own", "known_classes", "name_of"]
-
 ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
 """Where the classes of parts of models are."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)

@@ -21,8 +21,6 @@ import numpy as np
 
 from agp.errors import FileError
 
-__all__ = ["packed", "refusing", "unpacked"]
-
 STRUCTURE, DIGEST = "agp", "sha256"
 RESERVED = "__metadata__"
 """The name that the format reserves."""

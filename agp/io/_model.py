@@ -17,8 +17,6 @@ from agp.io._container import packed, refusing, unpacked
 from agp.io._structure import array_leaves, restored, structure_of
 from agp.io._trial import check_whole_model
 
-__all__ = ["Kind", "Stored", "load", "load_described", "register_kind", "save", "save_described"]
-
 VERSION = 1
 KIND = "model"
 REMEDY = "name another file."

@@ -17,8 +17,6 @@ import numpy as np
 from agp import tree
 from agp.io._classes import class_named, declared, fits, is_own, name_of
 
-__all__ = ["array_leaves", "restored", "structure_of"]
-
 ARRAY = "array"
 """The text in place of an array."""
 NOT_FINITE = ("inf", "-inf", "nan")

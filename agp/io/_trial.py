@@ -13,8 +13,6 @@ from agp.predictors import Conditional, Predictor
 from agp.priors import check_priors
 from agp.repairs import collect_reports
 
-__all__ = ["check_whole_model"]
-
 
 def check_whole_model(model: Any) -> None:
     """Raise unless the arrays of a model, or of a part of one, are alike, finite and satisfy their constraints.

@@ -10,19 +10,6 @@ from agp.tree._copies import with_leaves
 from agp.tree._fields import is_model
 from agp.tree._walks import is_placed, leaves, missing
 
-__all__ = [
-    "at_inputs",
-    "constant_data",
-    "copied",
-    "detached",
-    "first_leaf",
-    "laid_out",
-    "placed",
-    "row_major",
-    "to_backend",
-    "zero_like",
-]
-
 T = TypeVar("T", bound=Any)
 
 FLOATS = ("float64", "float32")

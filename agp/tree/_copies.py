@@ -7,8 +7,6 @@ from agp.backend import Array
 from agp.tree._fields import FIELDS, PLAIN, fields_of, is_branch, is_gradient, made
 from agp.tree._plans import plan_of
 
-__all__ = ["add", "cotangent", "filled", "join", "replaced", "split", "with_leaves"]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from agp.constraints import POSITIVE, REAL, Constraint
 from agp.tree._fields import FIELDS, WATCHERS, Field
 from agp.tree._text import text_of
 
-__all__ = ["auxiliary", "constant", "model", "param", "unit"]
-
 T = TypeVar("T")
 
 _SETTING = (None, REAL, None, False, False)

@@ -6,22 +6,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from agp.constraints import Constraint
 
-__all__ = [
-    "FIELDS",
-    "NO_ARRAY",
-    "PLAIN",
-    "WATCHERS",
-    "Field",
-    "fields_of",
-    "is_branch",
-    "is_gradient",
-    "is_model",
-    "is_model_class",
-    "leaf_fields",
-    "made",
-    "on_model_class",
-]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 from agp.constraints import Constraint
 from agp.tree._fields import FIELDS, Field, fields_of, is_branch
 
-__all__ = ["Plan", "joined", "plan_of"]
-
 T = TypeVar("T")
 
 

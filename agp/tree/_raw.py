@@ -7,8 +7,6 @@ from agp.backend import Array, backend_of
 from agp.constraints import REAL
 from agp.tree._plans import Plan, plan_of
 
-__all__ = ["constrain", "pull_raw", "unconstrain"]
-
 T = TypeVar("T")
 
 

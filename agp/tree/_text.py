@@ -8,8 +8,6 @@ from typing import Any
 from agp.backend import Array, backend_of, to_numpy
 from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
 
-__all__ = ["outline", "structure", "text_of"]
-
 SHOWN = 8
 """The largest number of entries of a leaf that is printed in full; of others, dtype and shape."""
 

@@ -10,8 +10,6 @@ from agp.constraints import Constraint
 from agp.tree._fields import FIELDS, NO_ARRAY
 from agp.tree._plans import plan_of
 
-__all__ = ["Leaf", "constraints", "describe", "is_placed", "leaves", "matches", "missing", "nodes", "patterns"]
-
 K = TypeVar("K")
 
 

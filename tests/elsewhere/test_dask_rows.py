@@ -141,7 +141,7 @@ def test_files_hold_models_without_rows(name, data, tmp_path):
     X, y = in_chunks(data, 100)
     model = BUILD[name](X, y)
     if name != "whitened":
-        with pytest.raises(TypeError, match=r"its rows lie elsewhere, .* save model.predictor\(\)"):
+        with pytest.raises(TypeError, match=r"its rows are lazy, .* save model.predictor\(\)"):
             agp.save(model, tmp_path / "m.safetensors")
     agp.save(model.predictor(), tmp_path / "m.safetensors")
     mean = agp.load(tmp_path / "m.safetensors").predict(data[0]).mean
@@ -249,7 +249,7 @@ def test_bad_rows_are_named(data):
         agp.value_and_gradient(model, X, y, gradient="autodiff")
     with pytest.raises(ValueError, match="data_parallel=True is for data in a dask array"):
         agp.train(model, *data, steps=1, data_parallel=True)
-    with pytest.raises(BackendError, match="dask arrays are rows of data, which have no cholesky"):
+    with pytest.raises(BackendError, match="dask arrays are rows of data, without cholesky"):
         get_backend("dask").cholesky(X)
 
 
