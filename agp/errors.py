@@ -1,4 +1,4 @@
-"""The errors and warnings that are this library's own; bad input raises `ValueError` or `TypeError`."""
+"""The errors and warnings of this library; bad input raises `ValueError` or `TypeError`."""
 
 import importlib
 from typing import Any
@@ -18,11 +18,11 @@ __all__ = [
 ]
 
 DISTRIBUTION = "array-gp"
-"""What the package index and installers call the package that is imported as ``agp``."""
+"""The name on the package index of the package that is imported as ``agp``."""
 
 
 def not_installed(package: str, extra: str) -> str:
-    """How messages name a package that is missing, with the extra that installs it."""
+    """A missing package, and the command that installs it, for messages."""
     return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
 
 

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
-from agp.entrances import entrance
-from agp.leaves import at_inputs
-from agp.units import column_spreads, unit_by_column
+from agp.scaling import column_spreads, unit_by_column
+from agp.tree import at_inputs
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
@@ -18,7 +18,9 @@ class Mean(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls):
-            cls.__call__ = entrance(at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)"))
+            cls.__call__ = public(
+                at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)"), repairs=False, ignore=None
+            )
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.host import gauss_legendre
+from agp.quadrature import gauss_legendre
 
 __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tail", "t_tail"]
 
@@ -291,6 +291,11 @@ def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers,
         above = np.where(open_ & reached, middle, above)
         below = np.where(open_ & ~reached, middle, below)
     return above + 0.0  # not -0.0
+
+
+def scalar(number: float) -> Numbers:
+    """A Python number as a 0-d array."""
+    return np.asarray(number, dtype=np.float64)
 
 
 # -- tails ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.host import gauss_legendre
+from agp.quadrature import gauss_legendre
 from agp.quantiles import LEAST, Mixture, coarse, coordinate, coordinate_of, rows_together
 
 Numbers = npt.NDArray[np.float64]

@@ -1,4 +1,7 @@
-"""Starting values of lengthscales: the most probable of several sizes and shapes for a sample of the data."""
+"""Starting values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
+
+Of lengthscales of several sizes and shapes, those are taken under which a sample of the data is most probable.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,12 +11,12 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, placed, to_numpy
-from agp.host import generator, relevance
+from agp.checks import usable
 from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
-from agp.leaves import placed as with_arrays
-from agp.leaves import usable
 from agp.likelihoods import Likelihood
+from agp.random import generator
+from agp.tree import placed as with_arrays
 
 Numbers = npt.NDArray[np.float64]
 
@@ -26,7 +29,11 @@ NOISE = (0.01, 0.1, 0.5, 2.0)
 LEAST_RELEVANCE = 1e-3
 """The least relevance of a column, whose lengthscale is then some thirty times that of the most relevant."""
 GAIN = 1e-6
-"""In nats per row: by how much a start must exceed those before it, so that rounding does not decide."""
+"""In nats per row: by how much a start must exceed those before it, which rounding shall not decide."""
+MIN_VARIANCE = 1e-2
+"""Of a principal direction that starts a latent function; one without any would never move."""
+MAX_REPEATED_ROWS = 20_000
+"""Rows that weights are turned into by repetition, unless there are more rows already."""
 
 
 def starting_kernel(
@@ -92,7 +99,7 @@ def starting_kernels(
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if _is_ours(kernel) else (given, X)
     found = []
     varied = placed(_varied(sample, (lambda: X) if among is None else among), inputs)
-    for start, lengthscales in _starts(tried, missing, varied, relevance(sample, targets)):
+    for start, lengthscales in _starts(tried, missing, varied, _relevance(sample, targets)):
         values = {name: placed(to_numpy(x), X) for name, x in lengthscales.items()}
         evidence = _log_evidence(to_numpy(start(placed(sample, inputs))[0]), targets)
         found.append((evidence / len(sample), tree.with_leaves(kernel, values)))
@@ -124,6 +131,23 @@ def _varied(sample: Numbers, among: Callable[[], Array]) -> Numbers:
     rows = to_numpy(among()).astype(np.float64)
     spread = np.where(constant & (rows.max(axis=0) > rows.min(axis=0)), rows.std(axis=0), 0.0)
     return sample + np.where(np.arange(len(sample)) % 2, 1.0, -1.0)[:, None] * spread
+
+
+def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> npt.NDArray[np.float64]:
+    """The share of the variance of y [N, Q] that each column of X [N, D] by itself tells: [D], relative to the largest.
+
+    The rows are cut into bins of equal counts by the column; the share is that of the variance between the averages of
+    the bins, less what chance gives, at least zero, and averaged over the targets. All ones where no column tells any.
+    """
+    N, bins = len(y), max(2, min(bins, len(y) // 4))
+    deviation = y - y.mean(axis=0)
+    starts = np.linspace(0, N, bins + 1).astype(int)[:-1]
+    counts = np.diff([*starts, N])[:, None, None]
+    order = np.argsort(X, axis=0, kind="stable")  # [N, D]
+    sums = np.add.reduceat(deviation[order], starts, axis=0)  # [bins, D, Q]
+    share = np.sum(sums**2 / counts, axis=0) / np.sum(deviation**2, axis=0)
+    told = np.maximum(1.0 - (1.0 - share) * (N - 1) / (N - bins), 0.0).mean(axis=1)
+    return told / told.max() if told.max() > 0.0 else np.ones_like(told)
 
 
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
@@ -160,3 +184,51 @@ def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
         return float(-0.5 * (n * np.sum(np.log(variances)) + Q * np.sum(np.log(total))))
 
     return max(map(at, NOISE))
+
+
+# -- directions and weights --------------------------------------------------------------------------------------------
+
+
+def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
+    x = np.asarray(x, dtype=np.float64)
+    vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
+    return _signed(vectors)
+
+
+def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """R [P, count] with R R^T close to the correlations of the columns of y [N, P], of which entries may be NaN.
+
+    The symmetric root for all directions, so that uncorrelated columns stay by themselves; else the leading principal
+    directions, each as long as its standard deviation. Correlations are over the rows where both columns are known.
+    """
+    y = np.asarray(y, dtype=np.float64)
+    known = ~np.isnan(y)
+    y = y - np.nanmean(y, axis=0)
+    spread = np.nanstd(y, axis=0)
+    z = np.where(known, y / np.where(spread > 0.0, spread, 1.0), 0.0)
+    both = known.T.astype(np.float64) @ known
+    values, vectors = np.linalg.eigh(z.T @ z / np.maximum(both, 1.0))
+    lengths = np.sqrt(np.maximum(values, MIN_VARIANCE))
+    if count == y.shape[1]:
+        return (vectors * lengths) @ vectors.T
+    return _signed((vectors * lengths)[:, ::-1][:, :count])
+
+
+def _signed(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Eigenvectors whose largest entry is positive: their sign is a matter of rounding."""
+    return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
+
+
+def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """Row indices repeated as often as the weights [N] say; None if all weights are zero.
+
+    Whole weights repeat rows exactly, up to `MAX_REPEATED_ROWS` in all. Others, and more, are scaled and rounded along
+    their running sum, to at least N rows.
+    """
+    ends = np.cumsum(weights.astype(np.float64))
+    N, total = len(ends), ends[-1]
+    if not total > 0.0:
+        return None
+    rows = max(N, min(total, MAX_REPEATED_ROWS))
+    return np.repeat(np.arange(N), np.diff(np.floor(ends * (rows / total) + 0.5), prepend=0.0).astype(np.int64))

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from agp.actions._blocks import BlockActions
 from agp.backend import Array, backend_of, placed
-from agp.host import generator
+from agp.random import generator
 
 Layout: TypeAlias = Literal["tree", "random"]
 Init: TypeAlias = Literal["constant", "normal", "residual"]

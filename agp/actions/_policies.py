@@ -8,9 +8,9 @@ from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
 from agp.backend import Array, backend_of, like, placed
 from agp.checks import check_whole
-from agp.host import generator
+from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
 from agp.linalg import nonnegative
-from agp.rows import mebibytes, row_ranges, rows_within, tile_rows
+from agp.random import generator
 
 BUDGET = 256.0
 """The default budget for covariances, in MiB."""

@@ -201,7 +201,7 @@ def _count(model: Any, X: Array) -> Array | float:
     if weights is None:
         return X.shape[0]
     total = backend_of(weights).xp.sum(weights)
-    return float(total) if backend_of(X).rows_elsewhere else total
+    return float(total) if backend_of(X).is_lazy else total
 
 
 def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:

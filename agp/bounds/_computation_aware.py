@@ -84,7 +84,7 @@ def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None
 
 def _summed(model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int) -> tuple[Moments, Pullback]:
     B = backend_of(rows[0])
-    if rows[0].shape[0] <= block_rows and not B.rows_elsewhere:
+    if rows[0].shape[0] <= block_rows and not B.is_lazy:
         return _moments_of_block(model, rows)
     return B.fold(_moments_of_block, model, rows, block_rows, add=tree.add)
 

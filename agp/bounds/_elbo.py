@@ -5,7 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.draws import NO_DRAWS, Draws, below
+from agp.random import NO_DRAWS, Draws, below
 
 
 def elbo(

@@ -5,9 +5,9 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._elbo import rows_first, tiled
-from agp.draws import NO_DRAWS, Draws, below
 from agp.linalg import lower_of
 from agp.posteriors import Sums
+from agp.random import NO_DRAWS, Draws, below
 
 
 def site_sums(

@@ -238,12 +238,12 @@ def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
 
 
 def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
-    everything = [status for status in known_backends() if not status.conformance and not status.rows_elsewhere]
+    everything = [status for status in known_backends() if not status.conformance and not status.is_lazy]
     usable = [status.name for status in everything if status.usable]
     if not given or given == ["all"]:
         return usable, [f"{status.name}: {status.reason}" for status in everything if not status.usable]
     for name in given:
-        if get_backend(name).rows_elsewhere:
+        if get_backend(name).is_lazy:
             msg = f"{name} arrays hold rows of data, which other libraries evaluate; compare those."
             raise ValueError(msg)
     return list(dict.fromkeys(given)), []

@@ -102,7 +102,7 @@ def refuse_words(name: str, x: Any, /) -> None:
 def selected(x: Array, rows: Array) -> Array:
     """The rows of x [N, ...] where a Boolean array [N] is true; of a lazy array, in chunks of known lengths."""
     found: Any = x[rows]
-    if not backend_of(x).rows_elsewhere:
+    if not backend_of(x).is_lazy:
         return found
     found = found.compute_chunk_sizes()
     return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # those that have any

@@ -13,12 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from agp._context import public
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
 from agp.estimators._columns import Columns, as_frame, check_missing
 from agp.estimators._observations import Observations, plain, targets_for, wrapped
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
 from agp.markup import guarded, table_html
@@ -38,7 +38,6 @@ from agp.methods import (
 )
 from agp.models import Model, valid_data
 from agp.predictors import Predictor
-from agp.repairs import counted
 from agp.selection import select_kernel
 from agp.summaries import summary_html
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
@@ -250,7 +249,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.backend is None and self.device is None and self.dtype is None:
             return X
         B = backend_of(X)
-        if B.rows_elsewhere:  # the model decides which library evaluates them
+        if B.is_lazy:  # the model decides which library evaluates them
             if self.dtype is None:
                 return X
             return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checks the name
@@ -281,7 +280,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
         X = data.X
-        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
+        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = seed_of(self.random_state)
         by_noise = self.method_ in GAUSSIAN_METHODS
         likelihood = wrapped(likelihood, data, weighted=not by_noise)
@@ -297,7 +296,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             settings["weights"] = data.weights
         settings |= self._layers()
         model = build(self.method_, X, y, likelihood=likelihood, **settings)
-        if backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None):
+        if backend_of(X).is_lazy and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
 
@@ -409,9 +408,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
         self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
 
-    @counted
-    @underflow_is_zero
-    @overflow_is_judged
+    @public(context=False)
     def _fit_part(self, data: Observations) -> None:
         """One step of the recipe on more rows."""
         if self.method_ not in PART_METHODS:

@@ -12,8 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from agp._context import public
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.entrances import entrance
 from agp.estimators._arrays import answered, check_choice, is_foreign, on_host, unmasked
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import missing_rows, ordered_values
@@ -61,7 +61,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     likelihood: str = "auto"
 
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans.
@@ -79,7 +79,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self
 
     @available_if(takes_parts)
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "GPClassifier":
         """A training step on more rows; the first call also builds the model.
@@ -105,7 +105,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         self._fit_part(data)
         return self
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict(self, X: Any) -> Any:
         """The most probable label [N] at each row of X [N, D], of the type of the training labels."""
         probabilities, host = self._probabilities(X)
@@ -116,13 +116,13 @@ class GPClassifier(ClassifierMixin, Distribution):
         codes = codes if backend_of(codes) is B else placed(to_numpy(codes), classes)
         return B.xp.take(classes, codes, axis=0)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict_proba(self, X: Any) -> Any:
         """The probabilities [N, C] of the labels `classes_`."""
         probabilities, host = self._probabilities(X)
         return answered(probabilities, host=host)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy: the share of rows whose predicted label equals that of y, weighted if weights are given."""
         y, found = unmasked(on_host(y)), on_host(self.predict(X))

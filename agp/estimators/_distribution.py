@@ -4,21 +4,21 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
-from agp.entrances import entrance
 from agp.estimators._arrays import answered, seed_of
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import log_exposures
-from agp.host import generator
 from agp.methods import DEEP_METHODS
 from agp.predictors import Predictor, with_offsets
+from agp.random import generator
 
 
 class Distribution(GPEstimator):
     """The predictive distribution of observations."""
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
         """Quantiles of an observation: [N, Q], or [N, K, Q].
 
@@ -45,7 +45,7 @@ class Distribution(GPEstimator):
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def log_density(self, X: Any, y: Any, exposure: Any = None) -> Any:
         """The logarithm of the predictive density (of counts and classes: the probability) of each row of y [N].
 
@@ -59,7 +59,7 @@ class Distribution(GPEstimator):
         predictor, A, host = self._predictor_at(X, exposure)
         return answered(predictor.log_density(A, self._known_targets(X, y, A)), host=host)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
         """Draws of the observations at X, jointly for all rows: [N, count], or [N, K, count].
 

@@ -9,9 +9,9 @@ from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
+from agp._context import public
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.checks import as_columns, check_whole
-from agp.entrances import entrance
 from agp.estimators._arrays import (
     answered,
     check_choice,
@@ -152,7 +152,7 @@ class GPRegressor(RegressorMixin, Distribution):
         tags.target_tags.multi_output = True
         return tags
 
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
@@ -174,7 +174,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
-        if self._method(rows, parts=backend_of(data.X).rows_elsewhere) in WEIGHTED_METHODS:
+        if self._method(rows, parts=backend_of(data.X).is_lazy) in WEIGHTED_METHODS:
             data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
         constant = is_constant(data.y)
         if not constant and self._chooses(data):
@@ -190,7 +190,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return self
 
     @available_if(takes_parts)
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """A training step on more rows; the first call also builds the model, from rows that should be representative.
@@ -206,7 +206,7 @@ class GPRegressor(RegressorMixin, Distribution):
         self.bound_ -= self._log_jacobian(data)
         return self
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None) -> Any:
         """Means [N] or [N, K] of new observations at X [N, D].
 
@@ -251,7 +251,7 @@ class GPRegressor(RegressorMixin, Distribution):
             noise = placed(to_numpy(noise), covariance)
         return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
@@ -266,7 +266,7 @@ class GPRegressor(RegressorMixin, Distribution):
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._targets_shaped(samples, host=host)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
@@ -290,7 +290,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """Whether `fit_regression` chooses the kernel and the number of inducing inputs."""
         plain = (self.outputs, self.layers) == ("shared", None) and self._is_gaussian and data.y.shape[1] == 1
         open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
-        moved = backend_of(data.X).rows_elsewhere and (self.backend, self.device) != (None, None)
+        moved = backend_of(data.X).is_lazy and (self.backend, self.device) != (None, None)
         return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
 
     def _fit_regression(self, data: Observations) -> None:
@@ -329,7 +329,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
 
     def _model(self, data: Observations, *, parts: bool) -> Any:
-        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).rows_elsewhere)
+        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)
         outputs = self._outputs(data.y.shape[1])
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:

@@ -9,7 +9,7 @@ from sklearn.utils import check_array
 from agp.backend import Array, backend_of, to_numpy
 from agp.estimators._arrays import refuse_cells, refuse_words, unmasked
 from agp.estimators._columns import as_frame
-from agp.units import column_spreads
+from agp.scaling import column_spreads
 
 NO_TARGET = "y has no target: every entry is NaN."
 MAX_SIZE_RATIO = 10.0

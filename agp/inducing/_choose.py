@@ -8,10 +8,10 @@ import numpy as np
 
 from agp.backend import Array, placed
 from agp.checks import check_inputs, check_like, check_whole
-from agp.host import generator
 from agp.inducing._greedy import greedy_variance
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
+from agp.random import generator
 
 GRID = 2.0**-34
 """Scaled inputs are rounded to multiples of this, so that ties do not depend on the units of the columns."""

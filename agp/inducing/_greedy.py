@@ -9,10 +9,10 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_whole
-from agp.host import generator
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
+from agp.random import generator
 
 TIE = 1e-6
 """Variances within this relative distance count as equal, since backends may differ in the last digits of kernels."""

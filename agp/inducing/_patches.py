@@ -7,18 +7,17 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
-from agp.checks import check_inputs
-from agp.host import generator
+from agp.checks import check_inputs, usable
+from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
 from agp.inducing._base import AtInputs, FeatureMap
 from agp.inducing._equal_patches import merged
 from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
 from agp.kernels import Features, Kernel
-from agp.leaves import placed as placed_leaves
-from agp.leaves import usable
 from agp.linalg import diagonal
-from agp.rows import cached_rows, on_device, row_ranges, tile_rows
-from agp.units import column_spreads
+from agp.random import generator
+from agp.scaling import column_spreads
+from agp.tree import placed as placed_leaves
 
 IMAGES = 500
 """The number of images whose patches determine starting values."""

@@ -4,12 +4,12 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_inputs, check_like, check_whole
+from agp.checks import check_inputs, check_like, check_whole, usable
 from agp.inducing._base import AtInputs, FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
-from agp.leaves import constant_data, copied, usable
-from agp.units import column_spreads
+from agp.scaling import column_spreads
+from agp.tree import constant_data, copied
 
 NUM_INDUCING = 128
 """The default number of inducing variables."""

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import check_whole
-from agp.host import generator
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
+from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
 """The most rows over which means are averaged, and from which the uncertainty of the average is computed."""

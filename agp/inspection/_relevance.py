@@ -10,7 +10,6 @@ from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_whole
 from agp.errors import require
-from agp.host import generator
 from agp.inducing import Inducing, Points
 from agp.inspection._effects import observed_mean
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
@@ -18,6 +17,7 @@ from agp.kernels import Kernel, Stationary
 from agp.likelihoods import Exposed, LogNormal, Weighted
 from agp.models import level_probabilities
 from agp.processes import Deep
+from agp.random import generator
 from agp.summaries import columns_seen
 from agp.training import laplace
 

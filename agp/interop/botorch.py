@@ -11,8 +11,8 @@ from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results
 from agp.errors import not_installed as _not_installed
-from agp.leaves import first_leaf
 from agp.predictors import Predictor, check_test_inputs
+from agp.tree import first_leaf
 
 try:
     import botorch as _botorch  # noqa: F401

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.entrances import entrance
 from agp.kernels._features import Features, chosen, features_of, scattered
 from agp.kernels._quadratic_forms import quadratic_forms
-from agp.leaves import at_inputs
+from agp.tree import at_inputs
 
 
 class Kernel(ABC):
@@ -29,7 +29,7 @@ class Kernel(ABC):
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
             evaluated = at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
-            setattr(cls, name, entrance(evaluated))
+            setattr(cls, name, public(evaluated, repairs=False, ignore=None))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:

@@ -9,8 +9,8 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
 from agp.kernels._distance import inner_products, sums_by_column
 from agp.kernels._features import Features, Slopes, Term
-from agp.leaves import placed
-from agp.units import unit_by_column
+from agp.scaling import unit_by_column
+from agp.tree import placed
 
 
 @tree.model

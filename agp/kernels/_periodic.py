@@ -10,8 +10,8 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance, check_number, check_per_column, per_column
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
-from agp.leaves import placed
-from agp.units import column_spreads, unit_by_column
+from agp.scaling import column_spreads, unit_by_column
+from agp.tree import placed
 
 
 class Winding(ConstantVariance):

@@ -4,7 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.rows import row_ranges
+from agp.chunking import row_ranges
 
 HEIGHT = 192
 """Inputs in a strip of the triangle below the diagonal; up to this number one call for the square is faster."""

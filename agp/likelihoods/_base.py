@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.checks import check_levels, check_whole
-from agp.host import scalar, underflow_is_zero
 from agp.likelihoods._range import in_range
-from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles
+from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles, scalar
 from agp.scores import mixture_cdf, mixture_crps
 
 Drawn = Mapping[str, Array] | None
@@ -133,7 +133,7 @@ class Likelihood(ABC):
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         """The noise that a Monte Carlo estimate needs, as arrays [S, rows, ...] by name for S samples; usually none.
 
-        `rng` is a NumPy generator or an `agp.draws.Noise`.
+        `rng` is a NumPy generator or an `agp.random.Noise`.
         """
         return {}
 
@@ -145,7 +145,7 @@ class Likelihood(ABC):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals [N, P] and targets [N, K]."""
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
         """The smallest y with P(y_nk <= y) >= level [Q, N, K], for each of Q levels and marginals [N, P].
 
@@ -178,7 +178,7 @@ class Likelihood(ABC):
         found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
         return in_range("predicted quantiles", found, mu, self.support)
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
         """P(Y_nk <= y_nk) [N, K] of observations Y, for marginals and samples as `predictive_quantiles`.
 
@@ -196,7 +196,7 @@ class Likelihood(ABC):
         """
         return self._cdf(*_by_sample(mu, var, samples), y)
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
         """The continuous ranked probability score of each target [N, K], in its unit: lower is better.
 

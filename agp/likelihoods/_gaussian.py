@@ -13,7 +13,7 @@ from agp.constraints import POSITIVE
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, check_by_output
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import Mixture, normal_quantile, normal_tail
-from agp.units import unit_by_column
+from agp.scaling import unit_by_column
 
 LOG_2PI = math.log(2.0 * math.pi)
 

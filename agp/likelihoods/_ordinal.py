@@ -7,11 +7,11 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import ORDERED
-from agp.host import normal_quantiles
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.likelihoods._range import positive_variance
+from agp.quantiles import normal_quantile
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -99,7 +99,7 @@ class Ordinal(OrderedCategories, ByQuadrature):
     def from_data(self, variance: float, /) -> Self:
         K = check_whole("classes", self.classes, least=2)
         spread = math.sqrt(2.0)  # of f ~ N(0, 1) and the noise
-        return tree.filled(self, edges=[spread * x for x in normal_quantiles(K)])
+        return tree.filled(self, edges=[spread * normal_quantile(k / K) for k in range(1, K)])
 
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, constant
-from agp.host import gauss_legendre
 from agp.likelihoods._base import Likelihood
 from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
+from agp.quadrature import gauss_legendre
 
 REACH = 9.0
 """Standard deviations of the prior beyond which exp(-t^2 / 2) vanishes in float64."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from agp.backend import Array, Backend, Pullback, backend_of, constant
 from agp.checks import check_whole
-from agp.host import gauss_hermite
 from agp.likelihoods._base import Drawn, Likelihood
+from agp.quadrature import gauss_hermite
 
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 

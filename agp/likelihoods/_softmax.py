@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_whole
-from agp.host import generator
 from agp.likelihoods._base import Drawn, Prediction
 from agp.likelihoods._categories import MultiClass
 from agp.likelihoods._quadrature import log_mean_exp, log_sum_exp, root_and_slope
 from agp.likelihoods._range import positive_variance
+from agp.random import generator
 
 
 @tree.model

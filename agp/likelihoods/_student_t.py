@@ -10,7 +10,7 @@ from agp.likelihoods._base import Prediction, check_by_output
 from agp.likelihoods._panels import FLOATS, ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import ObservationModel, t_tail
-from agp.units import unit_by_column
+from agp.scaling import unit_by_column
 
 # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
 

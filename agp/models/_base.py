@@ -6,21 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from agp._context import public
 from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_parameters, check_targets, check_whole
-from agp.draws import Draws, under
-from agp.entrances import entrance
 from agp.gradient import GradientMode, check_mode
-from agp.guesses import settled
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import guarded
 from agp.models._growth import grown
-from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_test_inputs, public
+from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_test_inputs
 from agp.priors import Priors
-from agp.repairs import counted, outside
+from agp.random import Draws, under
+from agp.repairs import outside
+from agp.speculation import speculate
 from agp.summaries import summary_html
 
 __all__ = ["Model", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
@@ -60,7 +59,7 @@ class Model(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if isinstance(build := vars(cls).get("from_data"), classmethod):  # each class has a signature of its own
-            wrapped = classmethod(entrance(underflow_is_zero(overflow_is_judged(build.__func__))))
+            wrapped = classmethod(public(build.__func__, repairs=False))
             type.__setattr__(cls, "from_data", wrapped)
 
     def _repr_html_(self) -> str:
@@ -71,9 +70,7 @@ class Model(ABC):
     def outputs(self) -> int:
         """The number of latent functions P."""
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def bound(
         self,
         X: Array,
@@ -116,7 +113,7 @@ class Model(ABC):
             value, pullback = self._objective(batch, memory=memory)
         else:
             value, pullback = carrying_adjoint(lambda model, x: model._objective(x, memory=memory), self, batch)
-        return value, underflow_is_zero(pullback)
+        return value, public(pullback, repairs=False, context=False, ignore="underflow")
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
@@ -131,7 +128,7 @@ class Model(ABC):
         memory
             Budget for working arrays, in MiB, where the posterior takes a pass over the data; None as in `bound`.
         """
-        conditional, _ = settled(lambda: self._conditional(memory=memory), self._reference()[1])
+        conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
         return Predictor((conditional,), self.likelihood)
 
     def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:
@@ -140,53 +137,53 @@ class Model(ABC):
         self._check_parts()
         return self.predictor(memory=memory)
 
-    @counted
+    @public
     def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
         """Means and variances [..., N, P] at X [..., N, D], as `Predictor.predict`."""
         return self._predictor_at(X, memory).predict(X, observed=observed, memory=memory)
 
-    @counted
+    @public
     def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The means [..., N, P] alone, as `Predictor.predict_mean`."""
         return self._predictor_at(X, memory).predict_mean(X, memory=memory)
 
-    @counted
+    @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """The derivatives [..., N, P, D] of means and variances in X, as `Predictor.gradient`."""
         return self._predictor_at(X, memory).gradient(X, memory=memory)
 
-    @counted
+    @public
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
         """Quantiles [..., N, K] of observations, or [Q, ..., N, K], as `Predictor.quantile`."""
         return self._predictor_at(X, memory).quantile(X, q, memory=memory)
 
-    @counted
+    @public
     def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
         """The ends [..., N, K] of intervals that hold an observation with probability `level`."""
         return self._predictor_at(X, memory).interval(X, level, memory=memory)
 
-    @counted
+    @public
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
         """Joint covariances [..., P, N, N], as `Predictor.predict_covariance`."""
         return self._predictor_at(X).predict_covariance(X, cross_outputs=cross_outputs)
 
-    @counted
+    @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [..., S, N, P] of the latent functions at X, as `Predictor.sample`."""
         count = check_whole("count", count)
         return self._predictor_at(X).sample(X, count, seed=seed)
 
-    @counted
+    @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
         """Samples of the latent functions as functions, as `Predictor.sample_functions`."""
         return self.predictor().sample_functions(count, seed=seed, features=features)
 
-    @counted
+    @public
     def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """log p(y_n | x_n, data) [N] of each row, as `Predictor.log_density`."""
         return self._predictor_at(X, memory).log_density(X, y, memory=memory)
 
-    @counted
+    @public
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The same, averaged over the samples of a deep process, as `Predictor.mean_log_density`."""
         return self._predictor_at(X, memory).mean_log_density(X, y, memory=memory)
@@ -246,7 +243,7 @@ class Model(ABC):
         """`bound` of a batch that is known to fit the model."""
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.draws.Noise`."""
+        """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.random.Noise`."""
         return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property

@@ -11,8 +11,7 @@ from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
 from agp.checks import check_whole
-from agp.draws import Draws
-from agp.host import generator
+from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
@@ -21,7 +20,7 @@ from agp.models._regression import Regression, check_without_white, exact_parts
 from agp.models._start import started_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import rows_within, tile_rows
+from agp.random import Draws, generator
 
 __all__ = ["CGGP"]
 

@@ -6,22 +6,21 @@ from dataclasses import KW_ONLY
 from typing import Any, NamedTuple, Self, get_args
 
 from agp import tree
+from agp._context import public
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
 from agp.checks import check_whole
-from agp.entrances import entrance
-from agp.host import generator, underflow_is_zero
+from agp.chunking import budget, mebibytes, tile_rows
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Model, WithoutInducing
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import refuse_rows_elsewhere, started, started_model
+from agp.models._start import refuse_is_lazy, started, started_model
 from agp.posteriors import (
     FollowsInverse,
     InverseOwner,
@@ -32,7 +31,8 @@ from agp.posteriors import (
 )
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import budget, mebibytes, tile_rows
+from agp.random import generator
+from agp.tree import copied
 
 __all__ = ["CaGP", "Uncertainty"]
 
@@ -165,7 +165,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         )
         check_without_white(cls, kernel, X)
         if support is None or actions is not None or policy is not None:
-            refuse_rows_elsewhere(cls, X, y)
+            refuse_is_lazy(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
             X, y = _taken(X, y, _random_rows(N, support, seed))
@@ -274,8 +274,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
-    @entrance
-    @underflow_is_zero
+    @public(repairs=False, ignore="underflow")
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """The variances of the latent functions at X [N, D], split into mathematical and computational uncertainty.
 

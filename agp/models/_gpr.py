@@ -5,11 +5,10 @@ from dataclasses import KW_ONLY
 from typing import Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import leave_one_out, log_evidence
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
@@ -19,7 +18,6 @@ from agp.models._regression import Regression, exact_parts
 from agp.models._start import started_model, valid_weights
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.repairs import counted
 
 __all__ = ["GPR"]
 
@@ -86,9 +84,7 @@ class GPR(Regression, WithoutInducing):
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def leave_one_out(self) -> Array:
         """log p(y_n | all other rows) [N], summed over the outputs: how well each row is predicted from the others.
 

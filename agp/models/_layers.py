@@ -7,7 +7,6 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of, like, placed, to_numpy
 from agp.checks import check_whole
-from agp.host import principal_directions
 from agp.inducing import Inducing, Patches, PatchGrid, some_rows
 from agp.kernels import RBF, Kernel, Matern32
 from agp.means import Projection
@@ -15,7 +14,8 @@ from agp.models._groups import group_sizes, start_of_groups
 from agp.models._start import Observed, check_instance
 from agp.posteriors import posterior_named, start_of
 from agp.processes import Deep, EachPatch, Known, Process, Sparse, Stack
-from agp.units import column_spreads
+from agp.scaling import column_spreads
+from agp.starts import principal_directions
 
 __all__ = ["convolutional_process", "deep_process", "settings_by_layer"]
 

@@ -4,21 +4,19 @@ import numbers
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets, check_weights
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
+from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.kernels import Kernel, White
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithoutPosterior
-from agp.models._start import refuse_rows_elsewhere, started
+from agp.models._start import refuse_is_lazy, started
 from agp.processes import SparsePrior
-from agp.repairs import counted
-from agp.rows import budget, mebibytes, rows_within, tile_rows
+from agp.tree import copied
 
 __all__ = [
     "Regression",
@@ -43,7 +41,7 @@ def exact_parts(
     """The fields of a model without approximation, with starting values, and copies of the data."""
     likelihood = gaussian_only(model_class, likelihood)
     start = started(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
-    refuse_rows_elsewhere(model_class, X, y)
+    refuse_is_lazy(model_class, X, y)
     return start._asdict() | {"X": copied(start.X), "y": copied(start.y)}
 
 
@@ -145,9 +143,7 @@ class SparseRegression(Regression, SparsePrior):
         super()._check(X, y)
         self.inducing.check(self.kernel)
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 
@@ -168,7 +164,7 @@ class SparseRegression(Regression, SparsePrior):
         # blocks of at least M rows, so that adding to sums of M x M numbers costs less than the block
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
-        return rows if rows < X.shape[0] or backend_of(X).rows_elsewhere else None
+        return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _kept_rows(self, X: Array, memory: float | None) -> int:
         """Rows whose Kuf, its unscaled form and A fit in memory for the pullback, besides the current block."""

@@ -6,13 +6,12 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.checks import check_whole
-from agp.host import correlation_root
+from agp.checks import check_whole, usable
 from agp.kernels import Kernel
-from agp.leaves import detached, usable
 from agp.models._start import Observed, check_instance
 from agp.processes import Mixed, Process, Sparse, Stack
-from agp.starts import starting_kernel
+from agp.starts import correlation_root, starting_kernel
+from agp.tree import detached
 
 __all__ = ["Coregionalised", "Outputs", "started_process"]
 

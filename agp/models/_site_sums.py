@@ -11,10 +11,10 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
+from agp.chunking import tile_rows
 from agp.linalg import cholesky
 from agp.models._sparse_sites import SparseSites
 from agp.posteriors import HoldsSums, Sums
-from agp.rows import tile_rows
 
 __all__ = ["SummedSites", "nothing_kept"]
 

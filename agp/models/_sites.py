@@ -8,12 +8,12 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_like
-from agp.draws import below
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model, WithoutPosterior
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
+from agp.random import below
 
 __all__ = ["DatumGradients", "SiteModel", "scattered"]
 

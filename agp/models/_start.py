@@ -4,15 +4,15 @@ import math
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like, to_numpy
-from agp.checks import as_columns, check_data, check_weights
-from agp.host import generator, repetitions
+from agp.checks import as_columns, check_data, check_weights, usable
 from agp.kernels import Kernel
-from agp.leaves import constant_data, copied, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
 from agp.processes import started_prior
-from agp.starts import starting_kernel
+from agp.random import generator
+from agp.starts import repetitions, starting_kernel
+from agp.tree import constant_data, copied, detached
 
 __all__ = [
     "Observed",
@@ -20,7 +20,7 @@ __all__ = [
     "check_instance",
     "held_data",
     "observed",
-    "refuse_rows_elsewhere",
+    "refuse_is_lazy",
     "repeated_rows",
     "sparse_parts",
     "started",
@@ -149,10 +149,10 @@ def held_data(X: Array, y: Array) -> dict[str, Array]:
     return {"X": copied(X), "y": copied(y)}
 
 
-def refuse_rows_elsewhere(model_class: type, *arrays: Array) -> None:
+def refuse_is_lazy(model_class: type, *arrays: Array) -> None:
     """ValueError for dask arrays, for models that need all rows in memory."""
     for x in arrays:
-        if backend_of(x).rows_elsewhere:
+        if backend_of(x).is_lazy:
             msg = (
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
                 "array; compute it first if they fit, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
@@ -171,7 +171,7 @@ def looked_at(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeated_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Rows X [n, D] and y [n, K], each repeated by its weight [n] (`agp.host.repetitions`)."""
+    """Rows X [n, D] and y [n, K], each repeated by its weight [n] (`agp.starts.repetitions`)."""
     index = repetitions(to_numpy(weights))
     return (X, y) if index is None else (backend_of(X).gathered(X, index), backend_of(y).gathered(y, index))
 

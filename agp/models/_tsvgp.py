@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
+from agp.chunking import tile_rows
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
@@ -13,11 +14,10 @@ from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
 from agp.models._site_sums import SummedSites, nothing_kept
 from agp.models._sparse_sites import SparseSites
-from agp.models._start import held_data, observed, refuse_rows_elsewhere, sparse_parts, started_model
+from agp.models._start import held_data, observed, refuse_is_lazy, sparse_parts, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import tile_rows
 
 __all__ = ["TSVGP"]
 
@@ -85,7 +85,7 @@ class TSVGP(SparseSites, KeepsSums):
     ) -> Self:
         """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
         data = observed(X, y, kernel, likelihood, mean_function)
-        refuse_rows_elsewhere(cls, X, y)
+        refuse_is_lazy(cls, X, y)
         X = held_data(X, y)["X"]
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))

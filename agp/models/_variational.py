@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
-from agp.draws import Draws, below, under, union
+from agp.chunking import block_rows
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
@@ -16,7 +16,7 @@ from agp.posteriors import Posterior, SiteGradients
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
 from agp.processes import Mixed, Process, Sparse, check_process
-from agp.rows import block_rows
+from agp.random import Draws, below, under, union
 
 __all__ = ["Variational"]
 

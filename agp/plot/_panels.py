@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.host import generator
+from agp.random import generator
 
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}

@@ -103,7 +103,7 @@ class Posterior(ABC):
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """The noise, by name, for an evaluation in training, from a NumPy generator or `agp.draws.Noise`; usually none.
+        """The noise, by name, of an evaluation in training, from a NumPy generator or `agp.random.Noise`; usually none.
 
         Unlike the noise of a likelihood, it does not belong to rows.
         """

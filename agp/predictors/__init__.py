@@ -10,4 +10,3 @@ __all__ = ["Conditional", "FunctionSamples", "Predictor", "ProcessConditional"]
 from agp.predictors._of_data import ActionConditional, ExactConditional, IterativeConditional, SiteConditional
 from agp.predictors._offset import with_offsets
 from agp.predictors._predictor import FREQUENCIES, check_test_inputs
-from agp.predictors._public import public

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, placed
-from agp.draws import Draws
 from agp.likelihoods import Likelihood
 from agp.predictors._further import process_given, refuse_data
 from agp.processes import MultiOutput, Paths, Process
+from agp.random import Draws
 
 __all__ = ["Conditional", "ProcessConditional", "delegated"]
 

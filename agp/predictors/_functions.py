@@ -3,12 +3,11 @@
 from collections.abc import Callable
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.checks import check_finite, check_inputs, check_like, check_results
-from agp.host import underflow_is_zero
-from agp.predictors._public import public
+from agp.chunking import row_ranges, rows_within
 from agp.processes import Paths
-from agp.rows import row_ranges, rows_within
 
 __all__ = ["FunctionSamples"]
 
@@ -60,7 +59,7 @@ class FunctionSamples:
         self._check(X)
         samples, pullback = self.paths.evaluate(X)
         _refuse_nonfinite(samples)
-        return samples, underflow_is_zero(pullback)
+        return samples, public(pullback, repairs=False, context=False, ignore="underflow")
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Array:

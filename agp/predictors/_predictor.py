@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of, check_array_type, placed
 from agp.bounds import tiled
 from agp.checks import (
@@ -16,9 +17,7 @@ from agp.checks import (
     check_targets,
     check_whole,
 )
-from agp.guesses import settled
-from agp.host import generator
-from agp.leaves import first_leaf
+from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import guarded
@@ -34,9 +33,10 @@ from agp.predictors._mixture import (
     slopes,
     with_own,
 )
-from agp.predictors._public import public
-from agp.rows import row_ranges, rows_within, tile_rows
+from agp.random import generator
+from agp.speculation import speculate
 from agp.summaries import summary_html
+from agp.tree import first_leaf
 
 __all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
 
@@ -460,14 +460,14 @@ class Predictor:
         """Arrays [..., N, .] of ``f(conditional, X, *others)``, with all leading axes flattened to rows."""
         self._check(X)
         B = backend_of(X)
-        if B.rows_elsewhere:
+        if B.is_lazy:
 
             def gathered(*rows: Array) -> tuple[Array, ...]:
                 return f(self.conditionals[0], *(self._gathered(x) for x in rows))
 
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
-        found, _ = settled(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
+        found, _ = speculate(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
         return tuple(self._shaped(list(parts), batch, 1) for parts in zip(*found, strict=True))
 
     def _by_set(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
@@ -524,7 +524,7 @@ class Predictor:
         """Targets [..., N, K], checked except for NaN."""
         y = self._thresholds(X, y)
         B = backend_of(y)
-        if B.is_concrete(y) and not B.rows_elsewhere:
+        if B.is_concrete(y) and not B.is_lazy:
             columns = B.xp.reshape(y, (-1, y.shape[-1]))
             (seen,) = B.xp.nonzero(~B.xp.any(B.xp.isnan(columns), axis=1))
             known = B.xp.take(columns, seen, axis=0)

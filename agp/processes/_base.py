@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.draws import NO_DRAWS, Draws, below
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
+from agp.random import NO_DRAWS, Draws, below
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
 """``(mu_bar, var_bar) -> {path of a posterior: its sums}``, see `Process.project_to_sites`."""
@@ -116,7 +116,7 @@ class Process(MultiOutput):
         """Raise ValueError unless the parts fit together."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise for an evaluation on this number of rows, from a NumPy generator or an `agp.draws.Noise`."""
+        """The noise for an evaluation on this number of rows, from a NumPy generator or an `agp.random.Noise`."""
         return NO_DRAWS
 
     def drawn(self, draws: Draws, /) -> "Process":

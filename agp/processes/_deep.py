@@ -5,12 +5,11 @@ from typing import Any, ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
-from agp.draws import Draws, below, under, union
-from agp.host import common_normals, row_normals
 from agp.posteriors import SiteHolder
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
+from agp.random import Draws, below, common_normals, row_normals, under, union
 
 NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.draws import Draws, under
 from agp.inducing import PatchGrid
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import EachPatchPaths, Paths
+from agp.random import Draws, under
 
 
 @tree.model

@@ -4,10 +4,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
-from agp.draws import Draws, under
 from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import MixedPaths, Paths, mixed, unmixed, weights_bar
+from agp.random import Draws, under
 
 
 @tree.model

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import usable
 from agp.inducing import Inducing, placement
 from agp.kernels import Kernel
-from agp.leaves import usable
 from agp.linalg import add_jitter, checked_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 

@@ -3,19 +3,18 @@
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
-from agp.draws import Draws, below, under
-from agp.entrances import entrance
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
 from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
+from agp.random import Draws, below, under
+from agp.tree import constant_data, detached
 
 FLOOR = 1e-12
 """Variances are raised to this share of the prior's before their roots are taken."""
@@ -46,9 +45,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     jitter: float | None = None
 
     @classmethod
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public(repairs=False)
     def from_data(
         cls,
         X: Array,

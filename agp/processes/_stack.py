@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.draws import Draws, below, under, union
 from agp.linalg import block_diagonal
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
+from agp.random import Draws, below, under, union
 
 
 @tree.model

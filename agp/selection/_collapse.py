@@ -16,13 +16,13 @@ from agp.bounds import (
     scaled_statistics,
     statistics_of,
 )
+from agp.chunking import budget, mebibytes
 from agp.inducing import Points
 from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
-from agp.rows import budget, mebibytes
+from agp.scaling import column_spreads
 from agp.selection._rows import Data, average
-from agp.units import column_spreads
 
 __all__ = ["Collapse", "collapse"]
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, placed
-from agp.host import generator
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
+from agp.random import generator
 from agp.selection._exact import default_priors, searched
 from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
 from agp.selection._rows import Data

@@ -11,18 +11,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_positive, check_whole
-from agp.entrances import entrance
+from agp.chunking import check_memory
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models import GPR, valid_data, valid_weights
 from agp.priors import Prior
 from agp.repairs import outside
-from agp.rows import check_memory
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._exact import (
     LONG,
@@ -77,9 +76,7 @@ KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32"
 """What "auto" compares, and then the best of these with a linear part."""
 
 
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False)
 def fit_regression(
     X: Array,
     y: Array,
@@ -177,7 +174,7 @@ def fit_regression(
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     plan = _Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
-    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).rows_elsewhere)
+    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).is_lazy)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}

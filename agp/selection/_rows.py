@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.host import generator
 from agp.models import repeated_rows
+from agp.random import generator
 
 __all__ = ["HELD_OUT", "Data", "Rows", "average", "drawn_rows"]
 

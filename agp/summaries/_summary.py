@@ -183,7 +183,7 @@ def _host(x: Any) -> Any:
         B = backend_of(x)
     except TypeError:  # set by `from_data`
         return repr(x)
-    return to_numpy(x) if B.is_concrete(x) and not B.rows_elsewhere else _shape(x)
+    return to_numpy(x) if B.is_concrete(x) and not B.is_lazy else _shape(x)
 
 
 def _spread(host: Any) -> str:

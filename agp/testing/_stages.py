@@ -9,14 +9,14 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed
-from agp.draws import Draws
 from agp.inducing import Inducing
 from agp.kernels import RBF, Kernel
-from agp.leaves import placed as fill_leaves
 from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
+from agp.random import Draws
+from agp.tree import placed as fill_leaves
 
 NOISE = 0.1
 """Added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""

@@ -8,8 +8,7 @@ import numpy as np
 
 from agp.backend import Array, Backend, backend_of, placed
 from agp.batch import Batch
-from agp.draws import NO_DRAWS, Draws
-from agp.host import generator
+from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order, Pooled
 
 __all__ = ["Batches", "Place", "check_place"]
@@ -64,7 +63,7 @@ class Batches:
         self.order = Order(X.shape[0], seed)
         self.reference = X if reference is None else reference
         self.pooled = None
-        if backend_of(X).rows_elsewhere and not self.whole:
+        if backend_of(X).is_lazy and not self.whole:
             self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
         self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
         self._joined_draws = lru_cache(maxsize=1)(self._together)

@@ -6,9 +6,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array
 from agp.checks import check_model
-from agp.entrances import entrance
 from agp.errors import UntouchedWarning
 from agp.models import valid_data
 from agp.posteriors import InverseOwner, Posterior
@@ -28,7 +28,7 @@ def check_training(model: Any, X: Array, y: Array, /) -> tuple[Array, Array]:
     return X, y
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def begun(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     """The model as `train` and `fit` start to train it.
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.host import generator
 from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
+from agp.random import generator
 
 __all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certified"]
 

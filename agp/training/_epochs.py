@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, placed
-from agp.draws import Draws
+from agp.random import Draws
 from agp.training._batches import Batches
 
 __all__ = ["LEAST", "Epochs", "check_loops"]

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
 from agp.checks import check_callables, check_positive, check_whole
-from agp.entrances import entrance
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
-from agp.host import generator
+from agp.random import generator
 from agp.repairs import outside
 from agp.training._batches import Place, check_place
 from agp.training._begun import check_training
@@ -63,7 +63,7 @@ class FitResult(Result):
     frequencies of their classes. True if the training did not converge."""
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def fit(
     model: Any,
     X: Array,

@@ -13,11 +13,11 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, constants, guessing, mapped, placed, to_numpy
-from agp.draws import Draws
 from agp.errors import BackendError
-from agp.leaves import first_leaf
-from agp.repairs import collected
+from agp.random import Draws
+from agp.repairs import collect_reports
 from agp.training._batches import Batches
+from agp.tree import first_leaf
 
 __all__ = ["EAGER", "StepGraph"]
 
@@ -53,7 +53,7 @@ class _Recording:
         """One step on the fixed arrays; whether it was right, and its log, as a vector."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
-        with guessing(guesses, blind=True), collected() as reports:
+        with guessing(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_positive, check_whole
+from agp.chunking import budget, check_memory, mebibytes
 from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.gradient import GradientMode
-from agp.host import generator
 from agp.inducing import greedy_variance
 from agp.likelihoods import Gaussian
 from agp.models import exact_model, growing_part, grown
+from agp.random import generator
 from agp.repairs import outside
-from agp.rows import budget, check_memory, mebibytes
 from agp.training._begun import check_training
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, baseline, certified
 from agp.training._fit import FitResult, check_plan, continued, fit

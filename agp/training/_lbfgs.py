@@ -12,19 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, placed, to_numpy
 from agp.batch import Batch
 from agp.checks import check_callables, check_whole
 from agp.constraints import POSITIVE
-from agp.entrances import entrance
 from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import GradientMode
-from agp.host import generator, underflow_is_zero
-from agp.leaves import detached
-from agp.repairs import collected
+from agp.random import generator
+from agp.repairs import collect_reports
 from agp.training._begun import begun, check_training
 from agp.training._objective import Objective, Point, solved_leaves
 from agp.training._result import Callback, LBFGSResult, Progress, call_all, progress_bar
+from agp.tree import detached
 from agp.updates import Adam, Update
 
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]
@@ -33,8 +33,7 @@ HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """What a restart draws anew; inducing inputs and q(u) start where the model has them."""
 
 
-@entrance
-@underflow_is_zero
+@public(repairs=False, ignore="underflow")
 def fit_lbfgs(
     model: Any,
     X: Array,
@@ -122,7 +121,7 @@ def fit_lbfgs(
     objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
     search = _Search(objective, max_iterations, tolerance, check_callables("callbacks", callbacks))
     total = max_iterations * (restarts + 1)
-    with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):
+    with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
         search.bar = bar
         try:
             search.run(_starts(objective, restarts, seed, spread))

@@ -5,13 +5,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_callables, check_whole
-from agp.entrances import entrance
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
-from agp.host import overflow_is_judged, underflow_is_zero
-from agp.leaves import detached, first_leaf
-from agp.repairs import collected
+from agp.repairs import collect_reports
 from agp.training._batches import Batches, Place, check_place
 from agp.training._begun import begun, check_training, leaves_kept, warn_of_untouched
 from agp.training._epochs import check_loops
@@ -19,14 +17,13 @@ from agp.training._recipe import recipe
 from agp.training._result import Callback, Result, progress_bar
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
+from agp.tree import detached, first_leaf
 from agp.updates import Update
 
 __all__ = ["train"]
 
 
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False)
 def train(
     model: Any,
     X: Array,
@@ -107,7 +104,7 @@ def train(
     callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)
-    elsewhere = backend_of(X).rows_elsewhere
+    elsewhere = backend_of(X).is_lazy
     if data_parallel and not elsewhere:
         msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
         raise ValueError(msg)
@@ -132,7 +129,7 @@ def train(
         warn_of_untouched(model, updates)
         run.begin()
     try:
-        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):
+        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collect_reports(run.aside):
             run.advance_to(steps, callbacks, bar, checkpoint_every)
             run.save()
         result = run.result()

@@ -15,9 +15,9 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
-from agp.guesses import settled
 from agp.posteriors import Posterior
-from agp.repairs import Report, Tally, collected
+from agp.repairs import Report, Tally, collect_reports
+from agp.speculation import speculate
 from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, moves_of
 from agp.vectors import Unflatten
 
@@ -151,9 +151,9 @@ class Objective:
         vector = np.array(vector)
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             try:
-                with collected() as reports:
+                with collect_reports() as reports:
                     here = tree.constrain(self.settled, self.unflatten.raw(placed(vector, self.reference)))
-                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.reference)
+                    (bound, raw_bar, model), _ = speculate(lambda: self._evaluated(here), self.reference)
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)

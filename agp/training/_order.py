@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import Array, backend_of, placed, to_numpy
-from agp.host import generator
-from agp.rows import mebibytes
+from agp.chunking import mebibytes
+from agp.random import generator
 
 __all__ = ["LISTED", "Order", "Pooled", "Pools", "Rows", "scrambled"]
 

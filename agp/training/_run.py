@@ -10,16 +10,16 @@ from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
-from agp.guesses import settled
 from agp.io import layout, named_arrays, nested, remove_leftovers
-from agp.leaves import laid_out, row_major
-from agp.repairs import Report, Tally, collected, fetched
+from agp.repairs import Report, Tally, collect_reports, fetched
+from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, write_checkpoint, written
+from agp.tree import laid_out, row_major
 from agp.updates import Update, apply_updates, moves_of
 
 __all__ = ["Run"]
@@ -130,7 +130,7 @@ class Run:
 
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
-        with collected() as reports:
+        with collect_reports() as reports:
             model, states, logged = self._laid_out(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted together: report them with the step that they explain, or with the last
@@ -143,7 +143,7 @@ class Run:
 
     def _advance(self) -> dict[str, Array]:
         try:
-            with collected() as reports:
+            with collect_reports() as reports:
                 model, states, info = self._applied(self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite explain more
@@ -164,7 +164,7 @@ class Run:
 
         if self.step < self.wary_until:
             return once()
-        done, as_likely = settled(once, self.batches.reference)
+        done, as_likely = speculate(once, self.batches.reference)
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done

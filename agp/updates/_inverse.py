@@ -7,7 +7,6 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.leaves import first_leaf
 from agp.linalg import (
     PRECISIONS,
     InverseFactor,
@@ -19,6 +18,7 @@ from agp.linalg import (
 )
 from agp.posteriors import InverseOwner
 from agp.processes import Process
+from agp.tree import first_leaf
 from agp.updates._base import Info, Moved, State
 from agp.updates._stopping import Residual, Stopping
 

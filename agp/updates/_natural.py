@@ -9,9 +9,9 @@ from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
-from agp.leaves import zero_like
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
-from agp.repairs import collected, reported
+from agp.repairs import collect_reports, reported
+from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._schedules import Rate, check_step, rate_at
 
@@ -142,7 +142,7 @@ def guarded_by_bound(
         moved = step(rate)
         return moved, helps(_bound(moved[0], batch, memory))
 
-    with collected() as seen:
+    with collect_reports() as seen:
         first, good = attempt(rate + none)
 
     def taken() -> tuple[Any, Info]:
@@ -155,7 +155,7 @@ def guarded_by_bound(
             return 0.5 * rate, attempt(0.5 * rate)[1], count + 1.0
 
         start = rate + none, good, none
-        with collected():  # repairs in trials do not count
+        with collect_reports():  # repairs in trials do not count
             found, helped, count = B.while_loop(lambda _r, good, n: ~good & (n < SHORTENED), shorten, start)
         moved, info = step(xp.where(helped, found, none))
         return moved, info | {"shortened": count}
@@ -166,7 +166,7 @@ def guarded_by_bound(
 def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
     """The bound of a batch, 0-d; NaN where there is none."""
     try:
-        with collected():  # the optimiser reports the same
+        with collect_reports():  # the optimiser reports the same
             return model._objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
         return zero_like(model) + float("nan")

@@ -8,7 +8,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.leaves import zero_like
+from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State, Update, apply_updates, moves_of
 
 __all__ = ["Repeat"]

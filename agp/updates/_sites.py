@@ -6,8 +6,8 @@ from typing import Any
 from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.leaves import zero_like
 from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
+from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import guarded_by_bound, posterior_names
 from agp.updates._schedules import Rate, check_step, rate_at

@@ -28,7 +28,7 @@ LIBRARIES = {"python": "Python", "numpy": "NumPy", "scipy": "SciPy", "sklearn": 
 """Names as sentences have them."""
 
 
-def collected(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def collect_reports(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """What the page needs of the files of the cells: the machine, versions, and the figures.
 
     Raises

@@ -8,7 +8,7 @@ from likelihood_cases import KINDS
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
-from agp.draws import NO_DRAWS
+from agp.chunking import rows_within
 from agp.gradient import gradient_of
 from agp.likelihoods import (
     Bernoulli,
@@ -27,7 +27,7 @@ from agp.likelihoods import (
 )
 from agp.models import SVGP
 from agp.posteriors import Relaxed, Whitened
-from agp.rows import rows_within
+from agp.random import NO_DRAWS
 from agp.training import fit, train
 from agp.updates import Adam
 

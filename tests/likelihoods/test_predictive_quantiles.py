@@ -29,7 +29,7 @@ from agp.likelihoods import (
     Softmax,
     StudentT,
 )
-from agp.repairs import collected
+from agp.repairs import collect_reports
 
 EDGES = (-0.6, 0.3, 1.4)
 LEVELS = (1e-6, 0.05, 0.5, 0.8, 1.0 - 1e-6)
@@ -331,7 +331,7 @@ def test_quantiles_are_finite_and_ascend_at_extremes(name, dtype, backend):
         if name == "latent-noise"
         else (grid[:, :1], grid[:, 1:])
     )
-    with collected():
+    with collect_reports():
         found = backend.move(likelihood, dtype).predictive_quantiles(
             backend.array(mu, dtype), backend.array(var, dtype), LEVELS
         )
@@ -405,7 +405,7 @@ def test_many_levels_ascend():
 
 
 def test_what_no_number_can_hold_is_the_nearest_one_and_is_said():
-    with collected() as reports:
+    with collect_reports() as reports:
         found = quantiles_of(Gamma(1.0), 1e4, 1.0, (0.5,))
     assert found == [np.finfo(np.float64).max]
     assert "predicted quantiles" in str(reports[0])

@@ -54,7 +54,9 @@ def test_a_subclass_that_is_not_decorated_is_refused():
         pass
 
     X, y = data()
-    with pytest.raises(TypeError, match=r"Mine inherits from a model but is none; decorate it with @agp\.tree\.model"):
+    with pytest.raises(
+        TypeError, match=r"Mine inherits from a model but is not a model class; decorate it with @agp\.tree\.model"
+    ):
         SVGP.from_data(X, y, kernel=Mine(1.0, 1.0), num_inducing=5)
 
 

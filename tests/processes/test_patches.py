@@ -7,12 +7,12 @@ from process_cases import cut_by_loops, points, process_case, sparse
 
 import agp
 from agp.backend import backend_of
+from agp.chunking import CACHE, mebibytes
 from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
 from agp.inducing import _equal_patches as equal_patches
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
-from agp.rows import CACHE, mebibytes
 from agp_backends._numpy import NumpyBackend
 
 GRIDS = {

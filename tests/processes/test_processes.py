@@ -42,6 +42,7 @@ from process_cases import (
 import agp
 from agp import tree
 from agp.backend import backend_of
+from agp.chunking import mebibytes
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, RobustMax, Softmax
@@ -60,7 +61,6 @@ from agp.posteriors import (
     Whitened,
 )
 from agp.processes import Deep, Mixed, Sparse, Stack
-from agp.rows import mebibytes
 from agp.training import recipe
 from agp.updates import InverseUpdate, NaturalGradient, SiteStep
 

@@ -46,7 +46,7 @@ SHORT = {
     "nuts.py": ["--warmup", "50", "--draws", "50"],
     "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
-    "rows_elsewhere.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
+    "is_lazy.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
     "rows_on_disk.py": ["--file", "rows.npy", "--rows", "3000", "--num-inducing", "8", "--steps", "5", "--turns", "1"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],
@@ -226,21 +226,8 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *(
-        "adjoint",
-        "checks",
-        "cli",
-        "entrances",
-        "guesses",
-        "host",
-        "leaves",
-        "ledger",
-        "markup",
-        "methods",
-        "rows",
-        "scores",
-    ),
-    *("starts", "units"),
+    *("_context", "adjoint", "checks", "chunking", "cli", "draws", "markup", "methods", "quadrature"),
+    *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""
 REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")}

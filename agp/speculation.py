@@ -1,27 +1,27 @@
-"""Work on a device, its likely decisions taken for granted and checked by one look in the end."""
+"""Speculative execution on a device: assume the likely outcome of decisions, then verify all with one host read."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of, guessing
-from agp.repairs import collected, reported
+from agp.repairs import collect_reports, reported
 
 T = TypeVar("T")
 
 
-def settled(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
-    """f(), and whether everything likely that was taken for granted in it was so.
+def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
+    """f(), and whether every outcome assumed in it was right.
 
-    Where it was not, f is evaluated again, each decision looked at; what was reported before is forgotten. So f must
-    not change anything. Where looking costs nothing, on the host, nothing is taken for granted.
+    If one was wrong, f is evaluated again with every decision read from the device, and the first reports of repairs
+    are dropped, so f must not have side effects. On the host, where reading costs nothing, nothing is assumed.
     """
     if not backend_of(beside).reading_waits(beside):
         return f(), True
     guesses: list[Any] = []
     try:
-        with guessing(guesses), collected() as reports:
+        with guessing(guesses), collect_reports() as reports:
             found = f()
-    except Exception:  # it may come of a wrong guess
+    except Exception:  # a wrong guess may have caused it
         if _all_true(guesses):
             raise
     else:

@@ -1,4 +1,4 @@
-"""Rows of data in blocks: how many fit into a memory budget, and where the blocks begin and end."""
+"""Blocks of rows that fit a memory budget."""
 
 import math
 import numbers
@@ -6,23 +6,23 @@ import numbers
 from agp.backend import Array, backend_of
 
 MEMORY = 256.0
-"""The budget for the working arrays of a bound or a prediction where none is given, in MiB; on devices the least."""
+"""The default budget for the working arrays of a bound or a prediction, in MiB; on devices the smallest default."""
 SHARE = 1.0 / 8.0
-"""... and on a device, this share of its memory."""
+"""The default budget on a device, as a share of its memory."""
 TILE = 32.0
-"""What blocks that are evaluated anew each time may take on a CPU, in MiB: in larger ones every temporary array leaves
-the caches and is new memory of the system, and the work takes up to twice as long."""
+"""The largest blocks on a CPU of rows that are evaluated again each time, in MiB: larger temporary arrays do not fit
+the caches and are allocated by the system each time, which takes up to twice as long."""
 CACHE = 8.0
-"""What rows whose work is done one after the other, whatever the budget, may take on a CPU, in MiB."""
+"""The same for rows that are processed one after the other, whatever the budget."""
 
 
 def on_device(x: Array) -> bool:
-    """Whether x lies on a device with a memory of its own, whose size is known."""
+    """Whether x is on a device with its own memory of known size."""
     return backend_of(x).device_memory(x) is not None
 
 
 def mebibytes(floats: float, x: Array) -> float:
-    """What so many numbers of the dtype of x take, in MiB."""
+    """The memory of so many numbers of the dtype of x, in MiB."""
     return floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
 
 
@@ -39,11 +39,10 @@ def check_memory(memory: float | None) -> None:
 
 
 def budget(memory: float | None, x: Array) -> float:
-    """The budget in MiB for arrays beside x; None is `MEMORY`, or a share of the memory of the device of x.
+    """The budget in MiB for arrays like x; None is `MEMORY`, or a share of the memory of the device of x.
 
-    Blocks of other sizes are summed in another order. So nothing counts that changes between runs: of the memory not
-    what is free now, but all of it, and rounded down to a power of two, for drivers keep some of it for themselves.
-    Raises as `check_memory`.
+    The block size determines the order of summation, so the budget must not change between runs: it depends on the
+    total memory, not the free one, rounded down to a power of two since drivers reserve some. Errors as `check_memory`.
     """
     if memory is not None:
         check_memory(memory)
@@ -53,31 +52,29 @@ def budget(memory: float | None, x: Array) -> float:
 
 
 def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:
-    """How many rows of X [N, D], from one to N, with so many numbers of its dtype each fit into `memory` MiB."""
+    """The number of rows of X [N, D], from 1 to N, with so many numbers of its dtype each that fit `memory` MiB."""
     memory = budget(memory, X)
     return int(max(1, min(X.shape[0], memory // mebibytes(floats_per_row, X))))
 
 
 def tile_rows(memory: float | None, floats_per_row: int, X: Array) -> int:
-    """`rows_within` the budget, for blocks that are evaluated anew each time: on a CPU no more than `TILE` allows."""
+    """`rows_within`, for blocks that are evaluated again each time: on a CPU no more than fit `TILE`."""
     rows = rows_within(memory, floats_per_row, X)
     on_cpu = backend_of(X).device_name(X) == "cpu"
     return min(rows, rows_within(TILE, floats_per_row, X)) if on_cpu else rows
 
 
 def block_rows(memory: float | None, floats_per_row: int, X: Array) -> int | None:
-    """Rows to take at once where not all rows of X [N, D] fit into `memory` MiB, or lie elsewhere; None for all."""
-    if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).rows_elsewhere:
+    """The block size if X [N, D] is lazy or not all rows fit `memory` MiB; None for all rows at once."""
+    if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).is_lazy:
         return tile_rows(memory, floats_per_row, X)
     return None
 
 
 def cached_rows(floats_per_row: int, X: Array) -> int:
-    """How many rows of X [N, D], from one to N, to take at once where each needs much and none needs another."""
-    if on_device(X):
-        return rows_within(None, floats_per_row, X)
-    on_cpu = backend_of(X).device_name(X) == "cpu"
-    return rows_within(CACHE if on_cpu else TILE, floats_per_row, X)
+    """The block size for rows of X [N, D] that each need much memory and are independent of each other."""
+    memory = CACHE if backend_of(X).device_name(X) == "cpu" else TILE
+    return rows_within(None if on_device(X) else memory, floats_per_row, X)
 
 
 def row_ranges(N: int, rows: int) -> list[tuple[int, int]]:
