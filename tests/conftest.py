@@ -1,7 +1,18 @@
-"""Fixtures: the backends that every numerical test runs on, and blocks small enough for small matrices to recurse."""
+"""Fixtures: the backends that every numerical test runs on, and blocks small enough for small matrices to recurse.
 
+Few tests run the full product of their parameters. NumPy runs every case. Each other library runs enough cases to see
+every level of every parameter; of these, the quick tests run one library per level, and never a stand-in. A test marked
+`cover(2)` runs enough cases for every pair of levels of different parameters to meet, the library being one of the
+parameters. With `cover(2, quick=1)`, the quick tests run enough of them to see every level.
+"""
+
+import gc
+import heapq
 import importlib.util
+import itertools
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -16,16 +27,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else each pro
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict-device1": STRICT, "jax": JAX, "cupy": CUPY}
 PLACES |= {"torch-cuda": TORCH_CUDA, "jax-cuda": JAX_CUDA}
-LONG = {
-    "test_bounds_gradients",
-    "test_collapsed_profile",
-    "test_conformance",
-    "test_dual_steps",
-    "test_estimator_files",
-}
-LONG |= {"test_hostile", "test_likelihoods_extremes", "test_linalg_inverse", "test_predictive_quantiles"}
-LONG |= {"test_reference_dual", "test_repairs", "test_selection_places"}
-"""Modules that take most of the time on torch's stand-in; `test_every_method_on_a_device` has what they are about."""
+gc.disable()  # until tests are collected: nearly all of it stays alive, and scanning it costs more than it frees
 
 
 def _absent(place: Place) -> str:
@@ -45,13 +47,72 @@ def pytest_report_header() -> str:
     return f"arrays of {present}; not executed: {', '.join(ABSENT.values()) or 'nothing'}"
 
 
+Cases = dict[pytest.Item, dict[str, int]]
+"""The cases of a test, each with the levels of its parameters."""
+
+
+def _cover(cases: Cases, strength: int) -> set[pytest.Item]:
+    """Choose few cases such that all tuples of levels of `strength` parameters occur: greedy and deterministic."""
+    tuples = {item: {*itertools.combinations(x.items(), min(strength, len(x)))} for item, x in cases.items()}
+    missing = set().union(*tuples.values())
+    # ties are broken by a hash, so that no level is preferred
+    waiting = [(-len(x), zlib.crc32(item.nodeid.encode()), i, item) for i, (item, x) in enumerate(tuples.items())]
+    heapq.heapify(waiting)
+    chosen = set()
+    while missing:
+        gain, *order, item = heapq.heappop(waiting)
+        now = -len(tuples[item] & missing)
+        if now == gain:
+            chosen.add(item)
+            missing -= tuples[item]
+        elif now:
+            heapq.heappush(waiting, (now, *order, item))
+    return chosen
+
+
+def _place(item: pytest.Item) -> str:
+    """The array library of a case; NumPy if the test has no such parameter."""
+    place = item.callspec.params.get("backend")
+    return place if isinstance(place, str) else "numpy"
+
+
+def _chosen(cases: Cases, mark: pytest.Mark | None) -> tuple[set[pytest.Item], set[pytest.Item]]:
+    """Return the cases of a test to run, and those among them that are quick."""
+    if mark is not None:
+        kept = _cover(cases, *mark.args)
+        quick = {item: cases[item] for item in kept if not _place(item).endswith("-stand-in")}
+        return kept, _cover(quick, mark.kwargs.get("quick", *mark.args))
+    places: dict[str, Cases] = defaultdict(dict)
+    for item, levels in cases.items():
+        places[_place(item)][item] = levels
+    usual = {*places.pop("numpy", {})}
+    others = set().union(*(_cover(those, 1) for those in places.values()))
+    return usual | others, usual | _cover({x: cases[x] for x in others if not _place(x).endswith("-stand-in")}, 1)
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave most of the time on the stand-in to the slow tests."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect cases that add nothing, and mark the others as slow unless they are quick."""
+    tests: dict[str, Cases] = defaultdict(dict)
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("backend") == "torch-cuda-stand-in" and item.path.stem in LONG:
+        if hasattr(item, "callspec"):  # in all cases, a level is the same object
+            levels = {name: id(level) for name, level in item.callspec.params.items()}
+            tests[item.nodeid.partition("[")[0]][item] = levels
+    left_out = set()
+    for cases in tests.values():
+        kept, quick = _chosen(cases, next(iter(cases)).get_closest_marker("cover"))
+        left_out |= cases.keys() - kept
+        for item in kept - quick:
             item.add_marker("slow")
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """Enable garbage collection, without the tests that were collected."""
+    gc.freeze()
+    gc.enable()
 
 
 def _available(place: Place) -> Place:

@@ -402,6 +402,7 @@ ENTRANCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("use", ENTRANCES)
 def test_entrances_compute_on_the_device_of_the_data(use, B):
@@ -499,6 +500,7 @@ def _later_step(method, place="device", extra=()):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_training_of_every_method_is_that_of_numpy(method, B):
     there, here = (_begun(method, where, "host") for where in (CUPY, NUMPY))
@@ -511,6 +513,7 @@ def test_training_of_every_method_is_that_of_numpy(method, B):
         assert_close(CUPY.numpy(tree.leaves(there.model)[name]), x, 1e-6, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", READS)
 def test_a_step_reads_what_it_must_and_uploads_nothing(method, B):
     counts = _later_step(method)
@@ -519,6 +522,7 @@ def test_a_step_reads_what_it_must_and_uploads_nothing(method, B):
     assert not [line for line in counts.reads if line.startswith("agp_backends/")]
 
 
+@pytest.mark.slow
 def test_numbers_that_are_drawn_on_the_host_are_sent_once_in_ten_steps(B):
     run = _begun("deep-wsvgp", CUPY, "host")
     with counted() as counts:
@@ -529,6 +533,7 @@ def test_numbers_that_are_drawn_on_the_host_are_sent_once_in_ten_steps(B):
     assert (per_epoch, joined) == (5, 2)  # the order of the rows of five epochs; the noise of twice ten steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", LAUNCHES)
 def test_a_step_launches_no_more(method, B):
     counts = _later_step(method)

@@ -123,6 +123,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_do_not_follow_the_number_of_images(name, torch_device, monkeypatch):
     monkeypatch.setattr("agp.kernels._quadratic_forms.HEIGHT", 12)  # three strips of 36 patches, as of 28 x 28 pixels

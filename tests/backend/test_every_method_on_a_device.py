@@ -43,12 +43,14 @@ def trained(method, place):
     return [run.looks[0]["bound"], *map(to_numpy, found)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_trains_and_predicts_as_on_the_host(method, torch_device):
     for here, there in zip(trained(method, torch_device), trained(method, TORCH), strict=True):
         assert_close(here, there, 1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_a_likelihood_has_the_numbers_of_the_host(name, torch_device):
     likelihood, targets = LIKELIHOODS[name]
@@ -65,6 +67,7 @@ def test_a_likelihood_has_the_numbers_of_the_host(name, torch_device):
         assert error <= 1e-9 * max(1.0, np.max(np.abs(to_numpy(there))))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_models_are_fitted_grown_written_and_read(torch_device, tmp_path):
     X, y = data(torch_device, 2)

@@ -72,6 +72,7 @@ def counts_of_a_step(run, before=2):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", BUDGETS)
 def test_a_step_launches_reads_and_uploads_no_more(method, torch_device):
     counts = counts_of_a_step(started(method, torch_device), BEFORE.get(method, 2))

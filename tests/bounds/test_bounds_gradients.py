@@ -34,6 +34,7 @@ def _host_gradient(model, X, y, scale=1.0):
     return float(value), gradient
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("posterior", POSTERIORS)
@@ -49,6 +50,7 @@ def test_closed_form_is_autodiff(kernel, posterior, likelihood, outputs, block, 
         assert_close(torch_place.numpy(closed[name]), torch_place.numpy(auto[name]), EXACT, name)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("kernel", ["rbf", "matern32-ard", "sum-ard"])
@@ -58,6 +60,7 @@ def test_inputs_too(kernel, posterior, likelihood, block, torch_place):
     assert_closed_form_is_autograd(lambda leaves: here(lower_leaves(leaves)), named(model, "parameter") | {"X": X})
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("posterior", WITH_SLOPES)
@@ -66,6 +69,7 @@ def test_closed_form_is_slope(posterior, likelihood, outputs, block):
     assert_closed_form_is_slope(bound_stage(model, y, 2.5), named(model, "parameter") | {"X": X})
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_coincident_points(kernel, posterior, torch_place):
@@ -91,6 +95,7 @@ def test_an_auxiliary_leaf_has_no_gradient(posterior, backend):
 # -- blocks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("rows", [1, 5, 12, 100])
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_blocked_bound_is_the_bound(posterior, rows, backend, block):
@@ -130,6 +135,7 @@ def test_a_minibatch_bound_is_unbiased(backend):
 # -- the same numbers everywhere --------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_same_numbers_on_every_backend(posterior, likelihood, backend, block):
@@ -141,6 +147,7 @@ def test_same_numbers_on_every_backend(posterior, likelihood, backend, block):
         assert_close(backend.numpy(gradient[name]), expected[name], 1e-9, name)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_float32_follows_float64(posterior, likelihood, backend):

@@ -17,6 +17,7 @@ def case(kind, loss="elbo", form="cholesky", **settings):
     return p, p.model(kind, loss, form == "inverse-free"), SCALE.get(kind, 1.0) if loss == "elbo" else 1.0
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("loss", LOSSES)

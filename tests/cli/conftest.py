@@ -1,9 +1,19 @@
-"""Fixtures: a small problem in a file, and how a comparison of wrong arguments ends."""
+"""Fixtures: a small problem in a file, and how a comparison of wrong arguments ends.
+
+Comparisons run their rows in the process of the tests, except where a test starts the whole command as a process.
+"""
 
 import numpy as np
 import pytest
+from in_process import run_row
 
 from agp.cli import main
+
+
+@pytest.fixture(autouse=True)
+def rows_in_process(monkeypatch):
+    """Run rows of comparisons here."""
+    monkeypatch.setattr("agp.cli._compare.spawn", run_row)
 
 
 @pytest.fixture

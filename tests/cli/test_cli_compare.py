@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from in_process import run
 
 from agp.cli import main
 from agp.cli._report import Report
@@ -53,7 +54,7 @@ def results(folder):
 
 def test_all_rows_agree_and_everything_is_written(regression, tmp_path):
     out = tmp_path / "out"
-    done = agp("compare", "--data", regression, "--out", out, *QUICK)
+    done = run("compare", "--data", regression, "--out", out, *QUICK)
     assert done.returncode == 0, done.stderr
     found = results(out)
     assert found.keys() == {"data", "settings", "rows"}
@@ -74,7 +75,7 @@ def test_classes_give_an_error_rate(tmp_path):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(50, 3))
     np.savez(tmp_path / "two.npz", X=X, y=(X[:, 0] > 0).astype(np.uint8))
-    done = agp(
+    done = run(
         "compare", "--data", tmp_path / "two.npz", "--out", tmp_path / "out", "--backend", "numpy", "--dtype",
         "float64", "--method", "rsvgp", *QUICK,
     )  # fmt: skip
@@ -96,7 +97,7 @@ def three_classes(tmp_path):
 
 @pytest.mark.parametrize("likelihood", ["softmax", "robustmax"])
 def test_many_classes(three_classes, tmp_path, likelihood):
-    done = agp(
+    done = run(
         "compare", "--data", three_classes, "--out", tmp_path / "out", "--backend", "numpy", "--dtype", "float64",
         "--method", "wsvgp", "--likelihood", likelihood, "--num-inducing", "10", "--iterations", "60", "--rate", "0.1",
     )  # fmt: skip
@@ -125,7 +126,7 @@ def test_counts(tmp_path):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(60, 1))
     np.savez(tmp_path / "counts.npz", X=X, y=rng.poisson(np.exp(X[:, 0])))
-    done = agp(
+    done = run(
         "compare", "--data", tmp_path / "counts.npz", "--out", tmp_path / "out", "--backend", "numpy", "--dtype",
         "float64", "--method", "lsvgp", "--likelihood", "poisson", *QUICK,
     )  # fmt: skip
@@ -142,7 +143,7 @@ def test_levels_and_noise_that_varies(tmp_path, likelihood):
     X = rng.normal(size=(60, 1))
     y = np.clip(np.floor(2.0 + X[:, 0] + 0.5 * rng.normal(size=60)), 0, 4) if likelihood == "ordinal" else X[:, 0] ** 2
     np.savez(tmp_path / "levels.npz", X=X, y=y)
-    done = agp(
+    done = run(
         "compare", "--data", tmp_path / "levels.npz", "--out", tmp_path / "out", "--backend", "numpy", "--dtype",
         "float64", "--method", "wsvgp", "--likelihood", likelihood, *QUICK,
     )  # fmt: skip
@@ -154,7 +155,7 @@ def test_levels_and_noise_that_varies(tmp_path, likelihood):
 
 
 def test_what_is_known_about_the_evidence(regression, tmp_path):
-    done = agp(
+    done = run(
         "compare", "--data", regression, "--out", tmp_path / "out", "--backend", "numpy", "--dtype", "float64",
         "--method", "gpr", "sgpr", *QUICK,
     )  # fmt: skip
@@ -183,7 +184,7 @@ def test_kernels_are_sums_of_products():
 
 
 def test_a_csv_file_and_the_exact_gp(table, tmp_path):
-    done = agp(
+    done = run(
         "compare", "--data", table, "--target", "height", "--out", tmp_path / "out", "--method", "gpr", "--dtype",
         "float64", *QUICK,
     )  # fmt: skip

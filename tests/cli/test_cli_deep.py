@@ -1,11 +1,10 @@
 """The deep methods of `agp compare`: agreement, layers, what the names mean, bad input."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from in_process import run
 
 import agp
 from agp.methods import DEEP_METHODS, LAYERS, METHODS, build
@@ -28,20 +27,8 @@ POSTERIORS = {
 
 def test_rows_agree(regression, tmp_path):
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "agp",
-        "compare",
-        "--data",
-        str(regression),
-        "--out",
-        str(out),
-        "--layers",
-        "3",
-    ]
-    command += ["--method", "deep-solve", "--layers", "3", "--backend", "numpy", *QUICK]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    arguments = ["--method", "deep-solve", "--layers", "3", "--backend", "numpy", *QUICK]
+    done = run("compare", "--data", regression, "--out", out, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "deep methods have 3 layers, each with inducing inputs of its own" in done.stdout
     found = json.loads((out / "results.json").read_text())

@@ -1,12 +1,11 @@
 """The dual and the orthogonal methods of `agp compare`: agreement, storages, groups, bad input."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from helpers import process
+from in_process import run
 
 import agp
 from agp.cli import _checks, main
@@ -27,8 +26,7 @@ METHODS = ["qsvgp", "tsvgp", "tvgp", "solve", "odvgp", "solve-relaxed"]
 
 
 def compare(*arguments):
-    command = [sys.executable, "-m", "agp", "compare", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    return run("compare", *arguments)
 
 
 def rows_of(folder):

@@ -14,6 +14,7 @@ def _leaves(model, X):
     return named(model, "parameter") | {"inputs": X}
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore:.*no positive definite precision:agp.errors.RepairWarning")
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("storage", STORAGES)

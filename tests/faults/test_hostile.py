@@ -100,6 +100,7 @@ def assert_sound_predictions(model, X, y):
     assert np.abs(mean).max() <= 3.0 * np.abs(to_numpy(y)).max()
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -110,6 +111,7 @@ def test_bounds_gradients_and_predictions_are_sound(scenario, method, dtype, bac
     assert_sound(build(method, X, y, case.lengthscale, noise), X, y)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -129,6 +131,7 @@ def test_training_is_sound(scenario, method, dtype, name):
 # -- units ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("inputs", "targets"), [(40, 0), (-40, 0), (0, 40), (0, -40), (40, -40)])
@@ -222,6 +225,7 @@ def test_the_factor_of_a_failure_is_finite_rubbish():
     assert np.abs(L @ L.T - A).max() > 1e-3
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seed", range(20))
 def test_finite_rubbish_is_recognised(seed, dtype, cupy_stand_in):

@@ -390,6 +390,7 @@ def assert_usable(model, X, y, **options):
     return result
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("posterior", METHODS)
 @pytest.mark.parametrize("kind", AWKWARD)

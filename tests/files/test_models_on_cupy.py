@@ -21,6 +21,7 @@ def data_of(name):
     return inputs, 1.0 * (Y > 0.0) if name == "tvgp" else Y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_bounds_gradients_and_predictions_are_those_of_numpy(name, cupy_stand_in):
     place, host = cupy_stand_in, model_of(name)
@@ -37,6 +38,7 @@ def test_bounds_gradients_and_predictions_are_those_of_numpy(name, cupy_stand_in
         assert_close(place.numpy(one), other, 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_comes_back_to_the_bit(name, cupy_stand_in, path):
     model = cupy_stand_in.move(model_of(name))

@@ -358,6 +358,7 @@ def test_parameters_must_be_positive(leaf, make, bad):
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("call", ["cross", "symmetric"])
 @pytest.mark.parametrize("name", CASES)

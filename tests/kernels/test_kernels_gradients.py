@@ -45,6 +45,7 @@ def _leaves(kernel, call, columns, seed=0):
     return tree.leaves(kernel, "parameter") | ({"X": X, "Z": Z} if call == "cross" else {"X": X})
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", CASES)
@@ -53,6 +54,7 @@ def test_closed_form_is_autograd(name, call, columns, torch_place):
     assert_closed_form_is_autograd(kernel_stage(kernel, call), _leaves(kernel, call, columns))
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", CASES)
@@ -62,6 +64,7 @@ def test_closed_form_is_slope(name, call, columns):
     assert_closed_form_is_slope(kernel_stage(kernel, call), _leaves(kernel, call, columns))
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("call", ["cross", "symmetric"])
 @pytest.mark.parametrize("name", CASES)
@@ -109,6 +112,7 @@ def test_close_points_of_matern12(call, torch_place):
         assert_close(torch_place.numpy(ours[leaf]), torch_place.numpy(theirs[leaf]), 1e-12, leaf)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("name", CASES)
 def test_every_backend_gives_the_values_and_gradients_of_numpy(name, columns, backend):
@@ -129,6 +133,7 @@ def test_every_backend_gives_the_values_and_gradients_of_numpy(name, columns, ba
                 assert_close(backend.numpy(found[leaf]), expected, 1e-12, f"{call}: {leaf}")
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("name", CASES)
 def test_one_argument_is_exactly_symmetric(name, columns, backend):
@@ -165,6 +170,7 @@ def test_distances_in_float32_do_not_cancel(columns, backend):
     np.testing.assert_allclose(K, exact, rtol=0, atol=1e-5)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("name", CASES)
 def test_float32_has_the_numbers_of_float64(name, columns):

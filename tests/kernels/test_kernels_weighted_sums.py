@@ -37,6 +37,7 @@ def _stage(kernel, call):
     return stage
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("alone", [True, False], ids=["one input", "two inputs"])
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("name", CASES)
@@ -75,6 +76,7 @@ def test_a_kernel_that_takes_no_groups_is_called_for_each(name, monkeypatch):
             assert_close(tree.leaves(one[0])[path], x, 1e-12, path)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_those_of_the_matrices(name, columns, backend):
@@ -86,6 +88,7 @@ def test_sums_are_those_of_the_matrices(name, columns, backend):
     assert_close(backend.numpy(there.quadratic_forms(Z_, w_)[0]), forms, 1e-12, "forms")
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("call", ["grouped_sums", "quadratic_forms"])
 @pytest.mark.parametrize("columns", [3, 6])
 @pytest.mark.parametrize("name", CASES)

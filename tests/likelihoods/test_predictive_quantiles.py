@@ -303,6 +303,7 @@ def test_rows_are_searched_in_blocks(monkeypatch):
 # -- every place ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [*CASES, "latent-noise"])
 def test_quantiles_are_those_of_numpy_in_every_place(name, dtype, backend):
@@ -320,6 +321,7 @@ def test_quantiles_are_those_of_numpy_in_every_place(name, dtype, backend):
         np.testing.assert_allclose(backend.numpy(found, dtype), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [*CASES, "latent-noise"])

@@ -54,6 +54,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 13, 16])
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -64,6 +65,7 @@ def test_product_is_dense(name, size, batch, backend, block):
     assert_close(backend.numpy(found), dense(*host), 1e-13)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
 @pytest.mark.parametrize("size", [257, 384, 500])
 @pytest.mark.parametrize("name", PRODUCTS)

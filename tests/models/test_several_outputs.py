@@ -231,6 +231,7 @@ def test_the_cost_of_a_variance_by_output():
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("posterior", POSTERIORS)
 @pytest.mark.parametrize("kind", ["shared", "separate", "coregionalised", "intrinsic"])

@@ -75,6 +75,7 @@ def _case(kind, inducing, outputs):
     return posterior_stage(posterior), named(posterior, "parameter") | K
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("inducing", [3, 7])
 @pytest.mark.parametrize("kind", POSTERIORS)
@@ -82,6 +83,7 @@ def test_closed_form_is_autograd(kind, inducing, outputs, block, torch_place):
     assert_closed_form_is_autograd(*_case(kind, inducing, outputs))
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("kind", WITH_SLOPES)
 def test_closed_form_is_slope(kind, outputs, block):
@@ -112,6 +114,7 @@ def _process(kernel, kind, outputs):
     return process_stage(model), own | {"X": X}
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("kind", POSTERIORS)
 @pytest.mark.parametrize("kernel", ["rbf-ard", "matern32", "sum-ard"])
@@ -193,6 +196,7 @@ def _true_kl(mean, covs, Kuu):
     return total
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("kind", POSTERIORS)
 def test_marginals_are_those_of_q(kind, outputs, backend, block):

@@ -148,6 +148,7 @@ def weighted(predictor, inputs, a, b):
     return (a * mean).sum() + (b * variance).sum()
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("inputs", [NEW, BATCH], ids=["rows", "batch"])
 @pytest.mark.parametrize("name", EVERY)
 def test_torch_differentiates_predictions_by_the_closed_form(name, inputs, torch_place):

@@ -132,11 +132,13 @@ def stage_of(shape, kinds):
 # -- torch ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", PAIRS, ids="-then-".join)
 def test_every_pair_of_posteriors_in_two_layers(kinds, torch_place):
     assert_closed_form_is_autograd(*stage_of("plain", kinds))
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kinds", THREES, ids="-then-".join)
 def test_every_posterior_at_every_place_of_three_layers(kinds, shape, torch_place):

@@ -81,6 +81,7 @@ def _agree(found, expected, tolerance):
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("kind", POSTERIORS)
 @pytest.mark.parametrize("name", PROCESSES)
 def test_closed_form_is_autograd(name, kind, torch_place):
@@ -108,6 +109,7 @@ def test_closed_form_is_the_gradient_of_jax(name, kind):
     _agree(auto, closed, EXACT)
 
 
+@pytest.mark.cover(1)
 @pytest.mark.parametrize("kind", POSTERIORS)
 @pytest.mark.parametrize("name", PROCESSES)
 def test_inputs_too(name, kind, torch_place):
@@ -132,6 +134,7 @@ def test_other_likelihoods(name, likelihood, torch_place):
     assert_closed_form_is_autograd(stage, named(model, "parameter") | {"X": X})
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)
 @pytest.mark.parametrize("kind", COVERING)
 @pytest.mark.parametrize("name", PROCESSES)
@@ -199,6 +202,7 @@ def _inducing_stage(inducing, kernel, method):
 PLACES = ["points", "patches", "patches-weighted", "patches-strided", "patches-per-channel", "patches-located"]
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("method", ["covariance", "cross", "diag", "full"])
 @pytest.mark.parametrize("noisy", [False, True], ids=["", "white"])
 @pytest.mark.parametrize("name", [*PLACES, "together"])
@@ -258,6 +262,7 @@ def _sampled_stage(process, noise):
     return stage
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("kind", ["whitened", "relaxed"])
 @pytest.mark.parametrize("name", SAMPLED)
@@ -313,6 +318,7 @@ def test_functions_that_are_known_at_an_input_are_sampled_there(torch_place):
         _agree(agp.value_and_gradient(*here, gradient=mode)[1], expected, EXACT)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("kind", ["whitened", "relaxed", "dual-natural", "orthogonal"])
 @pytest.mark.parametrize("name", PROCESSES)
 def test_blocks_add_up_to_the_whole(name, kind):
@@ -364,6 +370,7 @@ def test_the_bound_is_the_dense_formula(name, kind):
     assert float(model.bound(X, y, scale=SCALE)[0]) == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("kind", COVERING)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_predicted_covariances_agree_with_predicted_variances(name, kind, stale_factors):
@@ -519,6 +526,7 @@ def _arrays(x):
     return [leaf for part in x for leaf in _arrays(part)] if isinstance(x, tuple) else [x]
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("kind", ["relaxed", "inverse-free", "relaxed-orthogonal"])
 @pytest.mark.parametrize("name", PROCESSES)
 def test_the_inverses_of_every_part_follow(name, kind):

@@ -63,6 +63,7 @@ UNTRAINED = {name: partial(agp.SVGP.from_data, posterior=q, num_inducing=30) for
 """All but the models that condition on data from the start (GPR, SGPR, SOLVEGPR, CaGP, CGGP)."""
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("kernel", [agp.RBF(), agp.Matern12(), agp.kernels.Linear() + agp.kernels.Constant()])
 @pytest.mark.parametrize("name", UNTRAINED)
 def test_an_untrained_model_predicts_its_prior(name, kernel):

@@ -448,6 +448,7 @@ def awkward_inputs(kind, dtype):
     return X.astype(dtype)
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("inputs", ["spread", "coincident", "far"])
 @pytest.mark.parametrize("lengthscale", [1e-3, 1.0, 1e3])

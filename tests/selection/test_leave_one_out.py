@@ -37,6 +37,7 @@ def refits(model, X, y):
     return np.array(found)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("noise", [1e-3, 0.3])
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("name", MODELS)

@@ -117,6 +117,7 @@ def test_the_keyboard_interrupts_a_callback(way, step):
     assert_interrupted(caught)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("way", WAYS)

@@ -13,6 +13,7 @@ def _leaves(model, X):
     return named(model, "parameter") | {"X": X}
 
 
+@pytest.mark.cover(2)
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_form_is_autograd_in_parameters_and_inputs(kind, outputs, block, torch_place):

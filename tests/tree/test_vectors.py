@@ -36,6 +36,7 @@ def ordinal():
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_the_vector_is_the_raw_leaves_and_leads_back(posterior, dtype, backend):
@@ -200,7 +201,7 @@ def test_a_density_of_a_vector_integrates_as_that_of_the_values():
     # one parameter: the density of the vector, with the Jacobian, has the mass that the prior has
     model, _, _ = exact(priors={"kernel.variance": Gamma(3.0, 2.0)})
     _, unflatten = agp.flatten(model, frozen=("lengthscale", "likelihood.*", "mean_function.*"))
-    grid = np.linspace(-25.0, 25.0, 20_001)[:, None]
+    grid = np.linspace(-25.0, 25.0, 501)[:, None]  # the trapezoid rule is exact to rounding for what is smooth
     density = [np.exp(log_prior(unflatten(x))[0] + unflatten.log_jacobian(x)[0]) for x in grid]
     assert np.trapezoid(density, grid[:, 0]) == pytest.approx(1.0, abs=1e-8)
 

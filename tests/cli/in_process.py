@@ -1,0 +1,26 @@
+"""Run `agp` commands in the process of the tests, which saves the start of an interpreter."""
+
+import contextlib
+import io
+import subprocess
+import warnings
+
+from agp.cli import main
+from agp.cli._row import Row
+
+
+def run(*arguments):
+    """Run a command and return what `subprocess.run` would."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        status = main([*map(str, arguments)])
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def run_row(task, settings, report, threads):
+    """Run one row of a comparison; replaces `agp.cli._children.spawn`."""
+    reference = None if task.is_reference else report.reference(task.method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Row(task, settings, report.folder).run(reference)
