@@ -236,17 +236,25 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS.split() or name == "draws":  # deprecated
         return importlib.import_module(f"agp.{name}")
     if name in _NEW_ROOM_OF:
-        return _moved(name, _NEW_ROOM_OF[name])
+        return _import_moved(name, _NEW_ROOM_OF[name])
     msg = f"module 'agp' has no attribute {name!r}"
     raise AttributeError(msg)
 
 
-def _moved(name: str, room: str) -> Any:
+_RENAMED = {
+    "EachPatch": "Patchwise",
+    "Known": "FixedMap",
+    "Mixed": "LinearMixing",
+    "Together": "JointInducing",
+}
+
+
+def _import_moved(name: str, room: str) -> Any:
     import warnings
 
-    msg = f"agp.{name} goes with the next release; write agp.{room}.{name}."
+    msg = f"agp.{name} goes with the next release; write agp.{room}.{_RENAMED.get(name, name)}."
     warnings.warn(msg, DeprecationWarning, stacklevel=3)
-    return vars(importlib.import_module(f"agp.{room}"))[name]
+    return vars(importlib.import_module(f"agp.{room}"))[_RENAMED.get(name, name)]
 
 
 def __dir__() -> list[str]:

@@ -44,7 +44,7 @@ def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple
         def cotangents(bar: Array, names: tuple[str, ...]) -> dict[str, Array]:
             model_bar, X_bar = pullback(bar)
             found = {f"model.{name}": x for name, x in tree.leaves(model_bar).items()} | {"X": X_bar}
-            return {name: _cotangent(name, arrays[name], found.get(name)) for name in names}
+            return {name: _cotangent_or_zero(name, arrays[name], found.get(name)) for name in names}
 
         return value, cotangents
 
@@ -52,7 +52,7 @@ def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple
     return value, lambda bar=1.0: objective(model, batch)[1](bar)
 
 
-def _cotangent(name: str, x: Array, bar: Array | None) -> Array:
+def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
     if bar is not None:
         return bar
     if name == "X":

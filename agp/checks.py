@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from agp import tree
-from agp.backend import Array, backend_of, check_array_type, guessed, row_blocks
+from agp.backend import Array, assume, backend_of, check_array_type, row_blocks
 from agp.errors import NonFiniteError
 
 T = TypeVar("T", bound=Any)
@@ -68,7 +68,7 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     check_array_type(name, x)
     B = backend_of(x)
     if x.dtype not in (B.xp.float32, B.xp.float64):
-        msg = f"{name} has dtype {x.dtype}, but must be of float64 or float32: pass {_converted(name, x)}."
+        msg = f"{name} has dtype {x.dtype}, but must be of float64 or float32: pass {_conversion_hint(name, x)}."
         raise TypeError(msg)
     if x.ndim not in ndim:
         expected = " or ".join(f"{n}-dimensional" for n in ndim)
@@ -82,7 +82,7 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
         raise ValueError(msg)
 
 
-def _converted(name: str, x: Any) -> str:
+def _conversion_hint(name: str, x: Any) -> str:
     """Code that converts an array of another dtype to floats, on its device."""
     B = backend_of(x)
     if "complex" in str(x.dtype):
@@ -107,14 +107,14 @@ def check_model(model: Any) -> None:
 
 CHECKED_ROWS = 2**20
 """Rows that are checked at once: more of an array on disk are never in memory."""
-REMOVE = "remove or impute such rows"
+REMOVE_ROWS_HINT = "remove or impute such rows"
 UNOBSERVED = (
-    f"{REMOVE}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for targets that "
-    "were not observed"
+    f"{REMOVE_ROWS_HINT}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for "
+    "targets that were not observed"
 )
 
 
-def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOVE) -> None:
+def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOVE_ROWS_HINT) -> None:
     """ValueError if an entry of x is NaN or infinite; the message names the first such row, plus `first_row`."""
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: no values yet
@@ -122,7 +122,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
     xp, count, row, start = B.xp, 0, 0, first_row
     for block in [x] if B.is_lazy else row_blocks(x, CHECKED_ROWS):
         good = xp.isfinite(block)
-        if not guessed(xp.all(good), likely=True):
+        if not assume(xp.all(good), likely=True):
             if not count:
                 broken = xp.any(xp.reshape(~good, (block.shape[0], -1)), axis=1)
                 row = start + int(xp.argmax(xp.astype(broken, xp.int64)))
@@ -139,7 +139,7 @@ def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> No
     if not known:
         return
     xp = backend_of(next(iter(known.values()))).xp
-    if guessed(xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in known.values()])), likely=True):  # one transfer
+    if assume(xp.all(xp.stack([xp.all(xp.isfinite(x)) for x in known.values()])), likely=True):  # one transfer
         return
     bad = {name: x for name, x in known.items() if not bool(xp.all(xp.isfinite(x)))}
     dtype = str(next(iter(bad.values())).dtype).rpartition(".")[2]
@@ -179,7 +179,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
         xp = backend_of(y).xp
         known = xp.where(xp.isnan(y), xp.zeros_like(y), y) if missing else y
         several = y.ndim == 2 and y.shape[1] > 1 and not missing
-        check_finite("y", known, remedy=UNOBSERVED if several else REMOVE)
+        check_finite("y", known, remedy=UNOBSERVED if several else REMOVE_ROWS_HINT)
     return as_columns(y)
 
 
@@ -225,13 +225,13 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
         raise ValueError(msg)
     for leaf in tree.describe(model):
         check_like(leaf.name, leaf.value, reference_name, reference)
-        if bool(leaf.constraint.violated(leaf.value)):
+        if bool(leaf.constraint.is_violated(leaf.value)):
             msg = f"{leaf.name} must be {leaf.constraint.name} and finite; it is {leaf.value}."
             raise ValueError(msg)
 
 
 def usable(model: T, reference: Array) -> T:
     """A part of a model whose leaves are arrays like the reference, checked, and constants for differentiation."""
-    model = tree.placed(model, reference)
+    model = tree.place_leaves(model, reference)
     check_parameters(model, "X", reference)
-    return tree.detached(model)
+    return tree.detach(model)

@@ -5,9 +5,9 @@ import numbers
 
 from agp.backend import Array, backend_of
 
-MEMORY = 256.0
+MEMORY_MIB = 256.0
 """The default budget for the working arrays of a bound or a prediction, in MiB; on devices the smallest default."""
-SHARE = 1.0 / 8.0
+DEVICE_MEMORY_FRACTION = 1.0 / 8.0
 """The default budget on a device, as a share of its memory."""
 TILE = 32.0
 """The largest blocks on a CPU of rows that are evaluated again each time, in MiB: larger temporary arrays do not fit
@@ -39,7 +39,7 @@ def check_memory(memory: float | None) -> None:
 
 
 def budget(memory: float | None, x: Array) -> float:
-    """The budget in MiB for arrays like x; None is `MEMORY`, or a share of the memory of the device of x.
+    """The budget in MiB for arrays like x; None is `MEMORY_MIB`, or a share of the memory of the device of x.
 
     The block size determines the order of summation, so the budget must not change between runs: it depends on the
     total memory, not the free one, rounded down to a power of two since drivers reserve some. Errors as `check_memory`.
@@ -48,7 +48,9 @@ def budget(memory: float | None, x: Array) -> float:
         check_memory(memory)
         return memory
     whole = backend_of(x).device_memory(x)
-    return MEMORY if whole is None else max(MEMORY, 2.0 ** math.floor(math.log2(SHARE * whole)))
+    return (
+        MEMORY_MIB if whole is None else max(MEMORY_MIB, 2.0 ** math.floor(math.log2(DEVICE_MEMORY_FRACTION * whole)))
+    )
 
 
 def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:

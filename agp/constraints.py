@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
+from agp._deprecated import former_methods
 from agp.backend import Array, Backend, backend_of
 
 __all__ = ["LOWER", "ORDERED", "POSITIVE", "REAL", "Constraint"]
 
 
+@former_methods(violated="is_violated")
 @dataclass(frozen=True)
 class Constraint:
     """The identity: any real value. Other constraints override all of its methods."""
@@ -39,7 +41,7 @@ class Constraint:
         zeros = xp.zeros_like(raw)
         return xp.sum(zeros), zeros
 
-    def violated(self, value: Array) -> Array:
+    def is_violated(self, value: Array) -> Array:
         """A 0-d Boolean: whether any entry lies outside the domain (NaN counts)."""
         xp = backend_of(value).xp
         return ~xp.all(xp.isfinite(value))
@@ -76,7 +78,7 @@ class _Positive(Constraint):
         xp = backend_of(raw).xp
         return -xp.sum(self.constrain(-raw)), xp.exp(-self.constrain(raw))  # log sigmoid(r), sigmoid(-r)
 
-    def violated(self, value: Array) -> Array:
+    def is_violated(self, value: Array) -> Array:
         xp = backend_of(value).xp
         return ~xp.all(xp.isfinite(value) & (value > 0))
 
@@ -110,7 +112,7 @@ class _Ordered(Constraint):
         value, slopes = POSITIVE.log_jacobian(raw[1:])
         return value, xp.concat([xp.zeros_like(raw[:1]), slopes])
 
-    def violated(self, value: Array) -> Array:
+    def is_violated(self, value: Array) -> Array:
         xp = backend_of(value).xp
         return ~(xp.all(xp.isfinite(value)) & xp.all(value[1:] > value[:-1]))
 

@@ -1,14 +1,23 @@
-"""Deprecated: the names of `agp.random` under the name that this module had in 0.2."""
+"""Deprecated: `agp.random` under the name that it had in 0.2."""
 
 import warnings
 from typing import Any
 
 from agp import random
 
+__all__: list[str] = []
+
+NAMES = {name: name for name in random.__all__} | {
+    "below": "draws_with_prefix",
+    "under": "prefix_draws",
+    "union": "merge_draws",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in random.__all__:
+    if name not in NAMES:
         msg = f"module 'agp.draws' has no attribute {name!r}"
         raise AttributeError(msg)
-    warnings.warn(f"agp.draws goes with the next release; write agp.random.{name}.", DeprecationWarning, stacklevel=2)
-    return vars(random)[name]
+    msg = f"agp.draws.{name} is now agp.random.{NAMES[name]}; the former name goes with the next minor release."
+    warnings.warn(msg, DeprecationWarning, stacklevel=2)
+    return vars(random)[NAMES[name]]

@@ -21,7 +21,7 @@ DISTRIBUTION = "array-gp"
 """The name on the package index of the package that is imported as ``agp``."""
 
 
-def not_installed(package: str, extra: str) -> str:
+def missing_package_message(package: str, extra: str) -> str:
     """A missing package, and the command that installs it, for messages."""
     return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
 
@@ -31,7 +31,7 @@ def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        msg = f"{purpose} {not_installed(package or module.partition('.')[0], extra)}."
+        msg = f"{purpose} {missing_package_message(package or module.partition('.')[0], extra)}."
         raise ImportError(msg) from error
 
 

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from agp import tree
 from agp._context import public
+from agp._deprecated import former_names
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_model, check_results
@@ -11,7 +12,9 @@ from agp.errors import BackendError
 from agp.priors import log_prior
 from agp.speculation import speculate
 
-__all__ = ["gradient_of", "value_and_gradient"]
+__all__ = ["gradient_of_batch", "value_and_gradient"]
+
+__getattr__ = former_names(__name__, gradient_of="gradient_of_batch")
 
 GradientMode = Literal["closed-form", "autodiff"]
 
@@ -59,28 +62,28 @@ def value_and_gradient(
     check_model(model)
     batch = model._batch(X, y, scale=scale)
     check_mode(X, gradient)
-    (bound, slopes), _ = speculate(lambda: gradient_of(model, batch, gradient, memory=memory), X)
+    (bound, slopes), _ = speculate(lambda: gradient_of_batch(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
     check_results("the gradient by", slopes, remedy)
     return bound, slopes
 
 
-def gradient_of(
+def gradient_of_batch(
     model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
 ) -> tuple[Array, dict[str, Array]]:
     """`value_and_gradient` of a batch that has been checked against the model."""
     if gradient == "closed-form":
-        value, pullback = _maximised(model, batch, memory)
+        value, pullback = _objective_with_prior(model, batch, memory)
         return value, tree.pull_raw(model, pullback(1.0))
 
     def of_raw(raw: dict[str, Array]) -> Array:
-        return _maximised(tree.constrain(model, raw), batch, memory)[0]
+        return _objective_with_prior(tree.constrain(model, raw), batch, memory)[0]
 
     return backend_of(batch.X).value_and_grad(of_raw, tree.unconstrain(model))
 
 
-def _maximised(model: Any, batch: Batch, memory: float | None) -> tuple[Array, Pullback]:
+def _objective_with_prior(model: Any, batch: Batch, memory: float | None) -> tuple[Array, Pullback]:
     """The objective plus the log prior, and ``bar -> model_bar``."""
     value, pullback = model._objective(batch, memory=memory)
     if not model.priors:

@@ -33,7 +33,7 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
     body = [_row([row[i] for i in kept], headed=not heads) for row in texts]
     top = [_row([[heads[i].replace("_", " ")] for i in kept], tag="th")] if heads and kept else []
     end = [_row([[f"and {more:,} more"]])] if more > 0 else []
-    caption = f'<caption style="{CAPTION}">{_escaped(title)}</caption>'
+    caption = f'<caption style="{CAPTION}">{_escape(title)}</caption>'
     return f'<table style="{TABLE}">{caption}<tbody>{"".join([*top, *body, *end])}</tbody></table>'
 
 
@@ -43,12 +43,12 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def guarded(made: Callable[[], str], x: Any, /) -> str:
+def html_with_fallback(made: Callable[[], str], x: Any, /) -> str:
     """The HTML made for x or, if that fails, its text, because displaying in a notebook must not raise."""
     try:
         return made()
     except Exception:
-        return f"<pre>{_escaped(_text(x))}</pre>"
+        return f"<pre>{_escape(_text(x))}</pre>"
 
 
 def _text(x: Any) -> str:
@@ -64,7 +64,7 @@ def _row(cells: list[list[str]], *, tag: str = "td", headed: bool = False) -> st
 
 
 def _cell(tag: str, lines: list[str]) -> str:
-    return f'<{tag} style="{CELL}">{"<br>".join(map(_escaped, lines))}</{tag}>'
+    return f'<{tag} style="{CELL}">{"<br>".join(map(_escape, lines))}</{tag}>'
 
 
 def _lines(cell: Any) -> list[str]:
@@ -77,5 +77,5 @@ def _lines(cell: Any) -> list[str]:
     return [f"{cell:.5g}" if isinstance(cell, float) else str(cell)]
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return html.escape(text if len(text) <= LETTERS else f"{text[:LETTERS]} ...")

@@ -75,7 +75,7 @@ class ConstantMean(Mean):
         return B.xp.broadcast_to(self.value, (X.shape[0], *(self.value.shape or (1,)))), pullback
 
     def from_data(self, _X: Array, level: Array, spread: float | Array, /) -> Self:
-        return tree.filled(self, value=level, value_unit=_unit(self.value, spread))
+        return tree.with_defaults(self, value=level, value_unit=_unit(self.value, spread))
 
     def check(self, _width: int, outputs: int, /) -> None:
         _check_shape("mean_function.value", self.value, ((), (outputs,)))
@@ -108,7 +108,7 @@ class LinearMean(Mean):
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
         weights = backend_of(X).xp.zeros((X.shape[1], level.shape[0]), **like(X))
         units = {"weights_unit": spread / column_spreads(X)[:, None], "offset_unit": _unit(self.offset, spread)}
-        return tree.filled(self, weights=weights, offset=level, **units)
+        return tree.with_defaults(self, weights=weights, offset=level, **units)
 
     def check(self, width: int, outputs: int, /) -> None:
         _check_shape("mean_function.weights", self.weights, ((width, outputs),))

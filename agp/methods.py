@@ -48,15 +48,15 @@ def _with_policy(X: Array, y: Array, *, num_actions: int, **parts: Any) -> CaGP:
     return CaGP.from_data(X, y, policy=ConjugateGradients(num_actions), **parts)
 
 
-def _tied(tied: Any) -> Callable[..., Any]:
+def _dual_posterior(tied: Any) -> Callable[..., Any]:
     return partial(SVGP.from_data, posterior=partial(posteriors.Dual.from_prior, tied=tied))
 
 
 STORAGES: dict[str, Callable[..., Any]] = {
     "datum": TSVGP.from_data,
-    "natural": _tied("natural"),
-    "kernel": _tied("kernel"),
-    "white": _tied("white"),
+    "natural": _dual_posterior("natural"),
+    "kernel": _dual_posterior("kernel"),
+    "white": _dual_posterior("white"),
     "inverse-free": partial(SVGP.from_data, posterior=posteriors.DualInverseFree),
 }
 """How t-SVGP stores its sites: one for each datum, or tied in some coordinates; the constructors."""
@@ -137,10 +137,10 @@ PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *AC
 
 def kernel_or_auto(kernel: Any) -> Any:
     """The kernel with a name; "auto" and kernels are returned as they are."""
-    return kernel_named(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
+    return parse_kernel(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
 
 
-def kernel_named(name: str, *others: str) -> Kernel:
+def parse_kernel(name: str, *others: str) -> Kernel:
     """The kernel described by names, joined by ``+`` and ``*``.
 
     A number in parentheses is the initial lengthscale, or the period, in units of the inputs:
@@ -197,7 +197,7 @@ def build(
     `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data` does; "gpr" and "sgpr" take `weights`, which other methods
     have in the targets of `agp.likelihoods.Weighted`.
     """
-    kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
+    kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
     parts |= {"num_inducing": num_inducing, "seed": seed}
     if method in GROUP_METHODS:

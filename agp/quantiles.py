@@ -19,7 +19,7 @@ __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tai
 
 Numbers = npt.NDArray[np.float64]
 
-GROWTH = 3.0
+PANEL_GROWTH = 3.0
 """The ratio of the widths of consecutive panels about a bend."""
 MIN_WIDTH = 1e-10
 """The least width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
@@ -29,11 +29,11 @@ TOLERANCE = 1e-13
 """The tolerance of a search, in its coordinate, which is of order 1."""
 ROUNDING = 1e-14
 """The relative rounding error of counts as functions of v, with a margin."""
-LEAST = 1e-300
+MIN_PROBABILITY = 1e-300
 """Smaller probabilities and variances are replaced by this."""
-TOGETHER = 2**21
+VALUES_PER_CHUNK = 2**21
 """The most latent values held at once."""
-LARGEST = 708.0
+MAX_LOG = 708.0
 """The largest logarithm whose exponential is computed."""
 
 
@@ -99,11 +99,11 @@ class Mixture(NamedTuple):
     place: Callable[[Numbers], Numbers] | None = None
 
 
-def averaged(model: ObservationModel, mu: Numbers, var: Numbers) -> Mixture:
+def marginal_mixture(model: ObservationModel, mu: Numbers, var: Numbers) -> Mixture:
     """The mixture over f ~ N(mu, var), and over its S samples, for marginals [S, N, K]."""
 
     def tail(v: Numbers, upper: bool) -> Numbers:
-        parts = expected(lambda f: model.tail(v[..., None], f, upper), mu, var, model.bends(v + 0.0 * mu))
+        parts = gaussian_expectation(lambda f: model.tail(v[..., None], f, upper), mu, var, model.bends(v + 0.0 * mu))
         return np.mean(parts, axis=0)
 
     centre = np.mean(mu, axis=0)
@@ -111,7 +111,7 @@ def averaged(model: ObservationModel, mu: Numbers, var: Numbers) -> Mixture:
     return Mixture(tail, model.value, centre, spread, model.ends, model.place)
 
 
-def expected(
+def gaussian_expectation(
     function: Callable[[Numbers], Numbers],
     mu: Numbers,
     var: Numbers,
@@ -119,11 +119,11 @@ def expected(
 ) -> Numbers:
     """E[function(f)] under f ~ N(mu, var) [...], for a function of [..., I] with bends at places of some widths."""
     reach, panels, nodes = _rule.get()
-    root = np.sqrt(np.maximum(var, LEAST))
+    root = np.sqrt(np.maximum(var, MIN_PROBABILITY))
     edges = np.concatenate(
         [
             np.broadcast_to(np.linspace(-reach, reach, panels + 1), (*mu.shape, panels + 1)),
-            *(_about((place - mu) / root, width / root, reach) for place, width in bends),
+            *(_panel_ends((place - mu) / root, width / root, reach) for place, width in bends),
         ],
         axis=-1,
     )
@@ -135,11 +135,11 @@ def expected(
     return np.sum(share * function(mu[..., None] + root[..., None] * t), axis=-1)
 
 
-def _about(centre: Numbers, width: Numbers, reach: float) -> Numbers:
+def _panel_ends(centre: Numbers, width: Numbers, reach: float) -> Numbers:
     """Ends of panels on both sides of a centre, within the reach, whose widths grow from that of the bend."""
     width = np.clip(width + 0.0 * centre, MIN_WIDTH, reach)
-    count = math.ceil(math.log(GROWTH / float(np.min(width, initial=1.0))) / math.log(GROWTH))
-    distance = width[..., None] * GROWTH ** np.arange(count + 1.0)
+    count = math.ceil(math.log(PANEL_GROWTH / float(np.min(width, initial=1.0))) / math.log(PANEL_GROWTH))
+    distance = width[..., None] * PANEL_GROWTH ** np.arange(count + 1.0)
     centre = centre[..., None]
     return np.clip(np.concatenate([centre - distance, centre, centre + distance], axis=-1), -reach, reach)
 
@@ -165,7 +165,7 @@ def mixture_quantiles(
 
 def rows_together(mu: Numbers) -> int:
     """The number of rows of marginals [S, N, P] in a block."""
-    return max(1, TOGETHER // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
+    return max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
 
 
 def _of_rows(mixture: Mixture, levels: tuple[float, ...]) -> Numbers:
@@ -182,7 +182,7 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
     place, first, last = coordinate(mixture)
 
     def excess(v: Numbers) -> Numbers:
-        return sign * (ndtri(np.clip(mixture.tail(v, upper), LEAST, 1.0 - 2.0**-53)) - score)
+        return sign * (ndtri(np.clip(mixture.tail(v, upper), MIN_PROBABILITY, 1.0 - 2.0**-53)) - score)
 
     start = np.clip(np.full_like(mixture.centre, math.asinh(sign * score)), first, last)
     bracket = _bracket(lambda x: excess(place(x)), start, first, last)
@@ -326,7 +326,7 @@ def gamma_tail(shape: Numbers, log_x: Numbers, upper: bool) -> Numbers:
     """P(e <= x), or P(e > x), for a gamma variable e of scale 1, by the logarithm of x."""
     from scipy.special import gammainc, gammaincc
 
-    return (gammaincc if upper else gammainc)(shape, np.exp(np.minimum(log_x, LARGEST)))
+    return (gammaincc if upper else gammainc)(shape, np.exp(np.minimum(log_x, MAX_LOG)))
 
 
 def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: bool) -> Numbers:

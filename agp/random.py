@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_DRAWS", "Draws", "Noise", "below", "under", "union"]
+__all__ = ["NO_DRAWS", "Draws", "Noise", "draws_with_prefix", "merge_draws", "prefix_draws"]
 
 
 class Noise(ABC):
@@ -39,20 +39,20 @@ NO_DRAWS = Draws({}, {})
 """No draws."""
 
 
-def under(path: str, draws: Draws, /) -> Draws:
+def prefix_draws(path: str, draws: Draws, /) -> Draws:
     """The draws of a node, renamed for a model that has the node at that path."""
     return Draws(*({f"{path}.{name}": x for name, x in part.items()} for part in draws))
 
 
-def below(path: str, draws: Draws, /) -> Draws:
-    """The draws of the node at a path: the inverse of `under`."""
+def draws_with_prefix(path: str, draws: Draws, /) -> Draws:
+    """The draws of the node at a path: the inverse of `prefix_draws`."""
     if not any(draws):
         return NO_DRAWS
     start = f"{path}."
     return Draws(*({name[len(start) :]: x for name, x in part.items() if name.startswith(start)} for part in draws))
 
 
-def union(several: Iterable[Draws], /) -> Draws:
+def merge_draws(several: Iterable[Draws], /) -> Draws:
     """All of the draws."""
     by_row, whole = {}, {}
     for draws in several:

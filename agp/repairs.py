@@ -12,19 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, backend_of, collect_reports, current_collector, guessed, to_numpy
+from agp._deprecated import former_names
+from agp.backend import Array, assume, backend_of, collect_reports, current_collector, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 
-__all__ = ["Kind", "Report", "Tally", "collect_reports", "packed", "report", "reported", "summed"]
+__all__ = ["Kind", "Report", "Tally", "collect_reports", "pack_reports", "propagate_reports", "report", "sum_reports"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "collected":
-        msg = "agp.repairs.collected goes with the next release; write agp.repairs.collect_reports."
-        warnings.warn(msg, DeprecationWarning, stacklevel=2)
-        return collect_reports
-    msg = f"module 'agp.repairs' has no attribute {name!r}"
-    raise AttributeError(msg)
+__getattr__ = former_names(
+    __name__,
+    collected="collect_reports",
+    packed="pack_reports",
+    reported="propagate_reports",
+    summed="sum_reports",
+)
 
 
 class Kind(NamedTuple):
@@ -70,14 +71,14 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
     """
     B = backend_of(numbers[0])
     xp, dtype = B.xp, numbers[0].dtype
-    if count is not None and B.is_concrete(count) and not guessed(xp.astype(count, xp.bool), likely=False):
+    if count is not None and B.is_concrete(count) and not assume(xp.astype(count, xp.bool), likely=False):
         return
     times = xp.ones_like(numbers[0]) if count is None else xp.astype(count, dtype)
     vector = xp.stack([times, *(xp.astype(x, dtype) for x in numbers)])
-    reported([Report((Kind(message, len(numbers), fatal),), B.stop_gradient(vector))])
+    propagate_reports([Report((Kind(message, len(numbers), fatal),), B.stop_gradient(vector))])
 
 
-def reported(reports: Sequence[Report], /) -> None:
+def propagate_reports(reports: Sequence[Report], /) -> None:
     """Pass reports to the innermost `collect_reports` block; outside of any, warn or raise at once.
 
     Traced reports outside of any block are dropped, for they have no values.
@@ -92,17 +93,17 @@ def reported(reports: Sequence[Report], /) -> None:
 # -- while values are arrays ------------------------------------------------------------------------------------------
 
 
-def summed(reports: Iterable[Report], /) -> dict[Kind, Array]:
+def sum_reports(reports: Iterable[Report], /) -> dict[Kind, Array]:
     """The numbers of each kind [1 + size]: the sum of the counts, and the numbers of the first occurrence."""
     out: dict[Kind, Array] = {}
     for kind, new in _parts(reports):
-        out[kind] = _added(out[kind], new) if kind in out else new
+        out[kind] = _merge_numbers(out[kind], new) if kind in out else new
     return out
 
 
-def packed(reports: Iterable[Report], /) -> list[Report]:
+def pack_reports(reports: Iterable[Report], /) -> list[Report]:
     """The sums in at most one report, whose numbers can be read in one transfer."""
-    parts = list(summed(reports).items())
+    parts = list(sum_reports(reports).items())
     if not parts:
         return []
     xp = backend_of(parts[0][1]).xp
@@ -118,7 +119,7 @@ def _parts(reports: Iterable[Report]) -> Iterator[tuple[Kind, Any]]:
             start += 1 + kind.size
 
 
-def _added(a: Array, b: Array) -> Array:
+def _merge_numbers(a: Array, b: Array) -> Array:
     xp = backend_of(a).xp
     return xp.concat([a[:1] + b[:1], xp.where(a[:1] > 0.0, a[1:], b[1:])])
 
@@ -126,7 +127,7 @@ def _added(a: Array, b: Array) -> Array:
 # -- on the host ------------------------------------------------------------------------------------------------------
 
 
-def fetched(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
+def fetch_reports(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
     """Lists of reports with numbers on the host, by one transfer; traced reports are dropped."""
     known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
     numbers = [one.numbers for reports in known for one in reports]
@@ -160,7 +161,7 @@ class Tally:
 
     def add(self, reports: Iterable[Report], /) -> None:
         """Count reports; traced ones, which have no values, are dropped."""
-        (known,) = fetched([list(reports)])
+        (known,) = fetch_reports([list(reports)])
         for kind, (times, *values) in _parts(known):
             if not times > 0.0:
                 continue

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.quadrature import gauss_legendre
-from agp.quantiles import LEAST, Mixture, coarse, coordinate, coordinate_of, rows_together
+from agp.quantiles import MIN_PROBABILITY, Mixture, coarse, coordinate, coordinate_of, rows_together
 
 Numbers = npt.NDArray[np.float64]
 
@@ -18,7 +18,7 @@ FIRST, ROUNDS, SPLITS, TARGETS = 9, 3, 2, 9
 """Knots of a distribution function: the first ones, rounds that locate it, rounds that refine it, knots of each."""
 NODES = 4
 """The number of nodes of the Gauss-Legendre rule between two knots."""
-WHOLE = 128
+MAX_SUMMED_COUNTS = 128
 """The most whole numbers that are summed; an integral approximates the sum over the others."""
 
 
@@ -63,7 +63,7 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
     # a sum over whole numbers; from the last one on, an integral over the unit of length around each
     first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-REACH))), 0.0))
     last = mixture.value(coordinate(mixture)[0](knots.x[-1]))
-    count = min(WHOLE, int(np.nanmax(last - first, initial=0.0)) + 2)
+    count = min(MAX_SUMMED_COUNTS, int(np.nanmax(last - first, initial=0.0)) + 2)
     k = first + np.arange(float(count))[:, None, None]
     some = np.sum((knots.share(coordinate_of(mixture, k)) - (k >= y)) ** 2, axis=0)
     end = first + count - 0.5
@@ -119,7 +119,7 @@ class _Knots(NamedTuple):
         x = x.reshape(-1, *mixture.centre.shape)
         place = coordinate(mixture)[0]
         F = np.stack([mixture.tail(place(one), False) for one in x])
-        z = ndtri(np.clip(F, LEAST, 1.0 - 2.0**-53))
+        z = ndtri(np.clip(F, MIN_PROBABILITY, 1.0 - 2.0**-53))
         x, z = np.concatenate([self.x, x]), np.concatenate([self.z, z])
         order = np.argsort(x, axis=0, kind="stable")
         x, z = (np.take_along_axis(one, order, axis=0) for one in (x, z))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agp.backend import Array, backend_of, guessing
-from agp.repairs import collect_reports, reported
+from agp.backend import Array, backend_of, speculating
+from agp.repairs import collect_reports, propagate_reports
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
         return f(), True
     guesses: list[Any] = []
     try:
-        with guessing(guesses), collect_reports() as reports:
+        with speculating(guesses), collect_reports() as reports:
             found = f()
     except Exception:  # a wrong guess may have caused it
         if _all_true(guesses):
@@ -27,9 +27,9 @@ def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
     else:
         if _all_true(guesses):
             if reports:
-                reported(reports)
+                propagate_reports(reports)
             return found, True
-    with guessing(None):
+    with speculating(None):
         return f(), False
 
 

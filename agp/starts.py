@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, placed, to_numpy
+from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import usable
 from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.random import generator
-from agp.tree import placed as with_arrays
+from agp.tree import place_leaves as with_arrays
 
 Numbers = npt.NDArray[np.float64]
 
@@ -26,7 +26,7 @@ FACTORS = (1.0, 0.3, 3.0)
 """Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, in shares of the variance of the function."""
-LEAST_RELEVANCE = 1e-3
+MIN_RELEVANCE = 1e-3
 """The least relevance of a column, whose lengthscale is then some thirty times that of the most relevant."""
 GAIN = 1e-6
 """In nats per row: by how much a start must exceed those before it, which rounding shall not decide."""
@@ -98,10 +98,10 @@ def starting_kernels(
     given = with_arrays(kernel, X)
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if _is_ours(kernel) else (given, X)
     found = []
-    varied = placed(_varied(sample, (lambda: X) if among is None else among), inputs)
+    varied = asarray_like(_perturb_constants(sample, (lambda: X) if among is None else among), inputs)
     for start, lengthscales in _starts(tried, missing, varied, _relevance(sample, targets)):
-        values = {name: placed(to_numpy(x), X) for name, x in lengthscales.items()}
-        evidence = _log_evidence(to_numpy(start(placed(sample, inputs))[0]), targets)
+        values = {name: asarray_like(to_numpy(x), X) for name, x in lengthscales.items()}
+        evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
         found.append((evidence / len(sample), tree.with_leaves(kernel, values)))
     return found
 
@@ -123,7 +123,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
     return sample, (values[:, some] / spread[some] if some.any() else values[:0])
 
 
-def _varied(sample: Numbers, among: Callable[[], Array]) -> Numbers:
+def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
     """The sample [n, D], with constant columns alternating by their spread in all the rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
@@ -156,10 +156,10 @@ def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> It
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]
     if len(shares) > 1:
-        share = np.maximum(shares, LEAST_RELEVANCE)
+        share = np.maximum(shares, MIN_RELEVANCE)
         shapes.append(np.sqrt(share.mean() / share))  # keeps average distances
     for shape in shapes:
-        leaves = tree.leaves(kernel.from_data(X * placed(shape, X), 1.0))
+        leaves = tree.leaves(kernel.from_data(X * asarray_like(shape, X), 1.0))
         for factor in FACTORS if names else ():
             lengthscales = {name: factor * leaves[name] for name in names}
             yield tree.with_leaves(base, lengthscales), lengthscales
@@ -193,7 +193,7 @@ def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.floa
     """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
     x = np.asarray(x, dtype=np.float64)
     vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
-    return _signed(vectors)
+    return _fix_signs(vectors)
 
 
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
@@ -212,10 +212,10 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
     lengths = np.sqrt(np.maximum(values, MIN_VARIANCE))
     if count == y.shape[1]:
         return (vectors * lengths) @ vectors.T
-    return _signed((vectors * lengths)[:, ::-1][:, :count])
+    return _fix_signs((vectors * lengths)[:, ::-1][:, :count])
 
 
-def _signed(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Eigenvectors whose largest entry is positive: their sign is a matter of rounding."""
     return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
 

@@ -175,7 +175,7 @@ def torch_place() -> Place:
 @pytest.fixture
 def stale_factors(monkeypatch) -> None:
     """Let predictions use an inverse factor as it is, however far from the inverse: q(u) is what it says."""
-    monkeypatch.setattr("agp.posteriors._base.STALE", float("inf"))
+    monkeypatch.setattr("agp.posteriors._base.STALE_TOLERANCE", float("inf"))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from agp.posteriors import (
     Relaxed,
     Whitened,
 )
-from agp.processes import Mixed, Sparse
+from agp.processes import LinearMixing, Sparse
 from agp.random import Draws
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -353,7 +353,7 @@ def process(model: Any) -> Any:
     """What holds kernel, mean function, jitter and (where there is one) q(u), of a model or of a gradient like it."""
     if not isinstance(model, Variational):
         return model
-    return model.process.process if isinstance(model.process, Mixed) else model.process
+    return model.process.process if isinstance(model.process, LinearMixing) else model.process
 
 
 def inducing_inputs(model: Any) -> Any:

@@ -21,4 +21,4 @@ __all__ = [
 
 # for other rooms
 from agp.actions._base import whole_numbers
-from agp.actions._layout import Init, Layout, arranged, column_spread, started_blocks
+from agp.actions._layout import Init, Layout, column_spread, initialise_blocks, order_rows

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Self
 
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 
 
@@ -11,6 +12,9 @@ def whole_numbers(count: int, x: Array, /) -> Array:
     return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
+@former_methods(
+    chosen="is_chosen", dependent="dependent_columns", normalised="normalise", normalises="is_scale_invariant"
+)
 class Actions(ABC):
     """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 
@@ -44,20 +48,20 @@ class Actions(ABC):
         """S^T S [i, i] and its log determinant in float64, and ``(gram_bar, log_det_bar) -> actions_bar``."""
 
     @abstractmethod
-    def dependent(self) -> list[int]:
+    def dependent_columns(self) -> list[int]:
         """The actions that are zero or in the span of earlier ones to working precision; for concrete arrays."""
 
     @property
-    def chosen(self) -> bool:
+    def is_chosen(self) -> bool:
         """Whether a policy has chosen the actions and may replace them (`agp.updates.ActionsUpdate`)."""
         return False
 
     @property
-    def normalises(self) -> bool:
-        """Whether training scales the actions to unit norm after each step (`normalised`)."""
+    def is_scale_invariant(self) -> bool:
+        """Whether training scales the actions to unit norm after each step (`normalise`)."""
         return False
 
-    def normalised(self) -> Self:
+    def normalise(self) -> Self:
         """The actions with unit norm, if no bound depends on it; usually themselves."""
         return self
 

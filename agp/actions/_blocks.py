@@ -4,7 +4,7 @@ from typing import Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, backend_of, like, to_numpy, wide
+from agp.backend import Array, Pullback, as_widest_float, backend_of, like, to_numpy
 
 
 @tree.model
@@ -39,7 +39,7 @@ class BlockActions(Actions):
         parts = (0, extra, base + 1), (extra * (base + 1), self.count - extra, base)
         return [part for part in parts if part[1]]
 
-    def _summed(self, x: Array) -> Array:
+    def _sum_parts(self, x: Array) -> Array:
         # [..., m] -> [..., i], the sum over each block
         xp, outer = backend_of(x).xp, x.shape[:-1]
         sums = [
@@ -64,7 +64,7 @@ class BlockActions(Actions):
             values_bar = backend_of(K).xp.sum(K * spread, axis=0)
             return tree.cotangent(self, values=values_bar), spread * self.values
 
-        return self._summed(K * self.values), pullback
+        return self._sum_parts(K * self.values), pullback
 
     def project(self, r: Array, /) -> tuple[Array, Pullback]:
         def pullback(bar):
@@ -72,7 +72,7 @@ class BlockActions(Actions):
             values_bar = backend_of(r).xp.sum(r * spread, axis=1)
             return tree.cotangent(self, values=values_bar), spread * self.values[:, None]
 
-        return self._summed(r.mT * self.values).mT, pullback
+        return self._sum_parts(r.mT * self.values).mT, pullback
 
     def rows(self, at: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(self.values).xp
@@ -92,8 +92,8 @@ class BlockActions(Actions):
 
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(self.values).xp
-        s = wide(self.values)
-        squares = self._summed(s * s)
+        s = as_widest_float(self.values)
+        squares = self._sum_parts(s * s)
         eye = xp.eye(self.count, **like(s))
 
         def pullback(gram_bar, log_det_bar):
@@ -102,19 +102,19 @@ class BlockActions(Actions):
 
         return (squares * eye, xp.sum(xp.log(squares))), pullback
 
-    def dependent(self) -> list[int]:
-        squares = self._summed(self.values * self.values)
+    def dependent_columns(self) -> list[int]:
+        squares = self._sum_parts(self.values * self.values)
         return [j for j, fine in enumerate(to_numpy(squares > 0.0)) if not fine]
 
     def empty(self) -> Array:
         """Whether the action of each row is zero, Boolean [m]."""
-        return self._spread(self._summed(self.values * self.values)) == 0.0
+        return self._spread(self._sum_parts(self.values * self.values)) == 0.0
 
     @property
-    def normalises(self) -> bool:
+    def is_scale_invariant(self) -> bool:
         return True
 
-    def normalised(self) -> Self:
+    def normalise(self) -> Self:
         """The same actions with unit norms."""
-        norms = backend_of(self.values).xp.sqrt(self._summed(self.values * self.values))
+        norms = backend_of(self.values).xp.sqrt(self._sum_parts(self.values * self.values))
         return tree.with_leaves(self, {"values": self.values / self._spread(norms)})

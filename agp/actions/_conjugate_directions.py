@@ -6,10 +6,10 @@ from typing import Any
 from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
 from agp.actions._policies import BUDGET, check_count, covariance_product
-from agp.backend import Array, backend_of, like, wide
+from agp.backend import Array, as_widest_float, backend_of, like
 from agp.linalg import LOOK_EVERY
 
-SPAN = 1e-10
+SPAN_TOLERANCE = 1e-10
 """An action lies in the span of the earlier ones if at most this share of its energy s^T K^ s is new."""
 
 
@@ -49,9 +49,9 @@ class ConjugateGradients:
         xp = B.xp
         m, count = X.shape[0], check_count(self.count, X.shape[0])
         covariances = covariance_product(model, self.memory)
-        noise = wide(model.likelihood.noise_variance)
+        noise = as_widest_float(model.likelihood.noise_variance)
         concrete = B.is_concrete(X) and B.is_concrete(noise)
-        r = wide(model.y - model.mean_function(X)[0])
+        r = as_widest_float(model.y - model.mean_function(X)[0])
         if concrete and not bool(xp.any(r != 0.0)):
             msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
             raise ValueError(msg)
@@ -61,7 +61,7 @@ class ConjugateGradients:
 
         def product(s: Array) -> Array:
             # (K + sigma^2 I) s [m]
-            return wide(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
+            return as_widest_float(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
             going = going & more(step, left) if concrete else going  # do not continue between two checks of the host
@@ -77,7 +77,7 @@ class ConjugateGradients:
                 shares = KD.mT @ d
                 d, Kd = d - D @ shares, Kd - KD @ shares
             energy = xp.sum(d * Kd)
-            going = going & (energy > SPAN * xp.sum(s * z)) if concrete else going
+            going = going & (energy > SPAN_TOLERANCE * xp.sum(s * z)) if concrete else going
             root = xp.sqrt(xp.where(energy > 0.0, energy, xp.ones_like(energy)))
             d, Kd = d / root, Kd / root
             here = xp.astype(column == step, s.dtype)[None, :]

@@ -7,7 +7,7 @@ from typing import Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
+from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
 from agp.linalg import cholesky, diagonal, identity
 
 
@@ -35,7 +35,7 @@ class Columns(Actions):
     def support(self) -> int:
         return self.values.shape[0]
 
-    def dependent(self) -> list[int]:
+    def dependent_columns(self) -> list[int]:
         xp = backend_of(self.values).xp
         return _factors(self.values, float(xp.finfo(self.values.dtype).eps) ** 0.5)[1]
 
@@ -60,7 +60,7 @@ class Columns(Actions):
 
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(self.values).xp
-        S = wide(self.values)
+        S = as_widest_float(self.values)
         SS = S.mT @ S
         L = cholesky(SS)
 
@@ -102,7 +102,7 @@ class FixedActions(Columns):
     values: Array = tree.auxiliary()
 
     @property
-    def chosen(self) -> bool:
+    def is_chosen(self) -> bool:
         return True
 
     @classmethod
@@ -121,7 +121,7 @@ class FixedActions(Columns):
             msg = f"actions {dependent} are zero or in the span of earlier ones and are omitted."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
-            Q = _factors(xp.take(S, placed(kept, S), axis=1), 0.0)[0]
+            Q = _factors(xp.take(S, asarray_like(kept, S), axis=1), 0.0)[0]
         return cls(Q)
 
     def _bar(self, values_bar: Callable[[], Array]) -> Self | None:  # noqa: ARG002

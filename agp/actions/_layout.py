@@ -3,14 +3,14 @@
 from typing import Literal, TypeAlias
 
 from agp.actions._blocks import BlockActions
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, asarray_like, backend_of
 from agp.random import generator
 
 Layout: TypeAlias = Literal["tree", "random"]
 Init: TypeAlias = Literal["constant", "normal", "residual"]
 
 
-def arranged(X: Array, count: int, /) -> Array:
+def order_rows(X: Array, count: int, /) -> Array:
     """A permutation [m] of the rows of X [m, D] that makes the rows of each block neighbours.
 
     The leaves of a tree: the rows are split along the column with the widest range, in proportion to the blocks on
@@ -41,15 +41,15 @@ def column_spread(X: Array, /) -> Array:
     return xp.where(spread > 0.0, spread, xp.ones_like(spread))
 
 
-def started_blocks(residual: Array, count: int, init: Init, seed: int, /) -> BlockActions:
+def initialise_blocks(residual: Array, count: int, init: Init, seed: int, /) -> BlockActions:
     """Sparse actions of unit norm over the rows of the residuals y - h [m, P]."""
     xp = backend_of(residual).xp
     m = residual.shape[0]
     ones = xp.ones_like(residual[:, 0])
     if init == "constant":
-        return BlockActions(ones, count).normalised()
+        return BlockActions(ones, count).normalise()
     if init == "normal":
-        return BlockActions(placed(generator(seed, 8).standard_normal(m), residual), count).normalised()
+        return BlockActions(asarray_like(generator(seed, 8).standard_normal(m), residual), count).normalise()
     values = xp.mean(residual, axis=1)
     # a block without residuals starts constant
-    return BlockActions(xp.where(BlockActions(values, count).empty(), ones, values), count).normalised()
+    return BlockActions(xp.where(BlockActions(values, count).empty(), ones, values), count).normalise()

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
-from agp.backend import Array, backend_of, like, placed
+from agp.backend import Array, asarray_like, backend_of, like
 from agp.checks import check_whole
 from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
 from agp.linalg import nonnegative
@@ -100,7 +100,7 @@ class UnitVectors:
         """
         m = model.X.shape[0]
         if self.rows is not None:
-            return self._units(model.X, _checked_rows(self.rows, m))
+            return self._units(model.X, _check_rows(self.rows, m))
         assert self.count is not None
         count = check_count(self.count, m)
         if self.pivots == "greedy":
@@ -110,11 +110,11 @@ class UnitVectors:
     def _units(self, X: Array, rows: list[int]) -> FixedActions:
         xp = backend_of(X).xp
         every = whole_numbers(X.shape[0], X)
-        at = placed(rows, X)
+        at = asarray_like(rows, X)
         return FixedActions(xp.astype(every[:, None] == at[None, :], X.dtype))
 
 
-def _checked_rows(rows: Sequence[int], m: int) -> list[int]:
+def _check_rows(rows: Sequence[int], m: int) -> list[int]:
     found = [check_whole("a row", row, least=0) for row in rows]
     if beyond := [row for row in found if row >= m]:
         msg = f"rows {beyond} are beyond the {m} rows that there are."
@@ -175,7 +175,7 @@ class RandomDirections:
         shape = X.shape[0], check_count(self.count, X.shape[0])
         rng = generator(self.seed, 10)
         draws = rng.standard_normal(shape) if self.kind == "normal" else 2.0 * rng.integers(0, 2, shape) - 1.0
-        return FixedActions.spanning(placed(draws, X))
+        return FixedActions.spanning(asarray_like(draws, X))
 
 
 @dataclass(frozen=True)
@@ -237,6 +237,6 @@ class KernelColumns:
         if Z is None:
             assert self.count is not None
             rows = generator(self.seed, 9).permutation(X.shape[0])[: check_count(self.count, X.shape[0])]
-            Z = backend_of(X).rows_at(X, placed(rows, X))
+            Z = backend_of(X).rows_at(X, asarray_like(rows, X))
         check_count(Z.shape[0], X.shape[0])
         return FixedActions.spanning(model.kernel(X, Z)[0])

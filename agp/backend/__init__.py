@@ -6,9 +6,10 @@ functions call `backend_of(array)`, a dictionary look-up by the type of the arra
 array of its library, or by name.
 """
 
-from agp.backend._arrays import like, placed, to_numpy, wide
+from agp._deprecated import former_names
+from agp.backend._arrays import as_widest_float, asarray_like, like, to_numpy
 from agp.backend._discovery import BackendStatus, backend_of, get_backend, known_backends, register_backend
-from agp.backend._folds import mapped
+from agp.backend._folds import map_arrays
 from agp.backend._library import Array, ClosedForm, Pullback, is_row_major
 from agp.backend._protocol import Backend
 
@@ -18,21 +19,23 @@ __all__ = [
     "BackendStatus",
     "ClosedForm",
     "Pullback",
+    "as_widest_float",
+    "asarray_like",
     "backend_of",
     "get_backend",
     "is_row_major",
     "known_backends",
     "like",
-    "mapped",
-    "placed",
+    "map_arrays",
     "register_backend",
     "to_numpy",
-    "wide",
 ]
+
+__getattr__ = former_names(__name__, mapped="map_arrays", placed="asarray_like", wide="as_widest_float")
 
 # for other rooms
 from agp.backend._arrays import constant, constants, numbers_of
-from agp.backend._control import guessed, guessing
+from agp.backend._control import assume, speculating
 from agp.backend._discovery import backend_of_type, check_array_type
 from agp.backend._folds import row_blocks
 from agp.backend._reports import collect_reports, current_collector

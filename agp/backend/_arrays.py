@@ -20,7 +20,7 @@ def like(x: Array, /) -> dict[str, Any]:
     return backend_of(x).like(x)
 
 
-def placed(x: Any, beside: Array, /) -> Array:
+def asarray_like(x: Any, beside: Array, /) -> Array:
     """Host numbers (a NumPy array, or lists) as an array of the library and device of `beside`.
 
     Floating-point numbers take its dtype; integers, such as row indices, remain integers.
@@ -37,11 +37,11 @@ def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
     """
     B = backend_of(beside)
     if not B.is_concrete(beside):
-        return placed(numbers, beside)
+        return asarray_like(numbers, beside)
     key = (B.name, B.dtype_name(beside), B.device_name(beside), numbers)
     found = _constants.pop(key, None)
     if found is None:
-        found = placed(numbers, beside)
+        found = asarray_like(numbers, beside)
     if B.is_concrete(found):
         _constants[key] = found  # the most recent is last
         if len(_constants) > CONSTANTS:
@@ -72,7 +72,7 @@ def to_numpy(x: Array, /) -> Any:
     return backend_of(x).to_numpy(x)
 
 
-def wide(x: Array, /) -> Array:
+def as_widest_float(x: Array, /) -> Array:
     """X in the widest floating-point dtype of its device (float64 if there is one), for sums that lose digits."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x), copy=False)

@@ -1,7 +1,8 @@
 """Control flow, which a tracing library keeps on the device; speculation about predicates; differentiation.
 
 Where arrays are on a device, the host that reads a number waits until everything before it is computed, and the device
-then waits for the host. Inside a `guessing` block, a decision with a likely outcome is therefore taken without reading
+then waits for the host. Inside a `speculating` block, a decision with a likely outcome is therefore taken without
+reading
 its predicate. The predicates are kept; the caller reads all of them in one transfer, and starts again if one was wrong.
 While work is recorded for a device (`Backend.capture`), nothing can be read at all: such a block is blind.
 """
@@ -19,7 +20,7 @@ _blind: ContextVar[bool] = ContextVar("blind", default=False)
 
 
 @contextlib.contextmanager
-def guessing(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list[Any] | None]:
+def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list[Any] | None]:
     """Inside, assume likely outcomes, and append to the list the 0-d predicates that must hold; None assumes nothing.
 
     In a blind block, a decision without a likely outcome is a BackendError.
@@ -32,8 +33,10 @@ def guessing(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list
         _blind.reset(tokens[1])
 
 
-def guessed(predicate: Any, /, likely: bool | None) -> bool:
-    """The value of a 0-d predicate: the likely one inside a `guessing` block, otherwise the one read from a device."""
+def assume(predicate: Any, /, likely: bool | None) -> bool:
+    """The value of a 0-d predicate: the likely one inside a `speculating` block, otherwise the one read from a
+    device.
+    """
     guesses = _guesses.get()
     if likely is None and _blind.get():
         msg = "control flow depends on a number on the device that has no likely outcome."
@@ -61,9 +64,9 @@ class ControlFlow(Library):
     ) -> Any:
         """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes.
 
-        `likely` is the usual value of the predicate, which may be assumed now and verified later (`guessed`).
+        `likely` is the usual value of the predicate, which may be assumed now and verified later (`assume`).
         """
-        return if_true() if guessed(predicate, likely) else if_false()
+        return if_true() if assume(predicate, likely) else if_false()
 
     def while_loop(
         self,
@@ -81,14 +84,14 @@ class ControlFlow(Library):
 
         The condition is known to hold `at_least` and `at_most` so many times, and need not be read then. Where reading
         makes the host wait for a device, it is read every `look_every` iterations; iterations after it has failed must
-        not matter. With `likely_enough`, `at_least` iterations nearly always suffice, which may be assumed (`guessed`).
+        not matter. With `likely_enough`, `at_least` iterations nearly always suffice, which may be assumed (`assume`).
         """
         for _ in range(at_least):
             carry = body(*carry)
-        if likely_enough and guessed(~condition(*carry), likely=True):
+        if likely_enough and assume(~condition(*carry), likely=True):
             return carry
         done, at_once = at_least, look_every if self.reading_waits(carry[0]) else 1
-        while done < at_most and guessed(condition(*carry), likely=None):
+        while done < at_most and assume(condition(*carry), likely=None):
             several = int(min(at_once, at_most - done))
             for _ in range(several):
                 carry = body(*carry)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agp.backend._library import Array
 from agp.backend._protocol import Backend
-from agp.errors import BackendError, not_installed
+from agp.errors import BackendError, missing_package_message
 
 GROUP = "agp.backends"
 
@@ -26,6 +26,11 @@ class BackendStatus(NamedTuple):
     gradients: tuple[str, ...]
     conformance: bool
     is_lazy: bool = False
+
+    @property
+    def rows_elsewhere(self) -> bool:
+        """Deprecated: `is_lazy`."""
+        return self.is_lazy
 
 
 _REGISTERED: dict[str, Backend] = {}
@@ -67,18 +72,18 @@ def get_backend(name: str) -> Backend:
     BackendError
         If no plug-in has the name (the known ones are listed), its library is not installed, or it cannot be loaded.
     """
-    return _REGISTERED[name] if name in _REGISTERED else _loaded(name)
+    return _REGISTERED[name] if name in _REGISTERED else _load(name)
 
 
 @cache
-def _loaded(name: str) -> Backend:
+def _load(name: str) -> Backend:
     if name not in _entry_points():
         msg = f"unknown backend {name!r}; known are {', '.join(_names())}."
         raise BackendError(msg)
     point = _entry_points()[name]
     if not _is_installed(name):
         ours = point.value.startswith("agp_backends.")
-        missing = not_installed(name, name) if ours else f"{name}, which is not installed"
+        missing = missing_package_message(name, name) if ours else f"{name}, which is not installed"
         msg = f"backend {name!r} needs the package {missing}."
         raise BackendError(msg)
     try:

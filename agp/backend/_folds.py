@@ -14,7 +14,7 @@ def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
         yield rows
         return
     for start in range(0, N, block_rows):
-        yield mapped(rows, lambda x, start=start: x[start : min(start + block_rows, N), ...])
+        yield map_arrays(rows, lambda x, start=start: x[start : min(start + block_rows, N), ...])
 
 
 def row_count(rows: Any, /) -> int:
@@ -25,14 +25,14 @@ def row_count(rows: Any, /) -> int:
     return rows.shape[0]
 
 
-def mapped(rows: Any, f: Callable[[Any], Any], /) -> Any:
+def map_arrays(rows: Any, f: Callable[[Any], Any], /) -> Any:
     """Apply f to each array in (nested) tuples and dictionaries, and keep the structure; None remains None."""
     if rows is None:
         return None
     if isinstance(rows, dict):
-        return {name: mapped(part, f) for name, part in rows.items()}
+        return {name: map_arrays(part, f) for name, part in rows.items()}
     if isinstance(rows, tuple):
-        return tuple(mapped(part, f) for part in rows)
+        return tuple(map_arrays(part, f) for part in rows)
     return f(rows)
 
 

@@ -13,7 +13,7 @@ CHECKSUM_ROWS = 65_536
 class LazyRows(Library):
     """Operations on rows of data that a lazy or distributed array library overrides."""
 
-    def gathered(self, x: Array, index: Any = None, /) -> Array:
+    def gather(self, x: Array, index: Any = None, /) -> Array:
         """The rows x [N, ...], or those at a host array of indices [n], as an array in memory."""
         if index is None:
             return x
@@ -27,7 +27,7 @@ class LazyRows(Library):
         """Whether two arrays of rows are equal."""
         return x is y or (x.shape == y.shape and bool(self.xp.all(x == y)))
 
-    def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
+    def generate_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
         """Arrays [S, N, ...] chunked like X [N, D], whose parts [S, rows, ...] ``f(start, rows)`` makes on the host."""
         names = self.dtype_name(X), self.device_name(X) or None
         return {name: self.from_numpy(x, dtype=names[0], device=names[1]) for name, x in f(0, X.shape[0]).items()}
@@ -40,9 +40,9 @@ class LazyRows(Library):
         """The rows of the chunks with these numbers, in memory, of arrays in common chunks."""
         return several
 
-    def selected(self, x: Array, index: Any, /) -> Array:
+    def take_rows(self, x: Array, index: Any, /) -> Array:
         """The rows of x [N, ...] at a host array of ascending indices [n], each left where it is."""
-        return self.gathered(x, index)
+        return self.gather(x, index)
 
     def checksum(self, rows: tuple[Array, ...], /) -> int:
         """A CRC-32 of arrays of rows, the same for every array library."""

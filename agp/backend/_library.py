@@ -64,7 +64,7 @@ class Library(ABC):
     loops_on_device: bool = False
     """Whether `repeat` compiles to a loop on the device."""
     is_lazy: bool = False
-    """Whether arrays are lazy or distributed rows of data: `fold` sums over them in place, `gathered` loads them."""
+    """Whether arrays are lazy or distributed rows of data: `fold` sums over them in place, `gather` loads them."""
     conformance: bool = False
     """True for a library that tests conformance, which is only chosen by name."""
 

@@ -40,7 +40,7 @@ class Mathematics(Library):
         """x + a * b, for arrays that are broadcast to the shape of x."""
         return x + a * b
 
-    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+    def lerp(self, old: Array, new: Array, share: Array | float, /) -> Array:
         """(1 - share) old + share new, for arrays of one shape, to which `share` is broadcast."""
         return (1.0 - share) * old + share * new
 
@@ -74,7 +74,7 @@ class Mathematics(Library):
         f
             A function at module level that depends only on its arguments. Each of its operations takes an array and
             changes none. Of arrays it uses only `dtype` and `ndim`; of this backend elementwise functions of `xp`
-            (`clip` with both limits), `zeros_like`, `ones_like`, `full_like`, and methods such as `interpolated`.
+            (`clip` with both limits), `zeros_like`, `ones_like`, `full_like`, and methods such as `lerp`.
         args
             Numbers, and arrays that are broadcast to one shape, which is that of all results.
         """

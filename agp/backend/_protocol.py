@@ -1,5 +1,6 @@
 """The protocol of a backend: what a plug-in provides beyond the Array API standard."""
 
+from agp._deprecated import former_methods
 from agp.backend._control import ControlFlow
 from agp.backend._folds import Folds
 from agp.backend._graphs import Graphs
@@ -7,6 +8,12 @@ from agp.backend._lazy import LazyRows
 from agp.backend._mathematics import Mathematics
 
 
+@former_methods(
+    gathered="gather",
+    generated_rows="generate_rows",
+    rows_elsewhere="is_lazy",
+    selected="take_rows",
+)
 class Backend(Mathematics, ControlFlow, Graphs, Folds, LazyRows):
     """The interface of an array library; the defaults are for eager libraries without automatic differentiation.
 

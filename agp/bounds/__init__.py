@@ -22,7 +22,7 @@ __all__ = [
 # for other rooms
 from agp.bounds._collapsed import (
     Statistics,
-    bound_of,
+    bound_from_totals,
     collapsed_posterior,
     collapsed_statistics,
     first_inducing,
@@ -33,7 +33,7 @@ from agp.bounds._collapsed import (
     totals_of,
 )
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
-from agp.bounds._elbo import tiled
+from agp.bounds._elbo import tile_samples
 from agp.bounds._evidence import noisy_cholesky
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group

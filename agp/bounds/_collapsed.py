@@ -90,7 +90,7 @@ def collapsed_bound(
     Kuu, pull_Kuu = model._inducing_covariance()
     Lu = cholesky(Kuu)
     totals, pull_totals = totals_of(model, Lu, X, y, block_rows, kept_rows)
-    value, pull_value = bound_of(totals, model.likelihood.noise_variance, _count(model, X), sizes)
+    value, pull_value = bound_from_totals(totals, model.likelihood.noise_variance, _count(model, X), sizes)
 
     def pullback(bar=1.0):
         totals_bar, noise_bar = pull_value(bar)
@@ -113,7 +113,7 @@ def collapsed_posterior(
 
 def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, ...] | None = None) -> Collapsed:
     """`collapsed_posterior` from the Cholesky factor of Kuu and the sums over the rows."""
-    LB, c = _whitened(totals, noise)
+    LB, c = _whitened_factors(totals, noise)
     return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
 
 
@@ -134,14 +134,14 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     xp = backend_of(noise).xp
     N, P = _count(model, X), y.shape[1]
     totals = totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
-    LB, _ = _whitened(totals, noise)
+    LB, _ = _whitened_factors(totals, noise)
     inflated = noise + totals.residual
-    _, c = _whitened(totals, inflated)
+    _, c = _whitened_factors(totals, inflated)
     log_det = N * (LOG_2PI + xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
     return -0.5 * (P * log_det + totals.square / inflated - xp.sum(c * c))
 
 
-def _whitened(totals: Statistics, noise: Array) -> tuple[Array, Array]:
+def _whitened_factors(totals: Statistics, noise: Array) -> tuple[Array, Array]:
     """The factors LB and c of `Collapsed`."""
     LB = cholesky(identity(totals.gram) + totals.gram / noise)
     return LB, backend_of(LB).solve_triangular(LB, totals.projected) / noise
@@ -154,12 +154,12 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
     return tuple(cholesky(times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
 
 
-def bound_of(
+def bound_from_totals(
     totals: Statistics, noise: Array, N: Array | float, sizes: tuple[int, ...] | None = None
 ) -> tuple[Array, Pullback]:
     """The bound, 0-d, from the statistics of N observations, and ``bar -> (totals_bar, noise_bar)``."""
     # -1/2 (N P log(2 pi s) + P sum_g log|LG LG^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
-    LB, c = _whitened(totals, noise)
+    LB, c = _whitened_factors(totals, noise)
     B = backend_of(LB)
     xp = B.xp
     M, P = c.shape
@@ -213,7 +213,7 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
     (model, Lu), (X, y, weights) = params, block
     B = backend_of(X)
     (Kuf, kff, h), pull_features = model._features(X)
-    A, kff, r = _repeated(weights, B.solve_triangular(Lu, Kuf), kff, y - h)
+    A, kff, r = _weight_rows(weights, B.solve_triangular(Lu, Kuf), kff, y - h)
     sums, pull_residual = _sums(A, kff, r)
 
     def pullback(bar):
@@ -222,7 +222,7 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
         h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
         factor_bar = -lower_of(A_bar, A.mT)  # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        A_bar, kff_bar, h_bar = _repeated(weights, A_bar, kff_bar, h_bar)  # its own adjoint
+        A_bar, kff_bar, h_bar = _weight_rows(weights, A_bar, kff_bar, h_bar)  # its own adjoint
         model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
         return model_bar, factor_bar, X_bar
 
@@ -231,10 +231,10 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
 
 def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) -> Statistics:
     """The statistics of rows with features A [M, N], variances kff [N], residuals y - h [N, P] and weights [N]."""
-    return _sums(*_repeated(weights, A, kff, r))[0]
+    return _sums(*_weight_rows(weights, A, kff, r))[0]
 
 
-def _repeated(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
+def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
     """A W^(1/2), W kff and W^(1/2) r, whose sums are those of A, kff and r with rows weighted by W."""
     if weights is None:
         return A, kff, r

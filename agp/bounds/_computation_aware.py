@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agp import tree
 from agp.actions import whole_numbers
-from agp.backend import Array, Pullback, backend_of, wide
+from agp.backend import Array, Pullback, as_widest_float, backend_of
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -49,17 +49,17 @@ def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None
     xp = backend_of(X).xp
     K, pull_K = model.kernel(X, model.X)
     narrow, pull_times = model.actions.times(K)
-    W = wide(narrow)
+    W = as_widest_float(narrow)
     S, r, kff = None, None, None
     pull_rows: Any = None
     pull_mean: Any = None
     pull_kff: Any = None
     if at is not None:
         chosen, pull_rows = model.actions.rows(at)
-        S = wide(chosen)
+        S = as_widest_float(chosen)
     if y is not None:
         h, pull_mean = model.mean_function(X)
-        r = wide(y - h)
+        r = as_widest_float(y - h)
         kff, pull_kff = model.kernel.diag(X)
 
     def pullback(bar):
@@ -79,10 +79,12 @@ def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None
     A = None if S is None else S.mT @ W
     if r is None:
         return Moments(A), pullback
-    return Moments(A, W.mT @ W, W.mT @ r, xp.sum(r * r), xp.sum(wide(kff))), pullback
+    return Moments(A, W.mT @ W, W.mT @ r, xp.sum(r * r), xp.sum(as_widest_float(kff))), pullback
 
 
-def _summed(model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int) -> tuple[Moments, Pullback]:
+def _sum_moments(
+    model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int
+) -> tuple[Moments, Pullback]:
     B = backend_of(rows[0])
     if rows[0].shape[0] <= block_rows and not B.is_lazy:
         return _moments_of_block(model, rows)
@@ -95,7 +97,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
     h, pull_mean = model.mean_function(model.X)
     b, pull_b = model.actions.project(model.y - h)
     (gram, log_det), pull_gram = model.actions.gram()
-    noise = wide(model.likelihood.noise_variance)
+    noise = as_widest_float(model.likelihood.noise_variance)
 
     def pullback(G_bar, b_bar, log_det_bar):
         actions_bar, r_bar = pull_b(xp.astype(b_bar, model.X.dtype))
@@ -106,13 +108,13 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
         bars = {"actions": actions_bar, "likelihood": likelihood_bar, "mean_function": mean_bar}
         return tree.cotangent(model, **bars), G_bar
 
-    return Projection(A + noise * gram, wide(b)), log_det, pullback
+    return Projection(A + noise * gram, as_widest_float(b)), log_det, pullback
 
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
     """A = S^T K S by blocks of the support; with `data`, also the other sums over the same rows."""
     at = whole_numbers(model.X.shape[0], model.X)
-    moments, pull = _summed(model, (model.X, model.y if data else None, at), rows)
+    moments, pull = _sum_moments(model, (model.X, model.y if data else None, at), rows)
     assert moments.A is not None
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull
 
@@ -159,18 +161,18 @@ def computation_aware_bound(
     moments, pull_support = support_moments(model, block_rows, data=shared and elbo)
     pull_data = None
     if elbo and not shared:
-        data, pull_data = _summed(model, (X, y, None), block_rows)
+        data, pull_data = _sum_moments(model, (X, y, None), block_rows)
         moments = Moments(moments.A, *(scale * x for x in data[1:]))
     assert moments.A is not None
     projection, log_det, pull_projection = projection_of(model, moments.A)
-    inverse = model.posterior.inverted_covariance(projection.G)
+    inverse = model.posterior.invert_covariance(projection.G)
     N = scale * X.shape[0]
-    value, pull_value = (_elbo if elbo else _projected)(
-        moments, projection, inverse, wide(model.likelihood.noise_variance), log_det, N
+    value, pull_value = (_elbo if elbo else _projected_log_density)(
+        moments, projection, inverse, as_widest_float(model.likelihood.noise_variance), log_det, N
     )
 
     def pullback(bar=1.0):
-        moments_bar, projection_bar, noise_bar, log_det_bar = pull_value(wide(bar * xp.ones_like(value)))
+        moments_bar, projection_bar, noise_bar, log_det_bar = pull_value(as_widest_float(bar * xp.ones_like(value)))
         model_bar, A_bar = pull_projection(*projection_bar, log_det_bar)
         moments_bar = moments_bar._replace(A=tree.add(moments_bar.A, A_bar))
         if pull_data is None:
@@ -213,7 +215,7 @@ def _elbo(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullb
     return value, pullback
 
 
-def _projected(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:
+def _projected_log_density(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:
     """The log density of the projected observations, and the same cotangents."""
     del moments, N
     (G, b), (T, Q, log_det_G) = projection, inverse

@@ -5,7 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.random import NO_DRAWS, Draws, below
+from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 
 def elbo(
@@ -64,11 +64,11 @@ def expectation_block(
 ) -> tuple[Array, Pullback]:
     """sum_n E_q[log p(y_n | f_n)] over the rows of a block, 0-d, and ``bar -> (model_bar, factor_bar, X_bar)``."""
     (model, factor), (X, y, draws) = params, block
-    process = model.process.drawn(below("process", Draws(draws, {}))) if draws else model.process
+    process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {}))) if draws else model.process
     (mu, var), pull_project = process.project(factor, X)
     samples = mu.shape[0] // X.shape[0]
-    noise = below("likelihood", Draws(draws, {})).by_row if draws else draws
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, *tiled(samples, y, noise))
+    noise = draws_with_prefix("likelihood", Draws(draws, {})).by_row if draws else draws
+    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, *tile_samples(samples, y, noise))
     xp = backend_of(ell).xp
 
     def pullback(bar):
@@ -90,7 +90,7 @@ def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
     return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
 
 
-def tiled(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
+def tile_samples(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
     """Targets [N, K] and draws [., N, ...] for S samples of each row, sample after sample; None for no draws."""
     if samples > 1:
         xp = backend_of(y).xp

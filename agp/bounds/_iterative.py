@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, row_blocks, wide
+from agp.backend import Array, Pullback, as_widest_float, backend_of, row_blocks
 from agp.kernels import Kernel
 from agp.linalg import (
     Preconditioner,
@@ -56,7 +56,7 @@ class CovarianceSystem(NamedTuple):
     ) -> "CovarianceSystem":
         """From a kernel and a noise variance at X [N, D], with the `preconditioning_root` of a preconditioner."""
         B = backend_of(X)
-        kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(wide(noise_variance))
+        kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(as_widest_float(noise_variance))
         known = kernel(X)[0] if block_rows >= X.shape[0] else None  # a single tile is kept
 
         if known is not None and known.dtype == noise.dtype:
@@ -66,7 +66,7 @@ class CovarianceSystem(NamedTuple):
         def product(V: Array) -> Array:
             narrow = B.xp.astype(V, X.dtype, copy=False)
             KV = _product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow
-            return B.add_product(wide(KV), noise, V)
+            return B.add_product(as_widest_float(KV), noise, V)
 
         return cls(product, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
 
@@ -99,7 +99,7 @@ def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None
     def column(i: Array) -> Array:
         return kernel(X, B.rows_at(X, i))[0]
 
-    return pivoted_cholesky(column, wide(kernel.diag(X)[0]), rank, precision=eps).U
+    return pivoted_cholesky(column, as_widest_float(kernel.diag(X)[0]), rank, precision=eps).U
 
 
 def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
@@ -179,10 +179,10 @@ def estimated_evidence(
     xp = B.xp
     N, outputs = y.shape
     h, pull_mean = model.mean_function(X)
-    residual = wide(y - B.stop_gradient(h))
+    residual = as_widest_float(y - B.stop_gradient(h))
     system = CovarianceSystem.of(model, X, block_rows)
     P = system.preconditioner
-    probes = P.sample(None if low is None else wide(low), wide(full))
+    probes = P.sample(None if low is None else as_widest_float(low), as_widest_float(full))
     found = system.solve(xp.concat([residual, probes], axis=1), model.tolerance, coefficients=True)
     alpha, solved = found.x[:, :outputs], found.x[:, outputs:]
     # if the host knows the number of iterations, the coefficients of the others are skipped
@@ -207,7 +207,7 @@ def estimated_evidence(
 
     if "autodiff" in B.gradients:
         form = kernel_form() + xp.sum(xp.astype(alpha, X.dtype) * h)
-        surrogate = wide(form) + trace * wide(model.likelihood.noise_variance)
+        surrogate = as_widest_float(form) + trace * as_widest_float(model.likelihood.noise_variance)
         value = B.stop_gradient(value) + (surrogate - B.stop_gradient(surrogate))
     return xp.astype(value, X.dtype), pullback
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.bounds._collapsed import Statistics, bound_of, totals_of
+from agp.bounds._collapsed import Statistics, bound_from_totals, totals_of
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -51,10 +51,10 @@ def free_collapsed_bound(
     Kuu, pull_Kuu = model._inducing_covariance()
     L = cholesky(Kuu)
     rows = groups_of(sizes)[1]
-    state, pull_state = model.second.whitened(L[rows, rows])
+    state, pull_state = model.second.whitened_state(L[rows, rows])
     totals, pull_totals = totals_of(model, L, X, y, block_rows)
-    rest, pull_rest = _without_second(totals, state, sizes)
-    value, pull_value = bound_of(rest, model.likelihood.noise_variance, X.shape[0])
+    rest, pull_rest = _subtract_second_group(totals, state, sizes)
+    value, pull_value = bound_from_totals(rest, model.likelihood.noise_variance, X.shape[0])
     kl, pull_kl = state.white_kl()
 
     def pullback(bar=1.0):
@@ -73,13 +73,13 @@ def free_collapsed_bound(
 
 def optimal_first_group(totals: Statistics, noise: Array, state: Any, sizes: tuple[int, int]) -> tuple[Array, Array]:
     """The whitened mean [M, P] and the Cholesky factor [M, M] of the precision of the optimal q(u) for a given q(v)."""
-    rest = _without_second(totals, state, sizes)[0]
+    rest = _subtract_second_group(totals, state, sizes)[0]
     LB = cholesky(identity(rest.gram) + rest.gram / noise)
     B = backend_of(LB)
     return B.solve_triangular(LB, B.solve_triangular(LB, rest.projected), transpose=True) / noise, LB
 
 
-def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> tuple[Statistics, Pullback]:
+def _subtract_second_group(totals: Statistics, state: Any, sizes: tuple[int, int]) -> tuple[Statistics, Pullback]:
     """The statistics of the first group for the targets less the mean of q(v), and their pullback.
 
     The variance of q(v), averaged over the outputs, is added to the residual.

@@ -4,10 +4,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.bounds._elbo import rows_first, tiled
+from agp.bounds._elbo import rows_first, tile_samples
 from agp.linalg import lower_of
 from agp.posteriors import Sums
-from agp.random import NO_DRAWS, Draws, below
+from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 
 def site_sums(
@@ -41,16 +41,16 @@ def site_sums(
     _, reference = model.process.reference  # X may be a lazy array
     weight = scale * backend_of(reference).xp.ones((), **like(reference))
     rows = X, y, rows_first(draws.by_row)
-    return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_added)[0]
+    return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_add_optional)[0]
 
 
 def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, Array]]) -> tuple[dict, Pullback]:
     (model, factor, weight), (X, y, noise) = params, block
     draws = Draws(rows_first(noise), {})
-    process = model.process.drawn(below("process", draws))
+    process = model.process.with_draws(draws_with_prefix("process", draws))
     (mu, var), to_sites = process.project_to_sites(factor, X)
     samples = mu.shape[0] // X.shape[0]
-    y, own = tiled(samples, y, below("likelihood", draws).by_row)
+    y, own = tile_samples(samples, y, draws_with_prefix("likelihood", draws).by_row)
     alpha, beta = model.likelihood.site_gradients(mu, var, y, own)
     each = weight / samples
 
@@ -61,7 +61,7 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, 
     return to_sites(each * alpha, -0.5 * each * beta), pullback
 
 
-def _added(a: dict | None, b: dict | None) -> dict | None:
+def _add_optional(a: dict | None, b: dict | None) -> dict | None:
     if a is None or b is None:
         return b if a is None else a
     return {path: tree.add(a[path], b[path]) for path in a}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._plan import LIKELIHOODS, Settings, likelihood_named
+from agp.cli._plan import LIKELIHOODS, Settings, make_likelihood
 from agp.data import Dataset
 from agp.methods import (
     ACTION_METHODS,
@@ -81,7 +81,7 @@ def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
         msg = f"{likelihood} takes two classes, {data.name} has {data.classes}; use softmax or robustmax."
         raise ValueError(msg)
     try:
-        likelihood_named(likelihood, data).check_targets(np.concatenate([data.y, data.y_test]))
+        make_likelihood(likelihood, data).check_targets(np.concatenate([data.y, data.y_test]))
     except ValueError as error:
         msg = f"{data.name}: {error}"
         raise ValueError(msg) from error
@@ -114,7 +114,7 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
 def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
     """ValueError if the machine cannot hold the N x N numbers that a method without inducing inputs takes."""
     once, each = DENSE_METHODS[method]
-    N, latents = len(data.X), likelihood_named(settings.likelihood, data).latents(data.y.shape[1])
+    N, latents = len(data.X), make_likelihood(settings.likelihood, data).latents(data.y.shape[1])
     needed = (once + each * latents) * 8 * N**2
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp.data import TableFile, bad_number, unknown_column
+from agp.data import TableFile, bad_number, unknown_column_message
 
 MAX_TEXTS = 100
 """The most different texts in a column: each becomes an input."""
@@ -22,7 +22,7 @@ DURATIONS = ("timedelta", "timedelta64")
 DAYS = "days since 1970-01-01"
 """What estimators convert dates to."""
 NUMBERS: Any = (Real, Decimal)
-SHOWN = 30
+MAX_CELL_CHARS = 30
 """Characters of a cell in a message."""
 
 
@@ -69,7 +69,7 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
             notes.append(f"column {name!r} is empty, and is left out")
             continue
         kind = _kind(table, name, dates)
-        columns[name] = _converted(table, name, kind, missing)
+        columns[name] = _convert_column(table, name, kind, missing)
         if kind == "date":
             zone = " UTC" if isinstance(columns[name].dtype, pd.DatetimeTZDtype) else ""
             notes.append(f"column {name!r} holds dates, which become {DAYS}{zone}")
@@ -81,19 +81,19 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
     return pd.DataFrame(columns), notes
 
 
-def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
+def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
     """The columns that a model was trained on, from another table, and remarks about others and about new texts."""
     import pandas as pd
 
     for name in kinds:
         if name not in table.frame.columns:
-            said = unknown_column(table.path, name, table.frame.columns).removesuffix(".")
+            said = unknown_column_message(table.path, name, table.frame.columns).removesuffix(".")
             msg = f"{said} The model needs {name!r}." if said.endswith("?") else f"{said}; the model needs it."
             raise ValueError(msg)
     notes = []
     if more := [name for name in table.frame.columns if name not in kinds and name not in targets]:
         notes.append(f"not needed, and left out: {', '.join(more)[:200]}")
-    frame = pd.DataFrame({name: _converted(table, name, kind.name, missing) for name, kind in kinds.items()})
+    frame = pd.DataFrame({name: _convert_column(table, name, kind.name, missing) for name, kind in kinds.items()})
     for name, kind in kinds.items():
         if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
             notes.append(f"column {name!r} has {shown(new)}, unseen in training: predicted as none of the known values")
@@ -108,7 +108,7 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 # -- what a column holds ----------------------------------------------------------------------------------------------
 
 
-def inferred(column: Any) -> str:
+def infer_column_kind(column: Any) -> str:
     """The type of the known cells of a column, as pandas calls it."""
     import pandas as pd
 
@@ -116,7 +116,7 @@ def inferred(column: Any) -> str:
 
 
 def _kind(table: TableFile, name: str, dates: str) -> str:
-    column, found = table.frame[name], inferred(table.frame[name])
+    column, found = table.frame[name], infer_column_kind(table.frame[name])
     if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
         return "number"
     texts = column.dropna().map(text_of)
@@ -137,22 +137,23 @@ def _kind(table: TableFile, name: str, dates: str) -> str:
     values = sorted({*texts})
     if len(values) > MAX_TEXTS:
         msg = (
-            f"{table.path}: column {name!r} has {len(values):,} different texts, such as {values[0][:SHOWN]!r}; at "
-            f"most {MAX_TEXTS} can be learned from: leave it out by --drop {shlex.quote(name)}."
+            f"{table.path}: column {name!r} has {len(values):,} different texts, such as "
+            f"{values[0][:MAX_CELL_CHARS]!r}; at most {MAX_TEXTS} can be learned "
+            f"from: leave it out by --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
     return "text"
 
 
 def _no_number(table: TableFile, name: str, row: int) -> str:
-    cell = str(table.frame[name].iloc[row])[:SHOWN]
+    cell = str(table.frame[name].iloc[row])[:MAX_CELL_CHARS]
     return f"{table.path}: {table.place(row, name)}: {cell!r} is not a number; correct it, or empty the cell."
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _converted(table: TableFile, name: str, kind: str, missing: str) -> Any:
+def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any:
     """A column as numbers, texts, times or durations, some of them missing."""
     import pandas as pd
 
@@ -167,7 +168,7 @@ def _converted(table: TableFile, name: str, kind: str, missing: str) -> Any:
     if kind == "text":
         return pd.Series([None if gone else text_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
     if kind.startswith("date"):
-        times = column if inferred(column) in TIMES else _times(table, name)
+        times = column if infer_column_kind(column) in TIMES else _times(table, name)
         return times if kind == "date" else pd.to_datetime(times, utc=True).dt.tz_localize(None)
     if kind == "duration":
         found = pd.to_timedelta(column, errors="coerce")

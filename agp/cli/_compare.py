@@ -15,13 +15,13 @@ from typing import Any
 
 from agp.backend import get_backend, known_backends
 from agp.cli._checks import check_fit, check_task, choose_likelihood, method_settings
-from agp.cli._peering import METHOD, check_peers, found_peers, train_peer
+from agp.cli._peering import METHOD, check_peers, find_peers, train_peer
 from agp.cli._plan import LIKELIHOODS, Settings, Task, threads_of
 from agp.cli._report import RESULTS, Report
 from agp.cli._targets import TASKS
 from agp.cli._terminal import POSITIVE, SEED, add_command, console, option, whole
 from agp.data import Dataset
-from agp.methods import FULL_METHODS, METHODS, STORAGES, kernel_named
+from agp.methods import FULL_METHODS, METHODS, STORAGES, parse_kernel
 
 HELP = """usage: agp compare [options]
 Train methods on every backend; compare bounds, gradients, speed and memory:
@@ -92,11 +92,11 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    kernel_named(a.kernel)
+    parse_kernel(a.kernel)
     a.task = check_task(a.task, a.likelihood)
     tasks, left_out = _tasks(a)
     methods = list(dict.fromkeys(row.method for row in tasks))
-    peers, absent = found_peers(a.peers) if a.peers else ({}, [])
+    peers, absent = find_peers(a.peers) if a.peers else ({}, [])
     if a.peers:
         check_peers(methods, a.kernel)
     settings = Settings(**{field.name: vars(a)[field.name] for field in fields(Settings)})
@@ -107,12 +107,12 @@ def _run(a: argparse.Namespace) -> int:
     if a.peers and likelihood != "gaussian":
         msg = f"--peers is for gaussian noise, but the likelihood is {likelihood}; leave --peers out."
         raise ValueError(msg)
-    with _claimed(a.out):
+    with _claim_folder(a.out):
         return _compare(tasks, [*left_out, *absent], Report(a.out, data, settings), a.threads, peers)
 
 
 @contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
+def _claim_folder(folder: Path) -> Iterator[None]:
     """Lock the folder, created if necessary. ValueError if it has results, or another process writes there."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from agp.cli._notes import Notes, notes_of
-from agp.cli._predict import known_targets, read_for_model
+from agp.cli._predict import read_for_model, read_targets
 from agp.cli._relevance import relevance
-from agp.cli._targets import factors_of, positions_of, quoted, rows_with
+from agp.cli._targets import factors_of, positions_of, quote_names, rows_with
 from agp.cli._terminal import add_command
-from agp.data import unknown_column
+from agp.data import unknown_column_message
 from agp.errors import FileError
-from agp.io import load_described
+from agp.io import load_with_metadata
 from agp.models import Model
 from agp.summaries import summary
 
@@ -25,7 +25,7 @@ options:
 example: agp describe m.safetensors new.csv
 """
 MIN_ROWS = 2
-SHOWN = 8
+MAX_VALUES = 8
 """Values of a text column that are shown."""
 
 
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    found, facts = load_described(a.model, backend=a.backend)
+    found, facts = load_with_metadata(a.model, backend=a.backend)
     model = vars(found).get("model_", found)
     lines = [] if model is found else [f"{name:<10} {text}" for name, text in found.facts().items()]
     notes = None
@@ -66,10 +66,10 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]
     for name, what in needed:
         if name not in table.frame.columns:
-            msg = f"{unknown_column(table.path, name, table.frame.columns)} It is the {what} of the model."
+            msg = f"{unknown_column_message(table.path, name, table.frame.columns)} It is the {what} of the model."
             raise ValueError(msg)
     rows = rows_with(table, notes.targets)
-    y = known_targets(table, notes, estimator, rows) if rows.any() else []
+    y = read_targets(table, notes, estimator, rows) if rows.any() else []
     if notes.exposure and rows.any():
         exposure = factors_of(table, notes.exposure, rows, what="exposures", positive=True)
         y = y / (exposure if y.ndim == 1 else exposure[:, None])
@@ -81,7 +81,9 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
             words.append(f"rows with a label unseen in training are left out: {int((at < 0).sum())}")
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
     if len(y) < MIN_ROWS:
-        msg = f"{table.path} has {len(y)} rows with a known {quoted(notes.targets)}; {MIN_ROWS} or more are needed."
+        msg = (
+            f"{table.path} has {len(y)} rows with a known {quote_names(notes.targets)}; {MIN_ROWS} or more are needed."
+        )
         raise ValueError(msg)
     if not a.quiet:
         print(*words, sep="\n", end="\n" if words else "")
@@ -93,7 +95,7 @@ def _table(notes: Notes, units: dict[str, str]) -> list[str]:
     what = "target     " if len(notes.targets) == 1 else "targets    "
     lines += [f"{what}{', '.join(notes.targets)} ({notes.task})"] if notes.targets else [f"task       {notes.task}"]
     for i, (name, kind) in enumerate(notes.columns.items()):
-        shown = [*kind.values[:SHOWN], *(["..."] if len(kind.values) > SHOWN else [])]
+        shown = [*kind.values[:MAX_VALUES], *(["..."] if len(kind.values) > MAX_VALUES else [])]
         values = units.get(name, ", ".join(shown))
         lines.append(f"{'columns' if i == 0 else '':10} {name}: {kind.name}{f' ({values})' if values else ''}")
     if notes.scores:

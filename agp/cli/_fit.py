@@ -13,21 +13,21 @@ from agp import methods
 from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere, is_elsewhere
 from agp.cli._notes import Notes
-from agp.cli._predict import Asked, answers, scored
+from agp.cli._predict import Asked, answers, score_predictions
 from agp.cli._targets import (
     TASKS,
     check_columns,
-    check_ordered,
+    check_label_order,
     factors_of,
     labels_of,
     numbers_of,
-    quoted,
+    quote_names,
     rows_with,
     task_of,
 )
 from agp.cli._terminal import POSITIVE, SEED, add_command, option, whole
 from agp.data import TABLES, TableFile, read_table
-from agp.io import save_described
+from agp.io import save_with_metadata
 from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
@@ -59,9 +59,9 @@ LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "cl
 """The likelihoods, and their tasks."""
 MIN_COUNTS = 4
 """The fewest different labels for which counts are suggested."""
-NEAR_ZERO = 0.1
+NEAR_ZERO_COUNT = 0.1
 """Whole numbers may be counts if the least is below this share of their mean."""
-SKEWED = 1.0
+MIN_SKEWNESS = 1.0
 """The skewness from which a logarithm is suggested."""
 SHARE = option(float, "at least 0 and less than 1", lambda x: 0.0 <= x < 1.0)
 COUNT = option(
@@ -107,7 +107,7 @@ def _run(a: argparse.Namespace) -> int:
     estimators = _estimators()
     _check(a)
     if is_elsewhere(a):
-        return fit_elsewhere(a, partial(_trained, estimators=estimators), _say)
+        return fit_elsewhere(a, partial(_train, estimators=estimators), _say)
     table = read_table(a.table)
     check_columns(table, a.target)
     rates = [name for name in (a.exposure, a.weights) if name is not None]
@@ -122,15 +122,15 @@ def _run(a: argparse.Namespace) -> int:
     if rows.sum() < 2:
         msg = f"{table.path} has {int(rows.sum())} row with a target; training needs two or more."
         raise ValueError(msg)
-    task = _chosen_task(a, table, rows)
+    task = _infer_task(a, table, rows)
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
     if a.likelihood == "ordinal":
-        check_ordered(table, a.target[0], y)
+        check_label_order(table, a.target[0], y)
     X, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], dates=a.dates, missing=a.missing)
     X = X[rows].reset_index(drop=True)
-    test = _held_out(len(y), a.test_share, a.seed)
+    test = _split_rows(len(y), a.test_share, a.seed)
     words = [f"{len(y) - test.sum():,} rows, {X.shape[1]} input column{'s' * (X.shape[1] != 1)}; {_task(a, task, y)}"]
-    words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suited(a, task, y)]
+    words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
     _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
     beside = {}
     if a.exposure is not None:
@@ -138,17 +138,17 @@ def _run(a: argparse.Namespace) -> int:
     if a.weights is not None:
         beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
     own = {name: x[~test] for name, x in beside.items()}
-    estimator = _trained(a, task, X[~test], y[~test], estimators=estimators, **own)
+    estimator = _train(a, task, X[~test], y[~test], estimators=estimators, **own)
     about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), exposure=a.exposure or "")
     if test.any():
         asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
         found = answers(estimator, X[test], asked, a.target)
-        about.scores |= scored(estimator, X[test], found, y[test], asked, a.target)
+        about.scores |= score_predictions(estimator, X[test], found, y[test], asked, a.target)
         about.scores |= {"rows held out": float(test.sum())}
         spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
         shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items() if name != "rows held out")
         _say(a, f"{test.sum():,} rows held out{spread}: {shown}")
-    save_described(a.out, estimator, about.json())
+    save_with_metadata(a.out, estimator, about.json())
     _say(a, f"written: {a.out}")
     return 0
 
@@ -177,7 +177,7 @@ def _task(a: argparse.Namespace, task: str, y: Any) -> str:
     labels = f" of {len(np.unique(y))} labels" if task == "classification" else ""
     judged = a.task == "auto" and a.likelihood is None and len(a.target) == 1
     chosen = " (judged by the target; --task overrides)" if judged else ""
-    return f"{task}{labels} for {quoted(a.target)}{chosen}"
+    return f"{task}{labels} for {quote_names(a.target)}{chosen}"
 
 
 def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
@@ -193,7 +193,7 @@ def _spread(y: Any) -> str:
     return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
 
 
-def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
+def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     """The task that was asked for, or that likelihood and targets suggest. ValueError if they contradict each other."""
     if a.likelihood is not None:
         task = LIKELIHOODS[a.likelihood]
@@ -217,7 +217,7 @@ def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     return task
 
 
-def _held_out(count: int, share: float, seed: int) -> Any:
+def _split_rows(count: int, share: float, seed: int) -> Any:
     test = np.zeros(count, dtype=bool)
     test[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
     if count - test.sum() < 2:
@@ -227,30 +227,30 @@ def _held_out(count: int, share: float, seed: int) -> Any:
     return test
 
 
-def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
+def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     """Suggest a likelihood that may suit the targets better, if there is one."""
     if a.likelihood is not None or a.transform is not None:
         return []
-    what = f"{quoted(a.target)} has"
+    what = f"{quote_names(a.target)} has"
     if task == "classification":
         if y.dtype.kind not in "iu" or len(np.unique(y)) < MIN_COUNTS or a.task != "auto":
             return []
         return [f"{what} whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"]
     numbers = y[~np.isnan(y)]
     whole = (numbers >= 0.0).all() and (numbers == np.floor(numbers)).all()
-    if whole and numbers.min() < NEAR_ZERO * numbers.mean():
+    if whole and numbers.min() < NEAR_ZERO_COUNT * numbers.mean():
         return [f"{what} whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"]
     if (numbers > 0.0).all() and (numbers < 1.0).all():
         return [f"{what} numbers between 0 and 1: --likelihood beta is for shares"]
     from scipy.stats import skew
 
     columns = [one[~np.isnan(one)] for one in np.atleast_2d(y.T)]
-    if (numbers > 0.0).all() and max(map(skew, columns)) > SKEWED:
+    if (numbers > 0.0).all() and max(map(skew, columns)) > MIN_SKEWNESS:
         return [f"{what} positive numbers with a long tail: --transform log, or --likelihood gamma, is for those"]
     return []
 
 
-def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any, **beside: Any) -> Any:
+def _train(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any, **beside: Any) -> Any:
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from agp.cli._notes import Notes
 from agp.data import is_many, open_rows
 from agp.errors import require
-from agp.io import save_described
+from agp.io import save_with_metadata
 
 CHUNK_ROWS = 100_000
 """The most rows of a chunk, which a worker reads at once."""
@@ -37,7 +37,7 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Calla
         say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")
         estimator = trained(a, "regression", X, y)
     estimator.name_columns(pd.DataFrame(np.zeros((1, len(found.columns))), columns=found.columns))
-    save_described(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0])).json())
+    save_with_metadata(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0])).json())
     say(a, f"written: {a.out}")
     return 0
 

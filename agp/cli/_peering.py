@@ -28,7 +28,7 @@ HERE = Path(__file__).parent / "_peers"
 LOOK = "import importlib.util as u, json, sys; print(json.dumps([n for n in sys.argv[1:] if u.find_spec(n)]))"
 
 
-def found_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The first interpreter that has each library, and a remark for each library that none has.
 
     ValueError for paths that are not Python interpreters.
@@ -92,7 +92,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     batches = Batches(X, y, size, s.seed)
     rows = np.stack([np.arange(size) if size == len(X) else batches.indices(t) for t in range(s.iterations)])
     probe_mean, probe_scale = _probe(M)
-    h, jitter = process.mean_function, float(process._own_jitter())
+    h, jitter = process.mean_function, float(process._absolute_jitter())
     Start(
         Z=process.inducing.Z, lengthscale=np.broadcast_to(process.kernel.lengthscale, X.shape[1:]).copy(),
         variance=float(process.kernel.variance), noise=float(model.likelihood.noise_variance),

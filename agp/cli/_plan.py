@@ -90,7 +90,7 @@ class Task:
         return "-".join((self.method, self.backend, self.device.replace(":", ""), self.gradient, self.dtype))
 
 
-def likelihood_named(name: str, data: Dataset) -> Likelihood:
+def make_likelihood(name: str, data: Dataset) -> Likelihood:
     """The likelihood without starting values, for these data."""
     return LIKELIHOODS[name][1](data)
 
@@ -101,7 +101,7 @@ def build_model(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> 
     Lengthscales are trained in units of the data, which are standardised, as other libraries train them.
     """
     model = methods.build(
-        method, X, y, likelihood=likelihood_named(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
+        method, X, y, likelihood=make_likelihood(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
         seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
         support=s.support, layers=s.layers or methods.LAYERS, mean_function=ZeroMean() if s.mean == "zero" else None,
     )  # fmt: skip

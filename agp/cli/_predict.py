@@ -10,12 +10,12 @@ import numpy as np
 
 from agp import metrics
 from agp.checks import check_levels
-from agp.cli._columns import known_inputs, shown, text_of
+from agp.cli._columns import read_inputs, shown, text_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quoted, rows_with
+from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quote_names, rows_with
 from agp.cli._terminal import FRACTION, add_command, option
 from agp.data import TableFile, is_many, read_table, several_files
-from agp.io import load_described, write_atomically
+from agp.io import load_with_metadata, write_atomically
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 def _run(a: argparse.Namespace) -> int:
     _check(a)
     tables = _each(a) if is_many(a.table) else {a.table: a.out}
-    estimator, found = load_described(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
+    estimator, found = load_with_metadata(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
     notes = notes_of(a.model, estimator, found)
     if a.quantiles and "classes_" in vars(estimator):
         msg = f"--quantiles is for numbers, but {a.model} predicts labels; leave it out."
@@ -88,11 +88,11 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
     table = read_table(
         path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
     )
-    X, words = known_inputs(table, notes.columns, missing=estimator.missing, targets=[*notes.targets, notes.exposure])
+    X, words = read_inputs(table, notes.columns, missing=estimator.missing, targets=[*notes.targets, notes.exposure])
     return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
 
 
-def known_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> Any:
+def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> Any:
     """The targets [N] or [N, K], or labels [N], of the given rows of a table that has them."""
     if "classes_" in vars(estimator):
         return _labels(table, notes.targets[0], rows, estimator.classes_)
@@ -169,7 +169,9 @@ def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[st
     return {f"{what}_{name}": x[:, k] for k, name in enumerate(names) for what, x in found.items()}
 
 
-def scored(estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]) -> dict[str, float]:
+def score_predictions(
+    estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]
+) -> dict[str, float]:
     """Scores of predictions, by name, for known targets [N], or [N, K] with NaN where they are unknown.
 
     The log density is the model's for one target, and that of a normal distribution for several.
@@ -215,13 +217,13 @@ def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions:
     rows = rows_with(table, targets)
     if not rows.any():
         return []
-    y = known_targets(table, notes, estimator, rows)
+    y = read_targets(table, notes, estimator, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     if asked.exposure is not None:
         asked = asked._replace(exposure=asked.exposure[rows])
-    scores = scored(estimator, X[rows], found, y, asked, targets)
+    scores = score_predictions(estimator, X[rows], found, y, asked, targets)
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {numbers}"]
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(targets)}: {numbers}"]
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:

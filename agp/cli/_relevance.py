@@ -38,7 +38,7 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
         remarks.append(
             "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE"
         )
-    columns = [*_shuffled_columns(shuffled, notes), *_kernel_columns(kernel, notes)]
+    columns = [*_permutation_lines(shuffled, notes), *_kernel_columns(kernel, notes)]
     if not columns:
         return remarks
     first: Any = shuffled or kernel
@@ -53,7 +53,7 @@ def _size(found: Any) -> Any:
     return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
 
 
-def _shuffled_columns(found: PermutationImportance | None, notes: Notes | None) -> list[tuple[str, list[str]]]:
+def _permutation_lines(found: PermutationImportance | None, notes: Notes | None) -> list[tuple[str, list[str]]]:
     if found is None:
         return []
     count = found.mean.shape[1]
@@ -92,10 +92,10 @@ def _scale(one: Lengthscale) -> str:
 
 
 def _pair(mean: float, deviation: float) -> str:
-    return f"{_rounded(mean, deviation)} ± {deviation:.2g}" if deviation == deviation else f"{mean:.2g}"
+    return f"{_round_to_deviation(mean, deviation)} ± {deviation:.2g}" if deviation == deviation else f"{mean:.2g}"
 
 
-def _rounded(mean: float, deviation: float) -> str:
+def _round_to_deviation(mean: float, deviation: float) -> str:
     """A number, rounded to two digits of its deviation."""
     if not 0.0 < deviation < np.inf:
         return f"{mean:.3g}"

@@ -10,7 +10,7 @@ import numpy as np
 from agp.cli._plan import Settings, Task
 from agp.cli._terminal import console, print_table
 from agp.data import Dataset
-from agp.errors import not_installed
+from agp.errors import missing_package_message
 
 RESULTS = "results.json"
 """The file that a comparison writes when it has finished."""
@@ -85,7 +85,7 @@ class Report:
         try:
             from agp.plot import plot_comparison, plot_map
         except ImportError:
-            console().print(f"no pictures: they need {not_installed('matplotlib', 'plot')}.", markup=False)
+            console().print(f"no pictures: they need {missing_package_message('matplotlib', 'plot')}.", markup=False)
             return []
         plot_comparison(finished).savefig(self.folder / "nlpd_vs_time.png", dpi=DPI)
         names = ["nlpd_vs_time.png"]

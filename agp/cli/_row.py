@@ -21,7 +21,7 @@ from agp.backend import Array, Backend, get_backend
 from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, Task, build_model, curve_rows
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
-from agp.gradient import gradient_of
+from agp.gradient import gradient_of_batch
 from agp.methods import updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
@@ -134,24 +134,24 @@ class Row:
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
         else:
-            model, arrays = self.inherited(model, reference), {}
+            model, arrays = self.inherit(model, reference), {}
         if self.task.dtype == "float64":
-            model = model._tightened()
+            model = model._with_tight_tolerance()
         size = min(self.settings.batch_size, len(self.data.X)) if model.stochastic else len(self.data.X)
         batch = Batches(self.X, self.y, size, self.settings.seed, model._draws)[0]
         mode: Any = self.task.gradient
-        bound, gradient = gradient_of(model, batch, mode)
+        bound, gradient = gradient_of_batch(model, batch, mode)
         arrays["bound"] = np.asarray(float(bound))
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
         """Leaves and jitter, with which the other rows evaluate the same problem, and its condition number."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
-        jitter = {f"jitter:{path}": self.B.to_numpy(node._own_jitter()) for path, node in priors_of(model).items()}
-        condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._inverted_matrices()]
+        jitter = {f"jitter:{path}": self.B.to_numpy(node._absolute_jitter()) for path, node in priors_of(model).items()}
+        condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._matrices_to_invert()]
         return leaves | jitter | {"condition": np.asarray(max(condition, default=1.0))}
 
-    def inherited(self, model: Model, reference: str) -> Any:
+    def inherit(self, model: Model, reference: str) -> Any:
         """The model of the reference row, with its jitter, in the precision of this row."""
         with np.load(reference) as file:
             leaves, jitter = (
@@ -160,7 +160,7 @@ class Row:
             )
         model = tree.with_leaves(model, {name: self.array(x) for name, x in leaves.items()})
         nodes: dict[str, Any] = priors_of(model)
-        return tree.replaced(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
+        return tree.replace(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
 
     def map(self, model: Model) -> dict[str, npt.NDArray]:
         """Predictions at all rows for a map, if there are two inputs."""

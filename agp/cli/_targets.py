@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._columns import inferred, place_of_first, text_of
-from agp.data import TableFile, bad_number, unknown_column
+from agp.cli._columns import infer_column_kind, place_of_first, text_of
+from agp.data import TableFile, bad_number, unknown_column_message
 
 TASKS = ("auto", "regression", "classification")
 MAX_CLASSES = 50
@@ -21,14 +21,14 @@ def check_columns(table: TableFile, names: list[str]) -> None:
         raise ValueError(msg)
     for name in names:
         if name not in table.frame.columns:
-            raise ValueError(unknown_column(table.path, name, table.frame.columns))
+            raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(names):
         what = "the target column alone" if len(names) == 1 else "target columns alone"
         msg = f"{table.path} has {what}; at least one input column is needed. Another separator?"
         raise ValueError(msg)
 
 
-def quoted(names: list[str]) -> str:
+def quote_names(names: list[str]) -> str:
     """Names in a sentence."""
     return ", ".join(map(repr, names))
 
@@ -110,10 +110,10 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
 
 def _truths(column: Any, dtype: type) -> Any:
     """Convert a column of objects that are all truth values or missing to a type."""
-    return column.astype(dtype) if column.dtype.kind == "O" and inferred(column) == "boolean" else column
+    return column.astype(dtype) if column.dtype.kind == "O" and infer_column_kind(column) == "boolean" else column
 
 
-def check_ordered(table: TableFile, target: str, labels: Any) -> None:
+def check_label_order(table: TableFile, target: str, labels: Any) -> None:
     """ValueError unless the labels are numbers, which have an order."""
     if labels.dtype.kind not in "iub":
         msg = (

@@ -1,8 +1,9 @@
 """Data sets: bundled with installed packages, or from files. Arrays are those of NumPy or Dask."""
 
+from agp._deprecated import former_names
 from agp.data._dataset import Dataset, load
 from agp.data._open_rows import OpenRows, open_rows
-from agp.data._sources import Table, bundled, from_npz, from_table
+from agp.data._sources import Table, from_npz, from_table, load_bundled
 from agp.data._tables import TableFile, read_table
 
 __all__ = [
@@ -10,15 +11,17 @@ __all__ = [
     "OpenRows",
     "Table",
     "TableFile",
-    "bundled",
     "from_npz",
     "from_table",
     "load",
+    "load_bundled",
     "open_rows",
     "read_table",
 ]
 
+__getattr__ = former_names(__name__, bundled="load_bundled")
+
 # for other rooms
 from agp.data._dataset import TaskName
 from agp.data._open_rows import is_many, several_files
-from agp.data._tables import TABLES, bad_number, unknown_column
+from agp.data._tables import TABLES, bad_number, unknown_column_message

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from agp.data._sources import Table, bundled, from_npz, from_table
+from agp.data._sources import Table, from_npz, from_table, load_bundled
 from agp.data._tables import TABLES, check_file
 
 TEST_SHARE = 0.1
@@ -109,22 +109,22 @@ def load(
         check_file(path)
         table = from_npz(path, split) if path.suffix.lower() == ".npz" else from_table(path, target)
     else:
-        table = bundled(data)
-    return _prepared(table, seed, task, counts)
+        table = load_bundled(data)
+    return _prepare(table, seed, task, counts)
 
 
-def _prepared(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
+def _prepare(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
     for name, values in (("X", table.X), ("y", table.y)):
         if not np.isfinite(values).all():
             row = int(np.argwhere(~np.isfinite(values))[0][0])
             msg = f"{table.name}: {name} has NaN or infinite entries, the first in row {row}; remove such rows."
             raise ValueError(msg)
     classes = 0 if counts else _classes(table, task)
-    test = _held_out(table, seed)
+    test = _split_rows(table, seed)
     if classes:
         _check_training_classes(table, table.y[~test], classes)
-    X = _standardised(table.X, table.X[~test])
-    y = (table.y if classes or counts else _standardised(table.y, table.y[~test]))[:, None]
+    X = _standardise(table.X, table.X[~test])
+    y = (table.y if classes or counts else _standardise(table.y, table.y[~test]))[:, None]
     two = X.shape[1] == 2
     return Dataset(
         table.name, X[~test], y[~test], X[test], y[test], classes, table.columns, table.grid,
@@ -182,7 +182,7 @@ def _check_training_classes(table: Table, labels: npt.NDArray[Any], classes: int
 # -- rows and units ---------------------------------------------------------------------------------------------------
 
 
-def _held_out(table: Table, seed: int) -> npt.NDArray[Any]:
+def _split_rows(table: Table, seed: int) -> npt.NDArray[Any]:
     N = len(table.X)
     if table.test_mask is not None:
         test = table.test_mask
@@ -195,6 +195,6 @@ def _held_out(table: Table, seed: int) -> npt.NDArray[Any]:
     return test
 
 
-def _standardised(values: npt.NDArray[Any], training: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _standardise(values: npt.NDArray[Any], training: npt.NDArray[Any]) -> npt.NDArray[Any]:
     spread = training.std(axis=0)
     return (values - training.mean(axis=0)) / np.where(spread > 1e-10, spread, 1.0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array
-from agp.data._tables import unknown_column
+from agp.data._tables import unknown_column_message
 from agp.errors import require
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
@@ -79,7 +79,7 @@ def open_rows(
         msg = f"{name}: there is no such file."
         raise ValueError(msg)
     if kind == ".npy":
-        return _divided(np.load(name, mmap_mode="r"), target, name)
+        return _split_target(np.load(name, mmap_mode="r"), target, name)
     if kind == ".parquet":
         return _parquet(name, target, without, chunk_rows)
     if kind not in (".zarr", ".h5", ".hdf5"):
@@ -87,7 +87,7 @@ def open_rows(
         raise ValueError(msg)
     da = _dask_array()
     source = _zarr(name, dataset) if kind == ".zarr" else _hdf5(name, dataset)
-    return _divided(da.from_array(source, chunks=_chunks(source, chunk_rows)), target, name)
+    return _split_target(da.from_array(source, chunks=_chunks(source, chunk_rows)), target, name)
 
 
 def _chunks(source: Any, rows: int | None) -> Any:
@@ -96,7 +96,7 @@ def _chunks(source: Any, rows: int | None) -> Any:
     return ("auto" if rows is None else rows, *source.shape[1:])
 
 
-def _divided(rows: Array, target: Any, name: str) -> OpenRows:
+def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
     """An array [N, D] as inputs and the target's column."""
     if rows.ndim != 2 and target is None:
         return OpenRows(rows, None, [])
@@ -128,7 +128,7 @@ def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -
     columns = [str(column) for column in frame.columns]
     for asked in (*([] if target is None else [target]), *without):
         if asked not in columns:
-            raise ValueError(unknown_column(name, str(asked), columns))
+            raise ValueError(unknown_column_message(name, str(asked), columns))
     inputs = [column for column in columns if column != target and column not in without]
     for column in (*inputs, *([] if target is None else [target])):
         if frame.dtypes[column].kind not in "fiub":

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.data._tables import TableFile, bad_number, npz_arrays, read_table, unknown_column
-from agp.errors import not_installed
+from agp.data._tables import TableFile, bad_number, npz_arrays, read_table, unknown_column_message
+from agp.errors import missing_package_message
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ BUNDLED: dict[str, tuple[str, str, Callable[[], Table]]] = {
 """The data sets of installed packages: package, description, reader."""
 
 
-def bundled(name: str) -> Table:
+def load_bundled(name: str) -> Table:
     """Load a data set by its name, from the package that has it.
 
     Raises
@@ -80,7 +80,7 @@ def bundled(name: str) -> Table:
     try:
         return read()
     except ImportError as error:
-        msg = f"the data set {name!r} comes with {not_installed(package, 'data')}."
+        msg = f"the data set {name!r} comes with {missing_package_message(package, 'data')}."
         raise ImportError(msg) from error
 
 
@@ -100,7 +100,7 @@ def from_table(path: str | Path, target: str | None) -> Table:
         msg = f"{path}: no target column was named; its columns are {', '.join(header)}: name one with --target."
         raise ValueError(msg)
     if target not in header:
-        raise ValueError(unknown_column(str(path), target, header))
+        raise ValueError(unknown_column_message(str(path), target, header))
     if len(header) < 2:
         msg = f"{path} has the target column alone; at least one input column is needed."
         raise ValueError(msg)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import not_installed, require
+from agp.errors import missing_package_message, require
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*")
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d*,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
 INDICES = ("index", "id", "row", "rowid", "nr", "no")
 """Names of columns that may only number the rows; so may a column without a name."""
-SHOWN = 80
+MAX_CELL_CHARS = 80
 
 
 class Dialect(NamedTuple):
@@ -100,7 +100,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     if not len(found.frame):
         msg = f"{path} has a header but no rows."
         raise ValueError(msg)
-    return _without_index(found, set(needed))
+    return _drop_index(found, set(needed))
 
 
 def check_file(path: str | Path) -> None:
@@ -113,7 +113,7 @@ def check_file(path: str | Path) -> None:
         raise ValueError(msg)
 
 
-def unknown_column(path: str, name: str, columns: Iterable[str]) -> str:
+def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
     """The message for an unknown column, with close names or all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
@@ -146,17 +146,17 @@ def _pandas() -> Any:
 
 
 def _text(path: Path, texts: set[str]) -> TableFile:
-    dialect, lines = _judged(path)
+    dialect, lines = _sniff(path)
     header = _cells(lines[:1], dialect)[0]
     names = [name.strip() for name in header]
     if all(NUMBER.fullmatch(name) for name in names):
         hint = ", and a separator other than , ; | or tab?" if len(names) == 1 else "?"
         msg = (
-            f"{path}: no header line{hint} Its first line is {lines[0].strip()[:SHOWN]!r}; "
+            f"{path}: no header line{hint} Its first line is {lines[0].strip()[:MAX_CELL_CHARS]!r}; "
             "add a line with the names of the columns."
         )
         raise ValueError(msg)
-    frame = _parsed(path, dialect, texts)
+    frame = _parse(path, dialect, texts)
     notes = []
     if dialect.encoding not in ("utf-8-sig", "utf-16"):
         notes.append(f"read as {dialect.encoding} text, for it is not UTF-8")
@@ -170,10 +170,10 @@ def _text(path: Path, texts: set[str]) -> TableFile:
     if twice and twice != [""]:
         msg = f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each a name of its own."
         raise ValueError(msg)
-    return TableFile(str(path), _stripped(frame), tuple(notes), dialect)
+    return TableFile(str(path), _strip_blanks(frame), tuple(notes), dialect)
 
 
-def _judged(path: Path) -> tuple[Dialect, list[str]]:
+def _sniff(path: Path) -> tuple[Dialect, list[str]]:
     """The dialect of a text file, and its first lines."""
     with path.open("rb") as file:
         start = file.read(4096)
@@ -229,7 +229,7 @@ def _cells(lines: list[str], dialect: Dialect) -> list[list[str]]:
     return [row for row in csv.reader(lines, delimiter=dialect.separator) if row]
 
 
-def _parsed(path: Path, dialect: Dialect, texts: set[str]) -> Any:
+def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
     pd = _pandas()
     options: dict[str, Any] = {"encoding": dialect.encoding, "sep": dialect.separator, "decimal": dialect.decimal}
     options |= {"skipinitialspace": True, "na_values": ["?"], "low_memory": False, "float_precision": "round_trip"}
@@ -253,7 +253,7 @@ def _parsed(path: Path, dialect: Dialect, texts: set[str]) -> Any:
         raise ValueError(msg) from error
 
 
-def _stripped(frame: Any) -> Any:
+def _strip_blanks(frame: Any) -> Any:
     """Strip blanks from texts; a cell of blanks is missing."""
     for name in frame.columns:
         if frame[name].dtype.kind in "OUT":
@@ -287,7 +287,7 @@ def _parquet(path: Path) -> Any:
     try:
         frame = pd.read_parquet(path)
     except ImportError as error:
-        msg = f"Parquet files are read by {not_installed('pyarrow', 'cli')}."
+        msg = f"Parquet files are read by {missing_package_message('pyarrow', 'cli')}."
         raise ImportError(msg) from error
     except Exception as error:  # pyarrow has errors of its own
         said = str(error).strip().splitlines()[0].removesuffix(".")[:200]
@@ -330,7 +330,7 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
 # -- columns that number the rows -------------------------------------------------------------------------------------
 
 
-def _without_index(table: TableFile, needed: set[str]) -> TableFile:
+def _drop_index(table: TableFile, needed: set[str]) -> TableFile:
     if left := [name for name in _indices(table.frame) if name not in needed]:
         which = "the first column, which has no name," if _nameless(left[0]) else f"column {left[0]!r}"
         note = f"{which} only numbers the rows, and is left out"

@@ -4,7 +4,7 @@ They take what people have: lists, arrays of any library, data frames with text 
 the extra ``sklearn``.
 """
 
-from agp.errors import not_installed as _not_installed
+from agp.errors import missing_package_message as _not_installed
 
 try:
     import narwhals as _narwhals

@@ -6,7 +6,7 @@ import array_api_compat
 import numpy as np
 from sklearn.utils import check_random_state
 
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 
 
 def is_foreign(X: Any) -> bool:
@@ -19,7 +19,7 @@ def on_host(x: Any) -> Any:
     return to_numpy(x) if is_foreign(x) else x
 
 
-def seed_of(random_state: Any) -> int:
+def resolve_seed(random_state: Any) -> int:
     """A seed, drawn from any `random_state` of scikit-learn. ValueError for anything else."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
@@ -36,12 +36,12 @@ def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
         raise ValueError(msg)
 
 
-def answered(x: Array, *, host: bool) -> Any:
+def as_output(x: Array, *, host: bool) -> Any:
     """A result as a NumPy array if `host`, else as it is."""
     return to_numpy(x) if host else x
 
 
-def placed_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
+def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
     """Host numbers as an array like `beside`. ValueError if one overflows there or, if `positive`, underflows."""
     B = backend_of(beside)
     info, size = B.xp.finfo(beside.dtype), np.abs(numbers)
@@ -54,7 +54,7 @@ def placed_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = 
         found = f"{name} has {numbers[beyond][0]:g} in row {row}, which {dtype} cannot hold"
         msg = f"{found}; give it in another unit{', or as float64' if dtype != 'float64' else ''}."
         raise ValueError(msg)
-    return placed(numbers, beside)
+    return asarray_like(numbers, beside)
 
 
 def floating(x: Array, /) -> Array:
@@ -63,7 +63,7 @@ def floating(x: Array, /) -> Array:
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
 
 
-def unmasked(x: Any) -> Any:
+def fill_masked(x: Any) -> Any:
     """Fill masked cells of a masked array with NaN, or None in text; anything else as it is."""
     if not isinstance(x, np.ma.MaskedArray):
         return x
@@ -99,7 +99,7 @@ def refuse_words(name: str, x: Any, /) -> None:
         raise ValueError(msg)
 
 
-def selected(x: Array, rows: Array) -> Array:
+def take_rows(x: Array, rows: Array) -> Array:
     """The rows of x [N, ...] where a Boolean array [N] is true; of a lazy array, in chunks of known lengths."""
     found: Any = x[rows]
     if not backend_of(x).is_lazy:

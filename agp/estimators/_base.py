@@ -14,14 +14,14 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from agp._context import public
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
-from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
+from agp.estimators._arrays import fill_masked, floating, is_foreign, refuse_cells, refuse_words, resolve_seed
 from agp.estimators._columns import Columns, as_frame, check_missing
-from agp.estimators._observations import Observations, plain, targets_for, wrapped
+from agp.estimators._observations import Observations, plain, targets_for, wrap_likelihood
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
-from agp.markup import guarded, table_html
+from agp.markup import html_with_fallback, table_html
 from agp.methods import (
     ACTION_METHODS,
     DEEP_METHODS,
@@ -40,8 +40,8 @@ from agp.models import Model, valid_data
 from agp.predictors import Predictor
 from agp.selection import select_kernel
 from agp.summaries import summary_html
-from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
-from agp.tree import leaves, replaced, to_backend
+from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
+from agp.tree import leaves, replace, to_backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -184,7 +184,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
                     html.append(table_html(title, zip(*here[name].values(), strict=True), [*here[name]]))
             return "".join([*html, summary_html(self.model_, columns=self.model_columns())])
 
-        return guarded(tables, self) if self._is_started else ""
+        return html_with_fallback(tables, self) if self._is_started else ""
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Rows of any kind as an array [N, D]; arrays of other libraries stay in their library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
-        X = unmasked(X)
+        X = fill_masked(X)
         check_missing(self.missing)
         if reset:
             self._forget("columns_")
@@ -241,10 +241,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise ValueError(msg)
         elif "columns_" in vars(self):
-            return placed(self.columns_.transform_array(to_numpy(X)), X)
+            return asarray_like(self.columns_.transform_array(to_numpy(X)), X)
         return X
 
-    def _placed(self, X: Any) -> Array:
+    def _to_array(self, X: Any) -> Array:
         """The array in the library, device and precision of the parameters."""
         if self.backend is None and self.device is None and self.dtype is None:
             return X
@@ -281,9 +281,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
         X = data.X
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
-        self._seed = seed_of(self.random_state)
+        self._seed = resolve_seed(self.random_state)
         by_noise = self.method_ in GAUSSIAN_METHODS
-        likelihood = wrapped(likelihood, data, weighted=not by_noise)
+        likelihood = wrap_likelihood(likelihood, data, weighted=not by_noise)
         y = self._training_targets(likelihood, data)
         settings |= {
             "kernel": self._kernel(X, y, likelihood),
@@ -373,7 +373,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
         self.bound_ = float(result.model.bound(X, y)[0])
-        self.model_ = self.model_._without_rows()
+        self.model_ = self.model_._drop_data()
 
     def _keep(self, result: Any, rows: int) -> None:
         """Keep the result of a training, and nothing of trainings before."""
@@ -421,8 +421,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         total = seen if self.total_rows is None else self._total(X.shape[0])
         if "_updates" not in vars(self):
             # after `fit`, at the final rate: the initial rate would undo some of the training
-            rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
-            self.model_ = begun(self.model_)
+            rate, fall = (FINAL_RATE_FRACTION * RATE, 1.0) if self.n_iter_ else (RATE, FINAL_RATE_FRACTION)
+            self.model_ = initial_state(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
         batch = Batches(X, y, X.shape[0], self._seed, self.model_._draws)[self.n_iter_]
@@ -448,11 +448,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
-    def _fitted_inputs(self, X: Any) -> tuple[Array, bool]:
+    def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Test inputs as the model takes them, and whether results are returned as NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
-        return placed(A, next(iter(leaves(self.model_).values()))) if host else self._placed(A), host
+        return asarray_like(A, next(iter(leaves(self.model_).values()))) if host else self._to_array(A), host
 
     @property
     def predictor_(self) -> Predictor:
@@ -461,7 +461,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         found = _PREDICTORS.get(self.model_)
         if found is None:
             found = self.model_.predictor()
-            found = _PREDICTORS[self.model_] = replaced(found, {"likelihood": self._likelihood_of(found.likelihood)})
+            found = _PREDICTORS[self.model_] = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
         return found
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
@@ -488,7 +488,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         Dates and times of data frames are days since 1970-01-01, durations are days, categories 0 and 1 for each value,
         and missing cells are imputed.
         """
-        return self._fitted_inputs(X)[0]
+        return self._prepare_inputs(X)[0]
 
     def model_columns(self) -> list[str]:
         """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""

@@ -13,10 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from agp._context import public
-from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.estimators._arrays import answered, check_choice, is_foreign, on_host, unmasked
+from agp.backend import Array, asarray_like, backend_of, like, to_numpy
+from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host
 from agp.estimators._base import all_or_nothing, takes_parts
-from agp.estimators._columns import missing_rows, ordered_values
+from agp.estimators._columns import category_order, missing_rows
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
@@ -68,11 +68,11 @@ class GPClassifier(ClassifierMixin, Distribution):
 
         `sample_weight` [N] says how often each row was observed; zero leaves it out.
         """
-        A = self._placed(self._inputs(X, reset=True))
+        A = self._to_array(self._inputs(X, reset=True))
         labels = self._labels(X, y)
         weights = row_numbers("sample_weight", sample_weight, A)
         self._learn_classes(labels, y)
-        data = Observations(A, self._targets(labels, A), weights).weighted()
+        data = Observations(A, self._targets(labels, A), weights).drop_zero_weights()
         rows, data = data.X.shape[0], data.distinct(spread_learned=False)
         self._fit(self._model(data, parts=False), data)
         self.n_rows_seen_ = rows
@@ -92,14 +92,14 @@ class GPClassifier(ClassifierMixin, Distribution):
             All labels, needed in the first call if its rows do not have all of them.
         """
         first = not self._is_started
-        A = self._placed(self._inputs(X, reset=first))
+        A = self._to_array(self._inputs(X, reset=first))
         labels = self._labels(X, y)
         if first:
             self._learn_classes(
                 labels if classes is None else _beside(classes, labels), y if classes is None else classes
             )
         weights = row_numbers("sample_weight", sample_weight, A)
-        data = Observations(A, self._targets(labels, A), weights).weighted()
+        data = Observations(A, self._targets(labels, A), weights).drop_zero_weights()
         if first:
             self._start_parts(self._model(data, parts=True))
         self._fit_part(data)
@@ -113,19 +113,19 @@ class GPClassifier(ClassifierMixin, Distribution):
         if not is_foreign(classes):
             return classes[np.argmax(to_numpy(probabilities), axis=1)]
         B, codes = backend_of(classes), backend_of(probabilities).xp.argmax(probabilities, axis=1)
-        codes = codes if backend_of(codes) is B else placed(to_numpy(codes), classes)
+        codes = codes if backend_of(codes) is B else asarray_like(to_numpy(codes), classes)
         return B.xp.take(classes, codes, axis=0)
 
     @public(repairs=False, ignore=None)
     def predict_proba(self, X: Any) -> Any:
         """The probabilities [N, C] of the labels `classes_`."""
         probabilities, host = self._probabilities(X)
-        return answered(probabilities, host=host)
+        return as_output(probabilities, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy: the share of rows whose predicted label equals that of y, weighted if weights are given."""
-        y, found = unmasked(on_host(y)), on_host(self.predict(X))
+        y, found = fill_masked(on_host(y)), on_host(self.predict(X))
         return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -139,17 +139,17 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _model(self, data: Observations, *, parts: bool) -> Any:
         return self._built(data, self._likelihood(), parts=parts)
 
-    def _known_targets(self, X: Any, y: Any, A: Array) -> Array:
+    def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
         return self._targets(self._labels(X, y), A)
 
-    def _targets_shaped(self, x: Array, *, host: bool) -> Any:
+    def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         """Labels [N, ...] of the classes [N, 1, ...] of the likelihood."""
         codes = self._order()[to_numpy(x[:, 0, ...]).astype(int)]
         classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
         if not is_foreign(classes):
             return classes[codes]
         xp = backend_of(classes).xp
-        return xp.reshape(xp.take(classes, placed(codes.reshape(-1), classes), axis=0), codes.shape)
+        return xp.reshape(xp.take(classes, asarray_like(codes.reshape(-1), classes), axis=0), codes.shape)
 
     def _check_takes_exposure(self) -> None:
         msg = "exposure is given, but classes have none; leave it out."
@@ -167,8 +167,8 @@ class GPClassifier(ClassifierMixin, Distribution):
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
         if is_foreign(y):
-            return _checked(y)
-        y = unmasked(y)
+            return _check_labels(y)
+        y = fill_masked(y)
         if missing := missing_rows(y):
             msg = f"y has no label in row {missing[0]}; leave such rows out."
             raise ValueError(msg)
@@ -182,7 +182,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         if is_foreign(labels):
             self._encoder: Any = None
             B = backend_of(labels)
-            self.classes_ = B.gathered(B.xp.unique_values(labels))
+            self.classes_ = B.gather(B.xp.unique_values(labels))
         else:
             self._encoder = LabelEncoder().fit(labels)
             self.classes_ = self._encoder.classes_
@@ -191,7 +191,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             raise ValueError(msg)
         self._forget("order_")
         if self.likelihood == "ordinal":
-            self.order_ = _order_of(to_numpy(self.classes_), ordered_values(given))
+            self.order_ = _order_of(to_numpy(self.classes_), category_order(given))
 
     def _order(self) -> Any:
         """The positions [C] in `classes_` of the classes 0 to C - 1 of the likelihood."""
@@ -201,7 +201,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         """The numbers [N, 1] of the labels."""
         if not is_foreign(labels):
             known = self._encoder or LabelEncoder().fit(to_numpy(self.classes_))
-            return placed(np.argsort(self._order())[known.transform(labels)].astype(np.float64)[:, None], X)
+            return asarray_like(np.argsort(self._order())[known.transform(labels)].astype(np.float64)[:, None], X)
         xp = backend_of(labels).xp
         found = labels[:, None] == _beside(self.classes_, labels)[None, :]
         if not bool(xp.all(xp.any(found, axis=1))):
@@ -211,10 +211,10 @@ class GPClassifier(ClassifierMixin, Distribution):
         found = xp.stack([found[:, int(k)] for k in self._order()], axis=1)
         codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
         same = backend_of(labels) is backend_of(X)
-        return self._placed(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
+        return self._to_array(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
-        A, host = self._fitted_inputs(X)
+        A, host = self._prepare_inputs(X)
         if "order_" in vars(self):
             found = level_probabilities(self.predictor_, A)
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host
@@ -239,7 +239,7 @@ def _order_of(classes: Any, values: list[Any] | None) -> Any:
     return np.arange(len(classes))
 
 
-def _checked(labels: Array) -> Array:
+def _check_labels(labels: Array) -> Array:
     """Labels [N] of another library, checked."""
     xp = backend_of(labels).xp
     if labels.ndim != 1:

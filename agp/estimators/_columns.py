@@ -20,8 +20,8 @@ from agp.repairs import outside
 
 Missing = Literal["refuse", "impute"]
 
-NUMBERS = (Real, Decimal)  # a Decimal is no Real to Python
-WORDS = (str, bool, np.bool_)
+NUMBER_TYPES = (Real, Decimal)  # a Decimal is no Real to Python
+TEXT_TYPES = (str, bool, np.bool_)
 """What the cells of a column of Python objects may be: all numbers, or all categories."""
 DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
 UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
@@ -63,7 +63,7 @@ def missing_rows(y: Any) -> list[int]:
     return [i for i, is_gone in enumerate(gone) if is_gone]
 
 
-def ordered_values(y: Any) -> list[Any] | None:
+def category_order(y: Any) -> list[Any] | None:
     """The values of an ordered categorical series, in order; None for anything else."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
@@ -200,7 +200,7 @@ def _holds_numbers(column: Any) -> bool:
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
-    return bool(known) and all(isinstance(one, NUMBERS) for one in known)
+    return bool(known) and all(isinstance(one, NUMBER_TYPES) for one in known)
 
 
 def _holds_words(name: str, column: Any) -> bool:
@@ -208,7 +208,7 @@ def _holds_words(name: str, column: Any) -> bool:
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
-    if all(isinstance(one, WORDS) for one in known):
+    if all(isinstance(one, TEXT_TYPES) for one in known):
         return True
     kinds = " and ".join(sorted({type(one).__name__ for one in known})[:3])
     msg = f"column {name!r} holds objects of {kinds}; make them all numbers, or all text, or leave it out."

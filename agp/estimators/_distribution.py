@@ -7,7 +7,7 @@ from typing import Any
 from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
-from agp.estimators._arrays import answered, seed_of
+from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import log_exposures
 from agp.methods import DEEP_METHODS
@@ -35,7 +35,7 @@ class Distribution(GPEstimator):
         """
         predictor, A, host = self._predictor_at(X, exposure)
         found = predictor.quantile(A, tuple(quantiles))
-        return self._targets_shaped(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
+        return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
         """Ends [N, 2], or [N, K, 2], of intervals that contain an observation with the probability `level`.
@@ -57,7 +57,7 @@ class Distribution(GPEstimator):
             As `predict_quantiles`.
         """
         predictor, A, host = self._predictor_at(X, exposure)
-        return answered(predictor.log_density(A, self._known_targets(X, y, A)), host=host)
+        return as_output(predictor.log_density(A, self._prepare_targets(X, y, A)), host=host)
 
     @public(repairs=False, ignore=None)
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
@@ -76,21 +76,21 @@ class Distribution(GPEstimator):
             A seed, a `numpy.random.RandomState`, or None.
         """
         predictor, A, host = self._predictor_at(X, exposure)
-        count, seed = check_whole("count", count), seed_of(random_state)
+        count, seed = check_whole("count", count), resolve_seed(random_state)
         if self.method_ in DEEP_METHODS:
             functions = predictor.sample_functions(count, seed=seed)(A)
         else:
             functions = predictor.sample(A, count, seed=seed)
         observations = predictor.likelihood.sample(functions, generator(seed, 14))
         stacked = backend_of(observations).xp.permute_dims(observations, (1, 2, 0))
-        return self._targets_shaped(stacked, host=host)
+        return self._reshape_targets(stacked, host=host)
 
     @abstractmethod
-    def _known_targets(self, X: Any, y: Any, A: Array) -> Array:
+    def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
         """The targets [N, K] of rows X, whose inputs are A, as the likelihood takes them."""
 
     @abstractmethod
-    def _targets_shaped(self, x: Array, *, host: bool) -> Any:
+    def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         """A result [N, K, ...] in the shape of the targets: without the axis K if they were [N]."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Distribution(GPEstimator):
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
         """A predictor of observations, its inputs at X, and whether results are returned as NumPy arrays."""
-        A, host = self._fitted_inputs(X)
+        A, host = self._prepare_inputs(X)
         predictor = self.predictor_
         if exposure is None:
             return predictor, A, host

@@ -10,7 +10,7 @@ from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.validation import check_is_fitted
 
 from agp import tree
-from agp.backend import placed, to_numpy
+from agp.backend import asarray_like, to_numpy
 from agp.estimators._arrays import is_foreign
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
@@ -26,7 +26,7 @@ from agp.training import Round
 
 KIND = "estimator"
 CLASSES = {"GPRegressor": GPRegressor, "GPClassifier": GPClassifier}
-LEARNED: dict[str, type] = {
+FITTED_TYPES: dict[str, type] = {
     "method_": str,
     "n_features_in_": int,
     "n_rows_seen_": int,
@@ -38,7 +38,7 @@ LEARNED: dict[str, type] = {
     "_single": bool,
 }
 """Attributes that training sets beside model, columns, classes and history, and their types."""
-LATER = {"learned_": True}
+FORMER_DEFAULTS = {"learned_": True}
 """Attributes that files of 0.2.0 lack, and the values that stand for them."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
@@ -48,13 +48,13 @@ LABELS += ("float32", "float64")
 
 def register() -> None:
     """Let `agp.save` and `agp.load` take estimators."""
-    register_kind(KIND, Kind(GPEstimator, stored, restored))
+    register_kind(KIND, Kind(GPEstimator, serialise, deserialise))
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def stored(estimator: GPEstimator) -> Stored:
+def serialise(estimator: GPEstimator) -> Stored:
     """The contents of a file for a trained estimator.
 
     Raises
@@ -74,7 +74,7 @@ def stored(estimator: GPEstimator) -> Stored:
     facts: dict[str, Any] = {
         "class": type(estimator).__name__,
         "parameters": {name: value for name, value in parameters.items() if name not in parts},
-        "learned": {name: _scalar(here[name]) for name in LEARNED if name in here},
+        "learned": {name: _scalar(here[name]) for name in FITTED_TYPES if name in here},
     }
     if "feature_names_in_" in here:
         facts["names"] = [str(name) for name in here["feature_names_in_"]]
@@ -128,8 +128,8 @@ def _labels(given: Any) -> dict[str, Any]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
-    """The estimator of `stored`, after checking everything in it.
+def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
+    """The estimator of `serialise`, after checking everything in it.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     cls = CLASSES[facts["class"]]
     estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
     check_missing(estimator.missing)  # constructors check nothing
-    learned = _learned(cls, facts["learned"])
+    learned = _fitted_attributes(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:
         count, names = learned["n_features_in_"], facts["names"]
@@ -170,7 +170,7 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         classes = _classes(facts["classes"])
         beside = next(iter(tree.leaves(found.model).values()))
         foreign = facts["classes"]["foreign"] and is_foreign(beside)
-        estimator.classes_ = placed(classes, beside) if foreign else classes
+        estimator.classes_ = asarray_like(classes, beside) if foreign else classes
         estimator._encoder = None if foreign else LabelEncoder().fit(classes)
         if "order" in facts:
             estimator.order_ = _order(facts["order"], len(classes))
@@ -178,20 +178,20 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     return estimator
 
 
-def _learned(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that training sets, after checking that all are there and have their types."""
     for name, value in facts.items():
-        if type(value) is not LEARNED[name]:
+        if type(value) is not FITTED_TYPES[name]:
             msg = f"it has {value!r:.80} for {name}"
             raise TypeError(msg)
-    expected = LEARNED.keys() - LATER.keys() - ({"_single"} if cls is GPClassifier else set())
+    expected = FITTED_TYPES.keys() - FORMER_DEFAULTS.keys() - ({"_single"} if cls is GPClassifier else set())
     if missing := sorted(expected - facts.keys()):
         msg = f"it has no {missing[0]}"
         raise ValueError(msg)
     if facts["method_"] not in METHODS:
         msg = f"it has the method {facts['method_']!r:.80}"
         raise ValueError(msg)
-    return LATER | dict(facts)
+    return FORMER_DEFAULTS | dict(facts)
 
 
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:

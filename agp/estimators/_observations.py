@@ -7,7 +7,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.estimators._arrays import is_foreign, placed_in_range, selected, unmasked
+from agp.estimators._arrays import asarray_in_range, fill_masked, is_foreign, take_rows
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
 MIN_REPEATS = 1.5
@@ -30,9 +30,9 @@ class Observations(NamedTuple):
 
     def where(self, rows: Array) -> "Observations":
         """The rows where a Boolean array [N] is true."""
-        return Observations(*(None if x is None else selected(x, rows) for x in self))
+        return Observations(*(None if x is None else take_rows(x, rows) for x in self))
 
-    def weighted(self) -> "Observations":
+    def drop_zero_weights(self) -> "Observations":
         """The rows of positive weight."""
         if self.weights is None or bool(backend_of(self.weights).xp.all(self.weights > 0.0)):
             return self
@@ -65,8 +65,10 @@ class Observations(NamedTuple):
         return Observations(X, self.y[first, :], weights.astype(X.dtype), exposure), replicated
 
 
-def wrapped(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """The likelihood of targets with a column of exposures beside, if there are any, and of weights, if `weighted`."""
+def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
+    """The likelihood of targets with a column of exposures beside, if there are any, and of weights, if
+    `drop_zero_weights`.
+    """
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 
@@ -106,7 +108,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         return None
     if is_foreign(given):
         given = to_numpy(given)
-    numbers: Any = check_array(unmasked(given), ensure_2d=False, dtype="float64", input_name=name)
+    numbers: Any = check_array(fill_masked(given), ensure_2d=False, dtype="float64", input_name=name)
     if numbers.ndim != 1:
         msg = f"{name} has shape {numbers.shape}, but must be 1D: a number for each row."
         raise ValueError(msg)
@@ -119,7 +121,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     if not numbers.any():
         msg = f"{name} is zero in every row; at least one must be positive."
         raise ValueError(msg)
-    return placed_in_range(name, numbers, X, positive=positive)
+    return asarray_in_range(name, numbers, X, positive=positive)
 
 
 def log_exposures(exposure: Any, X: Array) -> Array:

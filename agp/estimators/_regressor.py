@@ -10,18 +10,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from agp._context import public
-from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import as_columns, check_whole
 from agp.estimators._arrays import (
-    answered,
+    as_output,
+    asarray_in_range,
     check_choice,
+    fill_masked,
     floating,
     is_foreign,
     on_host,
-    placed_in_range,
     refuse_cells,
-    seed_of,
-    unmasked,
+    resolve_seed,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._distribution import Distribution
@@ -59,7 +59,7 @@ NOISE_KINDS = ("shared", "separate")
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods that learn the spread of observations, on which copies of a row carry no information."""
 MISSING_TARGETS = ("refuse", "ignore")
-LEFT_OUT = "leave such rows out, or set missing_targets='ignore'"
+LEAVE_OUT_HINT = "leave such rows out, or set missing_targets='ignore'"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -230,11 +230,11 @@ class GPRegressor(RegressorMixin, Distribution):
         if return_cov:
             covariance = self._joint_covariance(A, mean, variance)
             stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
-            return self._targets_shaped(mean, host=host), self._shaped(stacked, host=host)
+            return self._reshape_targets(mean, host=host), self._reshape_output(stacked, host=host)
         if return_std:
             deviation = backend_of(variance).xp.sqrt(variance)
-            return self._targets_shaped(mean, host=host), self._targets_shaped(deviation, host=host)
-        return self._targets_shaped(mean, host=host)
+            return self._reshape_targets(mean, host=host), self._reshape_targets(deviation, host=host)
+        return self._reshape_targets(mean, host=host)
 
     def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
         """The covariances [K, N, N] of observations with these means and variances [N, K]."""
@@ -248,7 +248,7 @@ class GPRegressor(RegressorMixin, Distribution):
         latent: Any = self.predictor_.predict(A).variance
         noise = variance - latent[:, :K]
         if backend_of(noise) is not B:  # of rows that lie elsewhere
-            noise = placed(to_numpy(noise), covariance)
+            noise = asarray_like(to_numpy(noise), covariance)
         return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
     @public(repairs=False, ignore=None)
@@ -258,20 +258,20 @@ class GPRegressor(RegressorMixin, Distribution):
         The function is the latent function of the likelihood, or its exponential with `target_transform="log"`. Not for
         deep models: `sample` draws their observations, and `predictor_.sample_functions` whole functions.
         """
-        A, host = self._fitted_inputs(X)
-        seed = seed_of(random_state)
+        A, host = self._prepare_inputs(X)
+        seed = resolve_seed(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
-        return self._targets_shaped(samples, host=host)
+        return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
-            return float(r2_score(unmasked(on_host(y)), found, sample_weight=weight))
+            return float(r2_score(fill_masked(on_host(y)), found, sample_weight=weight))
         known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:
@@ -294,7 +294,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
 
     def _fit_regression(self, data: Observations) -> None:
-        self._seed = seed_of(self.random_state)
+        self._seed = resolve_seed(self.random_state)
         steps = None if self.max_steps is None else check_whole("max_steps", self.max_steps)
         result = fit_regression(
             data.X,
@@ -436,23 +436,23 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
         if exposure is not None:
             self._check_takes_exposure()
-        A = self._placed(self._inputs(X, reset=reset))
-        targets = self._known_targets(X, y, A, reset=reset)
+        A = self._to_array(self._inputs(X, reset=reset))
+        targets = self._prepare_targets(X, y, A, reset=reset)
         weights, exposures = (
             row_numbers("sample_weight", sample_weight, A),
             row_numbers("exposure", exposure, A, positive=True),
         )
         data = self._with_targets(Observations(A, targets, weights, exposures))
-        data = data.weighted()
+        data = data.drop_zero_weights()
         return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
 
-    def _known_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
+    def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         if is_foreign(y):
             targets = self._foreign_targets(y, A)
         else:
             numbers = read_targets(y, self)
             check_consistent_length(X, numbers)
-            targets = placed_in_range("y", numbers, A)
+            targets = asarray_in_range("y", numbers, A)
         if reset:
             self._single = targets.ndim == 1
         return as_columns(targets)
@@ -464,7 +464,7 @@ class GPRegressor(RegressorMixin, Distribution):
             return data  # the model refuses shapes that do not fit
         xp = backend_of(y).xp
         if self.missing_targets == "refuse":
-            refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEFT_OUT)
+            refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEAVE_OUT_HINT)
         rows = xp.any(~xp.isnan(y), axis=1)
         if not bool(xp.any(rows)):
             raise ValueError(NO_TARGET)
@@ -486,13 +486,13 @@ class GPRegressor(RegressorMixin, Distribution):
         return float(xp.sum(rows if data.weights is None else rows * data.weights))
 
     def _foreign_targets(self, y: Array, X: Array) -> Array:
-        y = self._placed(floating(y))
+        y = self._to_array(floating(y))
         B = backend_of(y)
         return B.xp.astype(y, X.dtype) if B is backend_of(X) and B.xp.isdtype(y.dtype, "real floating") else y
 
-    def _targets_shaped(self, x: Array, *, host: bool) -> Any:
-        return answered(x[:, 0, ...] if self._single else x, host=host)
+    def _reshape_targets(self, x: Array, *, host: bool) -> Any:
+        return as_output(x[:, 0, ...] if self._single else x, host=host)
 
-    def _shaped(self, x: Array, *, host: bool) -> Any:
+    def _reshape_output(self, x: Array, *, host: bool) -> Any:
         """An answer [..., K], without its last axis where the targets were [N]."""
-        return answered(x[..., 0] if self._single else x, host=host)
+        return as_output(x[..., 0] if self._single else x, host=host)

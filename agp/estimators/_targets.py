@@ -7,7 +7,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_array
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.estimators._arrays import refuse_cells, refuse_words, unmasked
+from agp.estimators._arrays import fill_masked, refuse_cells, refuse_words
 from agp.estimators._columns import as_frame
 from agp.scaling import column_spreads
 
@@ -18,7 +18,7 @@ MAX_SIZE_RATIO = 10.0
 
 def read_targets(y: Any, estimator: Any) -> Any:
     """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
-    y = unmasked(y)
+    y = fill_masked(y)
     frame = as_frame(y, "y")
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
     any_type: Any = None

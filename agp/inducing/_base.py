@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
 
@@ -12,6 +13,7 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 """X [N, D] -> features [N, F], and ``bar -> X_bar``."""
 
 
+@former_methods(grown="add_inducing", started="initialise")
 class Inducing(ABC):
     """M inducing variables u of a process f with a kernel, and their covariances with f.
 
@@ -37,7 +39,7 @@ class Inducing(ABC):
         """The name and value of an array with the library, dtype and device that inputs must have."""
 
     def usual_kernel(self) -> Kernel:
-        """The default kernel; `started` fills its leaves."""
+        """The default kernel; `initialise` fills its leaves."""
         return RBF()
 
     @abstractmethod
@@ -73,13 +75,13 @@ class Inducing(ABC):
     def check(self, kernel: Kernel, /) -> None:
         """Raise ValueError unless the leaves fit each other and the kernel."""
 
-    def grown(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
+    def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
         """With further variables at inputs Z [M, D] after the existing ones, or in front; TypeError if unsupported."""
         msg = f"{type(self).__name__} cannot add inducing inputs; use Points."
         raise TypeError(msg)
 
     @abstractmethod
-    def started(
+    def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
         """The object and its kernel with missing leaves filled.

@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from agp.backend import Array, placed
+from agp.backend import Array, asarray_like
 from agp.checks import check_inputs, check_like, check_whole
 from agp.inducing._greedy import greedy_variance
-from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
+from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, take_rows
 from agp.kernels import Kernel
 from agp.random import generator
 
@@ -35,14 +35,14 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
 
     M = check_count(X, num_inducing)
     rng = generator(seed, 1)
-    some = taken(X, np.sort(rng.permutation(X.shape[0])[: check_whole("rows", rows)]))
+    some = take_rows(X, np.sort(rng.permutation(X.shape[0])[: check_whole("rows", rows)]))
     centre, spread = some.mean(axis=0), some.std(axis=0)
     usual = np.where(spread > 1e-15 * np.abs(some).max(axis=0), spread, 1.0)
     scaled = np.round((some - centre) / usual / GRID) * GRID
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, as intended
         centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
-    return placed(centre + centres * usual, X)
+    return asarray_like(centre + centres * usual, X)
 
 
 def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
@@ -70,13 +70,13 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
     """
     M = check_count(X, num_inducing)
     order = generator(seed, 5).permutation(X.shape[0])
-    rows = taken(X, order[:M])
+    rows = take_rows(X, order[:M])
     first = distinct(rows)[0]
     if len(first) < M:  # rows repeat: use all of them
-        rows = taken(X, order)
+        rows = take_rows(X, order)
         first = distinct(rows)[0]
         check_distinct(len(first), len(rows), M)
-    return placed(np.ascontiguousarray(rows[first[:M]]), X)
+    return asarray_like(np.ascontiguousarray(rows[first[:M]]), X)
 
 
 How: TypeAlias = Literal["kmeans", "random", "greedy-variance"] | Callable[[Array, Kernel, int, int], Array]

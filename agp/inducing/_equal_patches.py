@@ -6,15 +6,15 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels import Kernel, White
 
-WORTHWHILE = 0.9
+MAX_MERGED_FRACTION = 0.9
 """Patches are merged if at most this share of them remains."""
-CANCELLED = 1e-3
+MIN_WEIGHT_FRACTION = 1e-3
 """... and if the sum of the merged weights is above this share of the sum of their sizes."""
 
 Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 
 
-def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
+def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     """Fewer patches and weights with the same weighted sums of any function of patches, for each image.
 
     Patches that equal the first patch of their image are merged, on a CPU and outside of programs that are traced or
@@ -51,15 +51,15 @@ def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     equal, first = xp.astype(same, w.dtype), xp.astype(place == 0, w.dtype)
     alone = xp.astype((place > 0) & (place <= xp.max(where, axis=1)[:, None]), w.dtype)
     total = equal @ w
-    weights = alone * _chosen(w, kept) + first * total[:, None]
+    weights = alone * _take_rows(w, kept) + first * total[:, None]
 
     def pullback(patches_bar, weights_bar):
         share = 1.0 + equal * (w / total[:, None] - 1.0)  # of each patch in the cotangent of its representative
-        spread = _chosen(xp.reshape(patches_bar, (N * K, D)), where + K * row)
-        w_bar = xp.sum(_chosen(xp.reshape(weights_bar, (N * K,)), where + K * row), axis=0)
+        spread = _take_rows(xp.reshape(patches_bar, (N * K, D)), where + K * row)
+        w_bar = xp.sum(_take_rows(xp.reshape(weights_bar, (N * K,)), where + K * row), axis=0)
         return share[:, :, None] * spread, w_bar
 
-    return _chosen(xp.reshape(patches, (N * Q, D)), kept + Q * row), weights, pullback
+    return _take_rows(xp.reshape(patches, (N * Q, D)), kept + Q * row), weights, pullback
 
 
 def _equal_to_first(patches: Array, w: Array) -> Array | None:
@@ -70,8 +70,8 @@ def _equal_to_first(patches: Array, w: Array) -> Array | None:
     xp = B.xp
     same = xp.all(patches == patches[:, :1, :], axis=-1)
     equal = xp.astype(same, w.dtype)
-    few = 1.0 + xp.max(xp.sum(1.0 - equal, axis=1)) <= WORTHWHILE * same.shape[1]
-    safe = xp.all(xp.abs(equal @ w) > CANCELLED * (equal @ xp.abs(w)))
+    few = 1.0 + xp.max(xp.sum(1.0 - equal, axis=1)) <= MAX_MERGED_FRACTION * same.shape[1]
+    safe = xp.all(xp.abs(equal @ w) > MIN_WEIGHT_FRACTION * (equal @ xp.abs(w)))
     return same if bool(few & safe) else None
 
 
@@ -87,7 +87,7 @@ def _positions(same: Array) -> tuple[Array, Array]:
     return xp.argsort(ranks, axis=1, stable=True)[:, : int(xp.max(where)) + 1], where
 
 
-def _chosen(x: Array, places: Array) -> Array:
+def _take_rows(x: Array, places: Array) -> Array:
     """The rows of x [R, ...] at places [N, K], as [N, K, ...]."""
     xp = backend_of(x).xp
     return xp.reshape(xp.take(x, xp.reshape(places, (-1,)), axis=0), (*places.shape, *x.shape[1:]))

@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs, check_whole
-from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
+from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, take_rows
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
 from agp.random import generator
 
-TIE = 1e-6
+TIE_TOLERANCE = 1e-6
 """Variances within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 JITTER = 1e-12
 """Jitter on the covariance of given inducing inputs, relative to its mean diagonal."""
@@ -74,12 +74,12 @@ def greedy_variance(
         raise ValueError(msg)
     host = _on_host(kernel, X.shape[1])
     order = generator(seed, 6).permutation(X.shape[0])[: max(check_whole("rows", rows), M)]
-    some = taken(X, order)
-    chosen = _pivots(host, some, M, tolerance, _given(given, X))
-    return placed(np.ascontiguousarray(some[chosen]), X if given is None else given)
+    some = take_rows(X, order)
+    chosen = _pivots(host, some, M, tolerance, _selected_inputs(given, X))
+    return asarray_like(np.ascontiguousarray(some[chosen]), X if given is None else given)
 
 
-def _given(Z: Array | None, X: Array) -> Rows:
+def _selected_inputs(Z: Array | None, X: Array) -> Rows:
     if Z is None:
         return np.empty((0, X.shape[1]))
     check_inputs("given", Z)
@@ -118,7 +118,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
     total, largest = left.sum(), left.max()
     E = np.empty((M0 + M, len(rows)))  # E = L^-1 Kuf with Kuu = L L^T
     if M0:
-        E[:M0] = _projected(kernel, given, rows)
+        E[:M0] = _whitened_cross_covariance(kernel, given, rows)
         left = left - np.sum(E[:M0] * E[:M0], axis=0)
     free = np.asarray([k not in there for k in kind.tolist()])
     floor = max((M0 + M) * np.finfo(np.float64).eps, 100.0 * JITTER if M0 else 0.0)
@@ -132,7 +132,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
                 break
             rest = first[free[first]]
             return [*chosen, *map(int, rest[: M - len(chosen)])]
-        i = int(np.argmax(free & (left >= (1.0 - TIE) * best)))
+        i = int(np.argmax(free & (left >= (1.0 - TIE_TOLERANCE) * best)))
         j = M0 + len(chosen)
         covariance = np.asarray(kernel(rows[i : i + 1], rows)[0])[0]
         E[j] = (covariance - E[:j, i] @ E[:j]) / np.sqrt(left[i])
@@ -142,7 +142,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
     return chosen
 
 
-def _projected(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
+def _whitened_cross_covariance(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
     """L^-1 k(given, rows) with L L^T = k(given, given), which may be numerically singular."""
     K = np.asarray(kernel(given)[0])
     L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))

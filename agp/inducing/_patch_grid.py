@@ -3,11 +3,13 @@
 from typing import Any
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, constant, like
 from agp.checks import check_whole
 from agp.kernels import RBF, Kernel, Matern32
 
 
+@former_methods(described="describe")
 @tree.model
 class PatchGrid:
     """The division of images into Q = H' W' patches on a grid, which may overlap.
@@ -84,7 +86,7 @@ class PatchGrid:
             msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}."
             raise ValueError(msg)
 
-    def described(self) -> str:
+    def describe(self) -> str:
         """The patches in words."""
         (h, w), C = self.patch, 1 if self.per_channel else self.channels
         more = f" and {C} channels" if C > 1 else ""
@@ -112,14 +114,14 @@ class PatchGrid:
         """The patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``."""
         xp = backend_of(X).xp
         (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
-        images = _padded(xp.reshape(X, (N, *self.image, C)), self.padding)
+        images = _pad(xp.reshape(X, (N, *self.image, C)), self.padding)
         cut = [images[:, _every(i, rows, self.stride), :, :] for i in range(h)]
         cut = [part[:, :, _every(j, columns, self.stride), :] for part in cut for j in range(w)]
         patches = xp.stack(cut, axis=3)  # [N, H', W', h w, C]
 
         def pullback(bar):
             pixels = xp.reshape(bar[..., : self.pixels], (N, rows, columns, -1, h * w if self.per_channel else C))
-            return self._summed(pixels.mT if self.per_channel else pixels)
+            return self._sum_over_patches(pixels.mT if self.per_channel else pixels)
 
         patches = xp.reshape(patches.mT if self.per_channel else patches, (N, self.number, self.pixels))
         if self.located:
@@ -133,7 +135,7 @@ class PatchGrid:
         patches, pull = self(X)
         return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))
 
-    def _summed(self, bar: Array) -> Array:
+    def _sum_over_patches(self, bar: Array) -> Array:
         """The images [N, H W C] whose pixels are sums over all patches [N, H', W', h w, C] that contain them."""
         xp = backend_of(bar).xp
         (H, W), (h, w), around = self.image, self.patch, self.padding
@@ -141,8 +143,8 @@ class PatchGrid:
         for i in range(h):
             strip = None  # row i of the patches, [N, H', W + 2 padding, C]
             for j in range(w):
-                strip = tree.add(strip, _scattered(bar[:, :, :, i * w + j, :], 2, j, self.stride, W + 2 * around))
-            total = tree.add(total, _scattered(strip, 1, i, self.stride, H + 2 * around))
+                strip = tree.add(strip, _scatter(bar[:, :, :, i * w + j, :], 2, j, self.stride, W + 2 * around))
+            total = tree.add(total, _scatter(strip, 1, i, self.stride, H + 2 * around))
         inside: Any = total[:, around : around + H, around : around + W, :]  # type: ignore[index]
         return xp.reshape(inside, (bar.shape[0], self.width))
 
@@ -174,16 +176,16 @@ def _every(first: int, count: int, step: int) -> slice:
     return slice(first, first + step * (count - 1) + 1, step)
 
 
-def _padded(images: Array, around: int) -> Array:
+def _pad(images: Array, around: int) -> Array:
     """Images [N, H, W, C] with `around` rows and columns of zeros around them."""
     if not around:
         return images
     for axis in (1, 2):
-        images = _scattered(images, axis, around, 1, images.shape[axis] + 2 * around)
+        images = _scatter(images, axis, around, 1, images.shape[axis] + 2 * around)
     return images
 
 
-def _scattered(x: Array, axis: int, first: int, step: int, size: int) -> Array:
+def _scatter(x: Array, axis: int, first: int, step: int, size: int) -> Array:
     """Zeros with `size` entries along an axis, and the entries of x at first, first + step, ..."""
     xp = backend_of(x).xp
     shape = list(x.shape)

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like, placed
+from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_inputs, usable
 from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
 from agp.inducing._base import AtInputs, FeatureMap
-from agp.inducing._equal_patches import merged
+from agp.inducing._equal_patches import merge_equal_patches
 from agp.inducing._patch_grid import PatchGrid
-from agp.inducing._points import chosen_rows
+from agp.inducing._points import choose_inputs
 from agp.kernels import Features, Kernel
 from agp.linalg import diagonal
 from agp.random import generator
 from agp.scaling import column_spreads
-from agp.tree import placed as placed_leaves
+from agp.tree import place_leaves as placed_leaves
 
 IMAGES = 500
 """The number of images whose patches determine starting values."""
@@ -94,13 +94,13 @@ class Patches(AtInputs):
     # -- covariances ------------------------------------------------------------------------------------------------
 
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        value, pull = self._mapped(_responses, self.count, kernel, X)
+        value, pull = self._map_images(_responses, self.count, kernel, X)
         return value.mT, lambda bar: pull(bar.mT)
 
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        return self._mapped(_variances, self.number, kernel, X)
+        return self._map_images(_variances, self.number, kernel, X)
 
-    def _mapped(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
+    def _map_images(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
         """`f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
 
         On a device, if its memory allows, for all images at once, keeping the covariances. Each patch has covariances
@@ -186,14 +186,14 @@ class Patches(AtInputs):
         grid = self.grid
         grid.check()
         if self.Z is not None and self.Z.shape[1] != grid.columns:
-            msg = f"Z has {self.Z.shape[1]} columns, but {grid.described()} have {grid.columns}."
+            msg = f"Z has {self.Z.shape[1]} columns, but {grid.describe()} have {grid.columns}."
             raise ValueError(msg)
         if self.weights is not None and tuple(self.weights.shape) != (self.number,):
             msg = f"weights has shape {tuple(self.weights.shape)}, but the images have {self.number} patches."
             raise ValueError(msg)
         kernel.check(grid.columns)
 
-    def started(
+    def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
         check_inputs("X", X)
@@ -207,7 +207,7 @@ class Patches(AtInputs):
         plain = usable(kernel.from_data(rows, variance), X)
         place.check(plain)
         kernel = usable(kernel.from_data(rows, variance / place._share(plain, some, variance)), X)
-        Z = chosen_rows(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
+        Z = choose_inputs(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
         found = usable(dataclasses.replace(place, Z=Z), X)
         found.check(kernel)
         return found, kernel
@@ -223,7 +223,7 @@ def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, P
     """1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
     place, kernel = params
     Q = place.number
-    rows, w, pull_rows = merged(patches, place.patch_weights(patches) / Q)
+    rows, w, pull_rows = merge_equal_patches(patches, place.patch_weights(patches) / Q)
     sums, pull = kernel.grouped_sums(place.Z, rows, w)
 
     def pullback(bar):
@@ -238,7 +238,7 @@ def _variances(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, P
     """1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
     place, kernel = params
     Q = place.number
-    rows, w, pull_rows = merged(patches, place.patch_weights(patches) / Q, kernel)
+    rows, w, pull_rows = merge_equal_patches(patches, place.patch_weights(patches) / Q, kernel)
     forms, pull = kernel.quadratic_forms(rows, w)
 
     def pullback(bar):
@@ -273,4 +273,4 @@ class ResponseFeatures:
 def some_rows(X: Array, most: int, seed: int) -> Array:
     """At most `most` rows of X [N, D], drawn at random on the host."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
-    return backend_of(X).rows_at(X, placed(order, X))
+    return backend_of(X).rows_at(X, asarray_like(order, X))

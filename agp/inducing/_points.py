@@ -9,7 +9,7 @@ from agp.inducing._base import AtInputs, FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
 from agp.scaling import column_spreads
-from agp.tree import constant_data, copied
+from agp.tree import constant_data, copy_array
 
 NUM_INDUCING = 128
 """The default number of inducing variables."""
@@ -59,7 +59,7 @@ class Points(AtInputs):
     def check(self, kernel: Kernel, /) -> None:
         kernel.check(self.width)
 
-    def grown(self, Z: Array, /, *, front: bool = False) -> Self:
+    def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:
         check_inputs("Z", Z)
         check_like("Z", Z, "the inducing inputs", self.Z)
         if Z.shape[1] != self.width:
@@ -68,16 +68,16 @@ class Points(AtInputs):
         both = [Z, self.Z] if front else [self.Z, Z]
         return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
 
-    def started(
+    def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
         kernel = usable(kernel.from_data(X, variance), X)
         kernel.check(X.shape[1])
-        Z = chosen_rows(X, self.Z, kernel, num_inducing, how=how, seed=seed)
+        Z = choose_inputs(X, self.Z, kernel, num_inducing, how=how, seed=seed)
         return type(self)(Z, Z_unit=column_spreads(X)), kernel
 
 
-def chosen_rows(
+def choose_inputs(
     X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int
 ) -> Array:
     """The given inducing inputs, checked and copied, or `num_inducing` ones chosen from the rows X [N, D].
@@ -104,7 +104,7 @@ def chosen_rows(
         msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
         raise ValueError(msg)
     _check_variance(kernel, Z)
-    return copied(*constant_data(Z))
+    return copy_array(*constant_data(Z))
 
 
 def _check_variance(kernel: Kernel, Z: Array) -> None:
@@ -119,7 +119,7 @@ def _check_variance(kernel: Kernel, Z: Array) -> None:
         raise ValueError(msg)
 
 
-def placement(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
+def resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
     """The inducing variables, and how their inputs are chosen, from a user's `inducing`: an object, or a way.
 
     ValueError if inducing inputs are given together with an object.

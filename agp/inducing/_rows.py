@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs
 
 ROWS = 20_000
@@ -28,9 +28,9 @@ def check_count(X: Array, num_inducing: Any) -> int:
     return int(count)
 
 
-def taken(X: Array, index: npt.NDArray[np.integer]) -> Rows:
+def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
     """These rows of X [N, D] on the host, in float64."""
-    return to_numpy(backend_of(X).rows_at(X, placed(index, X))).astype(np.float64)
+    return to_numpy(backend_of(X).rows_at(X, asarray_like(index, X))).astype(np.float64)
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

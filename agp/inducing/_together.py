@@ -12,7 +12,7 @@ from agp.linalg import block_diagonal, groups_of
 
 
 @tree.model
-class Together(Inducing):
+class JointInducing(Inducing):
     """The inducing variables of the terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` of as many parts.
 
     The terms are independent a priori, so Kuu is block-diagonal; the joint q(u) makes them dependent a posteriori.
@@ -56,7 +56,7 @@ class Together(Inducing):
 
         def pullback(bar):
             bars = [pull(bar[rows, rows]) for (_, pull), rows in zip(found, groups_of(self._sizes), strict=True)]
-            return self._joined(kernel, bars)
+            return self._join_cotangents(kernel, bars)
 
         return Kuu, pullback
 
@@ -65,21 +65,21 @@ class Together(Inducing):
 
         def pullback(bar):
             bars = [pull(bar[rows, :]) for (_, pull), rows in zip(found, groups_of(self._sizes), strict=True)]
-            return self._joined(kernel, bars)
+            return self._join_cotangents(kernel, bars)
 
         return backend_of(X).xp.concat([K for K, _ in found], axis=0), pullback
 
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        return self._summed(kernel, [part.diag(k, X) for part, k in self._terms(kernel)])
+        return self._sum_parts(kernel, [part.diag(k, X) for part, k in self._terms(kernel)])
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        return self._summed(kernel, [part.full(k, X) for part, k in self._terms(kernel)])
+        return self._sum_parts(kernel, [part.full(k, X) for part, k in self._terms(kernel)])
 
-    def _summed(self, kernel: Kernel, found: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
+    def _sum_parts(self, kernel: Kernel, found: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
         first, *others = (value for value, _ in found)
-        return sum(others, start=first), lambda bar: self._joined(kernel, [pull(bar) for _, pull in found])
+        return sum(others, start=first), lambda bar: self._join_cotangents(kernel, [pull(bar) for _, pull in found])
 
-    def _joined(self, kernel: Kernel, bars: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    def _join_cotangents(self, kernel: Kernel, bars: list[tuple[Any, ...]]) -> tuple[Any, ...]:
         """The cotangents of the terms as one: inducing_bar, kernel_bar and, if there are any, X_bar."""
         own, kernels, *inputs = zip(*bars, strict=True)
         joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
@@ -106,12 +106,12 @@ class Together(Inducing):
         _check_sum(self, kernel)
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a Together take inputs with {widths} columns; all need the same."
+            msg = f"the parts of a JointInducing take inputs with {widths} columns; all need the same."
             raise ValueError(msg)
         for part, k in self._terms(kernel):
             part.check(k)
 
-    def started(
+    def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
         _check_sum(self, kernel)
@@ -119,18 +119,18 @@ class Together(Inducing):
         total = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
         counts = [max(1, (total + i) // n) for i in range(n)]
         found = [
-            part.started(X, k, variance / n, num_inducing=count, how=how, seed=seed)
+            part.initialise(X, k, variance / n, num_inducing=count, how=how, seed=seed)
             for (part, k), count in zip(self._terms(kernel), counts, strict=True)
         ]
         parts, kernels = zip(*found, strict=True)
         return type(self)(parts), Sum(kernels)
 
 
-def _check_sum(together: Together, kernel: Any) -> None:
+def _check_sum(together: JointInducing, kernel: Any) -> None:
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if len(terms) != len(together.parts):
         msg = (
-            f"Together has {len(together.parts)} parts, the kernel {len(terms)} terms; give it a sum with a kernel for "
-            "each part."
+            f"JointInducing has {len(together.parts)} parts, the kernel {len(terms)} terms; give it a sum with a "
+            "kernel for each part."
         )
         raise ValueError(msg)

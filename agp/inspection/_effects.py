@@ -75,9 +75,10 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     where = table.position(column)
     values, chosen = _grid(table, where), rng.permutation(table.rows)
     many, few = (
-        subject.inputs(table.crossed(where, values, np.sort(chosen[:count]))) for count in (MEAN_ROWS, BAND_ROWS)
+        subject.inputs(table.cartesian_product(where, values, np.sort(chosen[:count])))
+        for count in (MEAN_ROWS, BAND_ROWS)
     )
-    mean = _averaged(observed_mean(subject.model, many), len(values))
+    mean = _average_groups(mean_of_observations(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
     if subject.classes:  # probabilities, or numbers of classes in an order
         top = max(1.0, len(subject.order) - 1.0)
@@ -97,7 +98,7 @@ def average_prediction(
     function. ValueError unless the number of samples is a whole number from 1 on.
     """
     samples = check_whole("samples", samples)
-    mean = _averaged(observed_mean(model, X), groups)
+    mean = _average_groups(mean_of_observations(model, X), groups)
     if _observes_function(model, X):
         try:
             deviation = _deviation(model, X, groups)
@@ -105,12 +106,14 @@ def average_prediction(
             pass
         else:
             return mean, mean - Z95 * deviation, mean + Z95 * deviation
-    averages = [_averaged(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, samples, seed)]
+    averages = [
+        _average_groups(of_function(model.likelihood, f), groups) for f in _samples(model, X, groups, samples, seed)
+    ]
     lower, upper = np.percentile(np.stack(averages), [2.5, 97.5], axis=0)
     return mean, lower, upper
 
 
-def observed_mean(model: Any, X: Array) -> Array:
+def mean_of_observations(model: Any, X: Array) -> Array:
     """The mean of observations [N, P], without computing variances if it is the mean of the function."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
@@ -144,7 +147,7 @@ def _samples(model: Any, X: Array, groups: int, count: int, seed: int) -> Iterat
     return (samples[s, :, :] for s in range(count))
 
 
-def _averaged(x: Array, groups: int) -> Host:
+def _average_groups(x: Array, groups: int) -> Host:
     values = host(x)
     return values.reshape(groups, -1, values.shape[1]).mean(axis=1)
 

@@ -7,18 +7,18 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_whole
 from agp.errors import require
 from agp.inducing import Inducing, Points
-from agp.inspection._effects import observed_mean
+from agp.inspection._effects import mean_of_observations
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import Exposed, LogNormal, Weighted
 from agp.models import level_probabilities
 from agp.processes import Deep
 from agp.random import generator
-from agp.summaries import columns_seen
+from agp.summaries import columns_by_kernel
 from agp.training import laplace
 
 PAIRS = 2000
@@ -26,7 +26,7 @@ PAIRS = 2000
 CURVATURE_ROWS = 1000
 STEP = 1e-5
 """The step of the derivatives of relevances, in raw coordinates."""
-NOT_HELD = "the model does not hold its training data; give them as X and y"
+NO_DATA_MESSAGE = "the model does not hold its training data; give them as X and y"
 MIN_PROBABILITY = 1e-300
 """Smaller probabilities are scored as this."""
 
@@ -129,7 +129,7 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         return unknown._replace(reason=f"the model was trained with {likelihood.column}")
     sample = _training_sample(subject, None if X is None else rows, y, seed)
     if sample is None:
-        return unknown._replace(reason=NOT_HELD)
+        return unknown._replace(reason=NO_DATA_MESSAGE)
     try:
         found = laplace(*sample)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -192,7 +192,7 @@ class _Shares:
     """The shares [C] of the prior variance that depend on each column, as a function of the model."""
 
     def __init__(self, subject: Subject, X: Host, seed: int) -> None:
-        paths = [*columns_seen(subject.model, subject.columns)]
+        paths = [*columns_by_kernel(subject.model, subject.columns)]
         self.kernels = [path for path in paths if not any(path.startswith(f"{above}.") for above in paths)]
         self.first, self.second = _pairs(X, seed)
         self.masks = [np.isin(np.arange(X.shape[1]), group) for group in subject.groups.values()]
@@ -207,7 +207,7 @@ class _Shares:
         def differences(Z: Host) -> float:
             """The average of E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
             pairs = [(X, X), (Z, Z), (X, Z)]
-            xx, zz, xz = (kernel.grouped(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
+            xx, zz, xz = (kernel.grouped_covariance(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
             return xx + zz - 2.0 * xz
 
         total = differences(self.second)
@@ -234,7 +234,7 @@ def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
     sources = dict(zip(subject.columns, subject.sources, strict=True))
     kernels = tree.nodes(subject.model, Stationary)
     found = []
-    for path, columns in columns_seen(subject.model, subject.columns).items():
+    for path, columns in columns_by_kernel(subject.model, subject.columns).items():
         if path in kernels:
             values = np.broadcast_to(host(kernels[path].lengthscale), (len(columns),))
             found += [
@@ -252,7 +252,7 @@ def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
     if count >= N:
         return X, y
     rows = np.sort(generator(seed, 22).permutation(N)[:count])
-    return backend_of(X).gathered(X, rows), backend_of(y).gathered(y, rows)
+    return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
 
 
 # -- by permutation ---------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def permutation_importance(
     inspection = require("sklearn.inspection", "permutation_importance needs", "sklearn", package="scikit-learn")
     check_whole("repeats", repeats)
     subject = subject_of(model)
-    inputs, targets = _scored_rows(subject, X, y)
+    inputs, targets = _rows_to_score(subject, X, y)
     inputs, targets = _sample(inputs, targets, check_whole("max_rows", max_rows), seed)
     groups = subject.groups
     shuffled = _Shuffled(subject, inputs, [*groups.values()])
@@ -308,7 +308,7 @@ def permutation_importance(
     return PermutationImportance(tuple(groups), mean, deviation, score, scoring, len(targets))
 
 
-def _scored_rows(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
+def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
     if X is None and y is None:
         held = tree.leaves(subject.model)
         if not {"X", "y"} <= held.keys():
@@ -337,10 +337,10 @@ class _Shuffled:
         rows = self.host.copy()
         for group, taken in zip(self.groups, places.T, strict=True):
             rows[:, group] = self.host[taken][:, group]
-        X, model = placed(rows, self.X), self.subject.model
+        X, model = asarray_like(rows, self.X), self.subject.model
         if self.subject.order:
             return host(level_probabilities(model, X))[:, np.argsort(self.subject.order)]
-        mean = host(observed_mean(model, X))
+        mean = host(mean_of_observations(model, X))
         return np.concatenate([1.0 - mean, mean], axis=1) if len(self.subject.classes) == 2 else mean
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.errors import RepairWarning
 from agp.inducing import Points
 from agp.inspection._table import column_names, is_array
@@ -133,9 +133,9 @@ class Subject:
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
         """The probability integral transforms [N, K] of targets, NaN where the targets are NaN."""
-        return host(self.predictor().pit(X, placed(y, X), seed=seed))
+        return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
 
-    def known_noise(self, y: Host) -> Host | float:
+    def noise_of_targets(self, y: Host) -> Host | float:
         """The noise variances that are given beside the targets [N, K]."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
         return y[:, self.model.outputs :] if heteroscedastic else 0.0
@@ -177,7 +177,7 @@ def _classes_of(likelihood: Any) -> tuple[int, ...]:
 
 def _beside(X: Any, reference: Array) -> Array:
     """NumPy rows as an array like those of the model; other arrays as they are."""
-    return placed(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
+    return asarray_like(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
 
 
 def host(x: Array) -> Host:

@@ -30,7 +30,7 @@ class Table(ABC):
         """The rows as the user would write them: a host array [N, D], or a data frame."""
 
     @abstractmethod
-    def crossed(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
+    def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         """The rows [n] once for each value [G], with that value in the column: G n rows as in `native`."""
 
     def position(self, column: str | int) -> int:
@@ -58,7 +58,7 @@ class ArrayTable(Table):
     def native(self) -> Any:
         return self.array
 
-    def crossed(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
+    def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         found = self.array[np.tile(rows, len(values))]
         found[:, column] = np.repeat(values, len(rows))
         return found
@@ -84,7 +84,7 @@ class FrameTable(Table):
     def native(self) -> Any:
         return self.frame.to_native()
 
-    def crossed(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
+    def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         import narwhals.stable.v2 as nw
 
         several, kind = self.frame[np.tile(rows, len(values)).tolist(), :], self.frame.implementation

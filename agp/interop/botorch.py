@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results
-from agp.errors import not_installed as _not_installed
+from agp.errors import missing_package_message as _not_installed
 from agp.predictors import Predictor, check_test_inputs
 from agp.tree import first_leaf
 
@@ -55,7 +55,7 @@ class BoTorchModel(Model, FantasizeMixin):
             model = model.predictor()
         if backend_of(first_leaf(model)).name != "torch":
             model = tree.to_backend(model, "torch")
-        self._single, self._leaves = _stacked(model)  # the first posterior, and the leaves [*batch, ...] of all
+        self._single, self._leaves = _stack(model)  # the first posterior, and the leaves [*batch, ...] of all
         self._batch, self._chosen = torch.Size(model.lead), tuple(range(model.outputs))
 
     def _with(self, **changed: Any) -> Self:
@@ -245,7 +245,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return _over_axes(one, batch, arguments, 0, _each_by_itself if looped else torch.func.vmap)
 
 
-def _stacked(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
+def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
     """The predictor of the first posterior, and the leaves [*lead, ...] of all of them."""
     single = Predictor(predictor.conditionals[:1], predictor.likelihood)
     leaves, lead = tree.leaves(single), predictor.lead

@@ -10,7 +10,7 @@ from typing import Any
 
 from agp.backend import backend_of, to_numpy
 from agp.io._atomic import write_atomically
-from agp.io._container import packed, refusing, unpacked
+from agp.io._container import pack, refusing, unpack
 
 KIND = "checkpoint"
 REMEDY = "name another file, or remove it to start afresh."
@@ -35,8 +35,8 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
     TypeError, ValueError
         For arrays or facts that no file can hold.
     """
-    structure = {"kind": KIND, "version": 1, "arrays": layout(arrays), "facts": facts}
-    write_atomically(path, packed(named_arrays(arrays), structure))
+    structure = {"kind": KIND, "version": 1, "arrays": path_layout(arrays), "facts": facts}
+    write_atomically(path, pack(arrays_by_path(arrays), structure))
 
 
 def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -55,20 +55,20 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
         If the file is not a checkpoint, is damaged or cannot be read.
     """
     with refusing(path, KIND, REMEDY):
-        arrays, structure = unpacked(path, most)
+        arrays, structure = unpack(path, most)
         if not isinstance(structure, dict) or structure.get("kind") != KIND or structure.get("version") != 1:
             msg = f"it holds something else than a {KIND} of version 1"
             raise ValueError(msg)
         if not isinstance(structure.get("facts"), dict):
             msg = "it holds no facts"
             raise ValueError(msg)
-        return nested(structure.get("arrays"), arrays), structure["facts"]
+        return unflatten_arrays(structure.get("arrays"), arrays), structure["facts"]
 
 
 # -- nested dictionaries ----------------------------------------------------------------------------------------------
 
 
-def named_arrays(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def arrays_by_path(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """All arrays (any library) as NumPy arrays, by path: ``{"a": {"b": x}}`` gives ``{"a/b": x}``.
 
     Raises
@@ -79,19 +79,19 @@ def named_arrays(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found = {}
     for key, value in arrays.items():
         path = _path(prefix, key)
-        found |= named_arrays(value, f"{path}/") if isinstance(value, dict) else {path: _on_host(path, value)}
+        found |= arrays_by_path(value, f"{path}/") if isinstance(value, dict) else {path: _on_host(path, value)}
     return found
 
 
-def layout(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def path_layout(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The same dictionaries with the path of each array in its place."""
     return {
-        key: layout(value, f"{_path(prefix, key)}/") if isinstance(value, dict) else _path(prefix, key)
+        key: path_layout(value, f"{_path(prefix, key)}/") if isinstance(value, dict) else _path(prefix, key)
         for key, value in arrays.items()
     }
 
 
-def nested(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def unflatten_arrays(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The nested dictionaries of a layout.
 
     Raises

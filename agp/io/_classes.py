@@ -16,10 +16,17 @@ ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, pre
 """Where the classes of parts of models are."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
 """Results of models, which files do not hold."""
+FORMER_NAMES = {
+    "agp.inducing.Together": "agp.inducing.JointInducing",
+    "agp.processes.EachPatch": "agp.processes.Patchwise",
+    "agp.processes.Known": "agp.processes.FixedMap",
+    "agp.processes.Mixed": "agp.processes.LinearMixing",
+}
+"""Names of classes in files of 0.2."""
 
 
 @cache
-def _own_classes() -> dict[str, type]:
+def _agp_classes() -> dict[str, type]:
     """The concrete classes of parts of models, by their public names, such as ``agp.kernels.RBF``."""
     named = {f"{room.__name__}.{name}": x for room in ROOMS for name, x in vars(room).items() if _is_part(room, x)}
     return named | {f"agp.posteriors.{cls.__name__}": cls for cls in posteriors.FACTORS}
@@ -34,13 +41,13 @@ def _is_part(room: Any, cls: Any) -> bool:
 
 
 @cache
-def _own_names() -> dict[type, str]:
-    return {cls: name for name, cls in _own_classes().items()}
+def _agp_class_names() -> dict[type, str]:
+    return {cls: name for name, cls in _agp_classes().items()}
 
 
-def is_own(cls: type) -> bool:
+def is_agp_class(cls: type) -> bool:
     """Whether the class is one of agp's."""
-    return cls in _own_names()
+    return cls in _agp_class_names()
 
 
 def name_of(cls: type) -> str:
@@ -51,8 +58,8 @@ def name_of(cls: type) -> str:
     TypeError
         If the class is private to agp.
     """
-    if is_own(cls):
-        return _own_names()[cls]
+    if is_agp_class(cls):
+        return _agp_class_names()[cls]
     if cls.__module__.partition(".")[0] == "agp":
         msg = f"{cls.__module__}.{cls.__qualname__} is private to agp, and no file names it"
         raise TypeError(msg)
@@ -78,10 +85,10 @@ def known_classes(classes: Iterable[type]) -> dict[str, type]:
         if any(tree.is_model_class(base) for base in cls.__mro__) and not tree.is_model_class(cls):
             msg = f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."
             raise TypeError(msg)
-    return {name_of(cls): cls for cls in others} | _own_classes()
+    return {name_of(cls): cls for cls in others} | _agp_classes()
 
 
-def class_named(name: Any, known: dict[str, type], path: str | Path) -> type:
+def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
     """The class of that name. A user's class is found without its module, too, if it has moved to another one.
 
     Raises
@@ -92,10 +99,13 @@ def class_named(name: Any, known: dict[str, type], path: str | Path) -> type:
     if not isinstance(name, str):
         msg = f"its structure has {name!r:.80} where the name of a class belongs"
         raise TypeError(msg)
+    name = FORMER_NAMES.get(name, name)
     if name in known:
         return known[name]
     module, _, inside = name.rpartition(":")
-    found = {cls for other, cls in known.items() if module and other.rpartition(":")[2] == inside and not is_own(cls)}
+    found = {
+        cls for other, cls in known.items() if module and other.rpartition(":")[2] == inside and not is_agp_class(cls)
+    }
     if len(found) == 1:
         return found.pop()
     where = f"{path} has a part of the class {name.replace(':', '.'):.200}"
@@ -111,7 +121,7 @@ def class_named(name: Any, known: dict[str, type], path: str | Path) -> type:
 
 
 @cache
-def declared(cls: type) -> dict[str, Any]:
+def resolved_annotations(cls: type) -> dict[str, Any]:
     """The annotations of one of agp's own classes, resolved."""
     return typing.get_type_hints(cls)
 
@@ -137,4 +147,4 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is Any or not isinstance(hint, type):  # other hints are not checked
         return True
     cls = type(value)
-    return isinstance(value, hint) or (cls.__module__ != "builtins" and not is_own(cls))
+    return isinstance(value, hint) or (cls.__module__ != "builtins" and not is_agp_class(cls))

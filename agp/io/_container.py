@@ -37,7 +37,7 @@ HEADER_BYTES = 2**22
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def packed(arrays: Mapping[str, Any], structure: Any) -> bytes:
+def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     """The content of a file with these NumPy arrays and this JSON-able structure.
 
     Raises
@@ -110,7 +110,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
         raise FileError(msg) from error
 
 
-def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
+def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
     """The verified NumPy arrays and structure of a file of at most `most` bytes; call it inside `refusing`."""
     from safetensors import safe_open
 

@@ -11,10 +11,10 @@ from agp import tree
 from agp.backend import Backend, backend_of, get_backend
 from agp.errors import BackendError, FileError
 from agp.io._atomic import remove_leftovers, write_atomically
-from agp.io._checkpoint import named_arrays
+from agp.io._checkpoint import arrays_by_path
 from agp.io._classes import known_classes
-from agp.io._container import packed, refusing, unpacked
-from agp.io._structure import array_leaves, restored, structure_of
+from agp.io._container import pack, refusing, unpack
+from agp.io._structure import array_leaves, decode_model, structure_of
 from agp.io._trial import check_whole_model
 
 VERSION = 1
@@ -82,11 +82,11 @@ def save(model: Any, path: str | Path) -> None:
     ValueError
         If a leaf is not finite or violates its constraint, or the model cannot predict for the shapes of its leaves.
     """
-    save_described(path, model, {})
+    save_with_metadata(path, model, {})
 
 
-def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
-    """`save`, with notes for `load_described`: text, numbers, lists and dictionaries of those."""
+def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
+    """`save`, with notes for `load_with_metadata`: text, numbers, lists and dictionaries of those."""
     kind = next((kind for kind in _KINDS.values() if isinstance(model, kind.cls)), None)
     stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
     model = stored.model
@@ -95,9 +95,9 @@ def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> No
         what = f"{'the class ' if model is cls else ''}{cls.__module__}.{cls.__qualname__}"
         msg = f"agp.save takes a model or a part of one, or an estimator of agp.estimators, not {what}."
         raise TypeError(msg)
-    structures, arrays = {}, named_arrays({BESIDE.removesuffix("/"): dict(stored.arrays)})
+    structures, arrays = {}, arrays_by_path({BESIDE.removesuffix("/"): dict(stored.arrays)})
     for name, part in {"": model, **stored.parts}.items():
-        structures[name], leaves = _written(path, part)
+        structures[name], leaves = _encode_model(path, part)
         arrays |= {f"{PARTS}{name}/{leaf}" if name else leaf: x for leaf, x in leaves.items()}
     first = next(iter(array_leaves(model).values()), None)
     B = None if first is None else backend_of(first)
@@ -109,7 +109,7 @@ def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> No
         "model": structures.pop(""),
         "facts": {**stored.facts, "notes": dict(notes)} if notes else dict(stored.facts),
     } | ({"parts": structures} if structures else {})
-    file = packed(arrays, content)
+    file = pack(arrays, content)
     try:
         remove_leftovers(path)
         write_atomically(path, file)
@@ -119,12 +119,12 @@ def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> No
         raise FileError(msg) from error
 
 
-def _written(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
+def _encode_model(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
     """The structure and the arrays of a model, which are read back for a check."""
     structure, classes = structure_of(model)
-    arrays = named_arrays(array_leaves(model))
+    arrays = arrays_by_path(array_leaves(model))
     try:
-        restored(structure, arrays, classes, path)
+        decode_model(structure, arrays, classes, path)
         check_whole_model(model)
     except (LookupError, TypeError, ValueError) as error:
         msg = f"the model cannot be saved: {str(error).removesuffix('.')}."
@@ -169,10 +169,10 @@ def load(
     TypeError, ValueError
         For other arguments.
     """
-    return load_described(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
+    return load_with_metadata(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
 
 
-def load_described(
+def load_with_metadata(
     path: str | Path,
     *,
     backend: str | None = None,
@@ -180,17 +180,17 @@ def load_described(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> tuple[Any, dict[str, Any]]:
-    """`load`, with the notes of `save_described`."""
+    """`load`, with the notes of `save_with_metadata`."""
     if dtype not in (None, *DTYPES):
         msg = f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}."
         raise ValueError(msg)
     known = known_classes(classes)
     with refusing(path, KIND, REMEDY):
-        arrays, content = unpacked(path)
+        arrays, content = unpack(path)
         _check_kind(path, content)
         place = _place(path, content, backend, device)
         parts = content.get("parts", {})
-        beside = _taken(arrays, BESIDE) if content["kind"] != KIND else {}
+        beside = _take_prefix(arrays, BESIDE) if content["kind"] != KIND else {}
         structures = {"": content["model"], **parts}
     if place is not None:
         B, where = place
@@ -198,9 +198,9 @@ def load_described(
             for name, x in arrays.items():
                 arrays[name] = B.from_numpy(x, dtype=dtype if x.dtype.kind == "f" else None, device=where)
     with refusing(path, KIND, REMEDY):
-        arrays_of = {name: _taken(arrays, f"{PARTS}{name}/") for name in parts}
+        arrays_of = {name: _take_prefix(arrays, f"{PARTS}{name}/") for name in parts}
         arrays_of[""] = arrays
-        models = {name: restored(node, arrays_of[name], known, path) for name, node in structures.items()}
+        models = {name: decode_model(node, arrays_of[name], known, path) for name, node in structures.items()}
         for one in models.values():
             check_whole_model(one)
     stored = Stored(models.pop(""), content["kind"], content["facts"], models, beside)
@@ -212,7 +212,7 @@ def load_described(
         return kind.put_together(stored, {"backend": backend, "device": device, "dtype": dtype}), notes
 
 
-def _taken(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _take_prefix(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     """Remove the arrays whose names have a prefix, and return them without it."""
     return {name.removeprefix(prefix): arrays.pop(name) for name in [*arrays] if name.startswith(prefix)}
 

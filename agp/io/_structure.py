@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from agp import tree
-from agp.io._classes import class_named, declared, fits, is_own, name_of
+from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
 
 ARRAY = "array"
 """The text in place of an array."""
@@ -27,12 +27,12 @@ NOT_FINITE = ("inf", "-inf", "nan")
 
 def array_leaves(model: Any) -> dict[str, Any]:
     """The leaves that are arrays, by name; before a model has met data, leaves may be missing, or numbers."""
-    return {name: x for name, x in tree.leaves(model).items() if not _is_given(x)}
+    return {name: x for name, x in tree.leaves(model).items() if not _is_plain_number(x)}
 
 
-def _is_given(x: Any) -> bool:
+def _is_plain_number(x: Any) -> bool:
     # the exact type: NumPy scalars count as arrays
-    return type(x) in (int, float) or (type(x) in (list, tuple) and all(map(_is_given, x)))
+    return type(x) in (int, float) or (type(x) in (list, tuple) and all(map(_is_plain_number, x)))
 
 
 def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
@@ -44,10 +44,10 @@ def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
         If files cannot hold a setting; the message names the field.
     """
     classes: dict[str, type] = {}
-    return _written_node(x, path, classes), classes
+    return _encode_node(x, path, classes), classes
 
 
-def _written_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
+def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
     cls = type(x)
     if any(map(tree.is_model_class, cls.__mro__)):
         tree.is_model(x)  # raises unless the class itself was decorated
@@ -59,16 +59,18 @@ def _written_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]
     leaves = tree.leaf_fields(cls) if tree.is_model_class(cls) else frozenset()
     fields = {}
     for field in dataclasses.fields(x):
-        place = tree.joined(path, field.name)
+        place = tree.join_path(path, field.name)
         value = getattr(x, field.name)
         if not field.init:
             _refuse(place, "a field that the constructor does not take")
-        fields[field.name] = _written_leaf(value, place) if field.name in leaves else _written(value, place, classes)
+        fields[field.name] = (
+            _encode_leaf(value, place) if field.name in leaves else _encode_setting(value, place, classes)
+        )
     return {"class": name, "fields": fields}
 
 
-def _written_leaf(value: Any, place: str) -> Any:
-    if value is None or _is_given(value):
+def _encode_leaf(value: Any, place: str) -> Any:
+    if value is None or _is_plain_number(value):
         return _finite(value, place)
     return ARRAY
 
@@ -83,7 +85,7 @@ def _finite(given: Any, place: str) -> Any:
     return given
 
 
-def _written(value: Any, place: str, classes: dict[str, type]) -> Any:
+def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
     """The JSON of a setting, or of a part."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or type(value) in (bool, int, str):
@@ -91,10 +93,10 @@ def _written(value: Any, place: str, classes: dict[str, type]) -> Any:
     if type(value) is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     if type(value) in (tuple, list):
-        return [_written(part, f"{place}.{i}", classes) for i, part in enumerate(value)]
+        return [_encode_setting(part, f"{place}.{i}", classes) for i, part in enumerate(value)]
     if isinstance(value, type) or not dataclasses.is_dataclass(value):
         _refuse(place, f"{type(value).__module__}.{type(value).__qualname__}")
-    return _written_node(value, place, classes)
+    return _encode_node(value, place, classes)
 
 
 def _refuse(place: str, what: str) -> NoReturn:
@@ -108,7 +110,7 @@ def _refuse(place: str, what: str) -> NoReturn:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def restored(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, type], path: str | Path) -> Any:
+def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, type], path: str | Path) -> Any:
     """The model of a structure, with the given arrays and known classes.
 
     No code runs but the constructors of these classes.
@@ -133,16 +135,16 @@ def _read_node(node: Any, place: str, *given: Any) -> Any:
     if not isinstance(node, dict) or node.keys() != {"class", "fields"} or not isinstance(node["fields"], dict):
         msg = f"its structure has {str(node)[:80]!r} where a part of a model belongs"
         raise ValueError(msg)
-    cls, fields = class_named(node["class"], known, path), node["fields"]
+    cls, fields = find_class(node["class"], known, path), node["fields"]
     if unknown := fields.keys() - {field.name for field in dataclasses.fields(cls) if field.init}:
         msg = f"{cls.__name__} has no field {min(unknown)[:80]}"
         raise ValueError(msg)
     leaves = tree.leaf_fields(cls) if tree.is_model_class(cls) else frozenset()
     values = {}
     for name, x in fields.items():
-        here = tree.joined(place, name)
+        here = tree.join_path(place, name)
         values[name] = _read_leaf(x, here, arrays) if name in leaves else _read(x, here, *given)
-        if is_own(cls) and name not in leaves and not fits(values[name], declared(cls)[name]):
+        if is_agp_class(cls) and name not in leaves and not fits(values[name], resolved_annotations(cls)[name]):
             msg = f"{here} is {values[name]!r:.80}, which {cls.__name__} does not take there"
             raise ValueError(msg)
     return cls(**values)
@@ -154,7 +156,7 @@ def _read_leaf(x: Any, place: str, arrays: Mapping[str, Any]) -> Any:
             msg = f"it has no array {place}"
             raise ValueError(msg)
         return arrays[place]
-    if x is not None and not _is_given(x):
+    if x is not None and not _is_plain_number(x):
         msg = f"{place} is {x!r:.80}, which is no array"
         raise ValueError(msg)
     return _finite(x, place)

@@ -26,12 +26,14 @@ def check_whole_model(model: Any) -> None:
         With the name of the leaf, where there is one.
     """
     arrays = array_leaves(model)
-    apart = {tree.joined(path, name) for path, one in tree.nodes(model, Conditional).items() for name in one.in_float64}
+    apart = {
+        tree.join_path(path, name) for path, one in tree.nodes(model, Conditional).items() for name in one.in_float64
+    }
     for name, x in arrays.items():
         if name not in apart:
             check_like(name, x, *next(iter(arrays.items())))
     for leaf in tree.describe(model):
-        if leaf.name in arrays and bool(leaf.constraint.violated(leaf.value)):
+        if leaf.name in arrays and bool(leaf.constraint.is_violated(leaf.value)):
             msg = f"the leaf {leaf.name} is not {leaf.constraint.name} and finite"
             raise ValueError(msg)
     for likelihood in tree.nodes(model, Likelihood).values():

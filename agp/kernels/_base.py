@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp._context import public
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.kernels._features import Features, chosen, features_of, scattered
+from agp.kernels._features import Features, features_of, scatter_columns, select_columns
 from agp.kernels._quadratic_forms import quadratic_forms
 from agp.tree import at_inputs
 
 
+@former_methods(scaled_by="scale_by")
 class Kernel(ABC):
     """A covariance function k(x, z) of inputs with D columns.
 
@@ -61,7 +63,7 @@ class Kernel(ABC):
     takes_groups: ClassVar[bool] = False
     """Whether calls accept groups of inputs [G, N, D] and [G, M, D]."""
 
-    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+    def grouped_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         """The covariances within each group of inputs, k(X_g, Z_g) or the symmetric k(X_g, X_g), with their pullback.
 
         One call for all groups if `takes_groups`, otherwise one for each.
@@ -150,7 +152,7 @@ class Kernel(ABC):
     def from_data(self, X: Array, variance: float, /) -> Self:
         """The kernel with missing leaves filled for inputs X [N, D] and this variance of the targets."""
 
-    def scaled_by(self, factor: Array | float, /) -> "Kernel":
+    def scale_by(self, factor: Array | float, /) -> "Kernel":
         """The kernel times a positive factor, which goes into its variances if it has any.
 
         Raises
@@ -281,7 +283,7 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
 def _evaluated(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
     """The covariances of a part of a kernel, for inputs or for groups of inputs [G, ., D]."""
     if X.ndim == 3:
-        return kernel.grouped(X, Z)
+        return kernel.grouped_covariance(X, Z)
     return kernel(X) if Z is None else kernel(X, Z)
 
 
@@ -336,8 +338,8 @@ class Sum(_Composite):
         share = variance / len(self.parts)
         return type(self)(tuple(part.from_data(X, share) for part in self.parts))
 
-    def scaled_by(self, factor: Array | float, /) -> Kernel:
-        return type(self)(tuple(part.scaled_by(factor) for part in self.parts))
+    def scale_by(self, factor: Array | float, /) -> Kernel:
+        return type(self)(tuple(part.scale_by(factor) for part in self.parts))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.sum(part.random_features(rng, count, width) for part in self.parts)
@@ -372,9 +374,9 @@ class Product(_Composite):
         first, *others = self.parts
         return type(self)((first.from_data(X, variance), *(part.from_data(X, 1.0) for part in others)))
 
-    def scaled_by(self, factor: Array | float, /) -> Kernel:
+    def scale_by(self, factor: Array | float, /) -> Kernel:
         first, *others = self.parts
-        return type(self)((first.scaled_by(factor), *others))
+        return type(self)((first.scale_by(factor), *others))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         return Features.product(part.random_features(rng, count, width) for part in self.parts)
@@ -464,17 +466,17 @@ class ActiveDims(Kernel):
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        others = None if Z is None else chosen(Z, self.columns)
-        return self._on(X.shape[-1], *_evaluated(self.kernel, chosen(X, self.columns), others))
+        others = None if Z is None else select_columns(Z, self.columns)
+        return self._on(X.shape[-1], *_evaluated(self.kernel, select_columns(X, self.columns), others))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._on(X.shape[1], *self.kernel.diag(chosen(X, self.columns)))
+        return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
 
     def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
             kernel_bar, *input_bars = pull(bar)
             bar = tree.cotangent(self, kernel=kernel_bar)
-            return bar, *(scattered(x, self.columns, width) for x in input_bars)
+            return bar, *(scatter_columns(x, self.columns, width) for x in input_bars)
 
         return K, pullback
 
@@ -485,12 +487,12 @@ class ActiveDims(Kernel):
     def floats_per_entry(self) -> int:
         return self.kernel.floats_per_entry
 
-    def scaled_by(self, factor: Array | float, /) -> Kernel:
-        return type(self)(self.kernel.scaled_by(factor), self.columns)
+    def scale_by(self, factor: Array | float, /) -> Kernel:
+        return type(self)(self.kernel.scale_by(factor), self.columns)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self.check_columns(X.shape[1])
-        return type(self)(self.kernel.from_data(chosen(X, self.columns), variance), self.columns)
+        return type(self)(self.kernel.from_data(select_columns(X, self.columns), variance), self.columns)
 
     def check(self, width: int, /) -> None:
         self.check_columns(width)

@@ -20,7 +20,7 @@ class _WithoutInputs(ConstantVariance):
         return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
 
     def from_data(self, _X: Array, variance: float, /) -> Self:
-        return tree.filled(self, variance=variance, variance_unit=variance)
+        return tree.with_defaults(self, variance=variance, variance_unit=variance)
 
     def check(self, _width: int, /) -> None:
         check_number(self, "variance")

@@ -41,7 +41,7 @@ def squared_distances(
     if differences:
         return by_differences(), partial(_pull_differences, X, Z, lengthscale)
     single = Z is not None and Z.shape[-2] == 1
-    scaled = None if single or X.shape[-1] <= FEW_COLUMNS else _centred(B, X, Z, lengthscale)
+    scaled = None if single or X.shape[-1] <= FEW_COLUMNS else _centre(B, X, Z, lengthscale)
     pullback = partial(_pull_products, B, X, Z, lengthscale, scaled)
     if single:
         apart = (X - Z) / lengthscale
@@ -62,7 +62,7 @@ def squared_distances(
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
 
 
-def _centred(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
+def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
     """X and Z (None is X) less the mean of all rows of Z, in units of the lengthscales."""
     other = X if Z is None else Z
     centre = B.stop_gradient(centre_of(B.xp, other))
@@ -117,7 +117,7 @@ def _pull_products(
     # sums r, q of W are columns of the same products. Since k depends on x/ell, z/ell only and is shift invariant,
     # ell_bar_d = -sum(xs X_bar + zs Z_bar)
     xp, factor = B.xp, (2.0 * size) / lengthscale
-    xs, zs = _centred(B, X, Z, lengthscale) if scaled is None else scaled
+    xs, zs = _centre(B, X, Z, lengthscale) if scaled is None else scaled
     a, b = scales
     if zs is None:
         right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)

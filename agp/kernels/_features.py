@@ -18,15 +18,15 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 
 
-def chosen(X: Array, columns: tuple[int, ...]) -> Array:
+def select_columns(X: Array, columns: tuple[int, ...]) -> Array:
     """These columns of X [..., N, D], in this order."""
     if columns == tuple(range(columns[0], columns[0] + len(columns))):
         return X[..., columns[0] : columns[0] + len(columns)]
     return backend_of(X).xp.stack([X[..., column] for column in columns], axis=-1)
 
 
-def scattered(bar: Array | None, columns: tuple[int, ...], width: int) -> Array | None:
-    """The adjoint of `chosen` [..., N, D]: zero in the other columns."""
+def scatter_columns(bar: Array | None, columns: tuple[int, ...], width: int) -> Array | None:
+    """The adjoint of `select_columns` [..., N, D]: zero in the other columns."""
     if bar is None:
         return None
     xp = backend_of(bar).xp
@@ -90,8 +90,8 @@ class OnColumns(Blocks):
     columns: tuple[int, ...]
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        value, pull = self.blocks(chosen(X, self.columns))
-        return value, lambda bar: scattered(pull(bar), self.columns, X.shape[1])
+        value, pull = self.blocks(select_columns(X, self.columns))
+        return value, lambda bar: scatter_columns(pull(bar), self.columns, X.shape[1])
 
 
 @tree.model

@@ -10,7 +10,7 @@ from agp.kernels._base import Kernel, check_per_column, per_column
 from agp.kernels._distance import inner_products, sums_by_column
 from agp.kernels._features import Features, Slopes, Term
 from agp.scaling import unit_by_column
-from agp.tree import placed
+from agp.tree import place_leaves
 
 
 @tree.model
@@ -78,7 +78,7 @@ class Linear(Kernel):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.centre is not None:
-            self = placed(self, X)
+            self = place_leaves(self, X)
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)
@@ -86,7 +86,7 @@ class Linear(Kernel):
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)
-        return tree.filled(self, variance=variance / X.shape[1] / usual, variance_unit=unit)
+        return tree.with_defaults(self, variance=variance / X.shape[1] / usual, variance_unit=unit)
 
     def check(self, width: int, /) -> None:
         check_per_column(self, "variance", width)

@@ -11,7 +11,7 @@ from agp.kernels._base import ConstantVariance, check_number, check_per_column, 
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
 from agp.scaling import column_spreads, unit_by_column
-from agp.tree import placed
+from agp.tree import place_leaves
 
 
 class Winding(ConstantVariance):
@@ -25,8 +25,8 @@ class Winding(ConstantVariance):
         B = backend_of(X)
         xp = B.xp
         centre = B.stop_gradient(centre_of(xp, X if Z is None else Z))
-        x_features, pull_x = self._wound(X - centre)
-        z_features, pull_z = (None, None) if Z is None else self._wound(Z - centre)
+        x_features, pull_x = self._map_to_circle(X - centre)
+        z_features, pull_z = (None, None) if Z is None else self._map_to_circle(Z - centre)
         scale = 2.0 * self._repeated(self.lengthscale)
         r2, pull = squared_distances(x_features, z_features, scale)
         g = xp.exp(-0.5 * r2)
@@ -42,14 +42,14 @@ class Winding(ConstantVariance):
             bar = tree.cotangent(
                 self,
                 variance=xp.sum(K_bar * g),
-                lengthscale=2.0 * self._pull_repeated(scale_bar),
+                lengthscale=2.0 * self._repeat_pullback(scale_bar),
                 period=self._pull_period(period_bar),
             )
             return bar, *inputs_bar
 
         return self.variance * g, pullback
 
-    def _wound(self, Xc: Array) -> tuple[Array, Pullback]:
+    def _map_to_circle(self, Xc: Array) -> tuple[Array, Pullback]:
         """[cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
 
         Centring the inputs does not change the kernel, but keeps the precision of large angles.
@@ -69,7 +69,7 @@ class Winding(ConstantVariance):
     def _repeated(leaf: Array) -> Array:
         return leaf if leaf.ndim == 0 else backend_of(leaf).xp.concat([leaf, leaf])
 
-    def _pull_repeated(self, bar: Array) -> Array:
+    def _repeat_pullback(self, bar: Array) -> Array:
         D = bar.shape[0] // 2 if bar.ndim else 0
         return bar[:D] + bar[D:] if bar.ndim else bar
 
@@ -82,7 +82,7 @@ class Winding(ConstantVariance):
         # weights are the probabilities of the difference n of two Poisson numbers of mean c / 2
         mean = 0.125 / to_numpy(self.lengthscale) ** 2
         first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
-        cycles = backend.placed((first - second).astype(float), self.period)
+        cycles = backend.asarray_like((first - second).astype(float), self.period)
         return features_of(self.variance, Waves(2.0 * math.pi * cycles / self.period))
 
     def check(self, width: int, /) -> None:
@@ -123,7 +123,7 @@ class Periodic(Winding):
         spread = column_spreads(X)
         ones = backend_of(X).xp.ones_like(spread)
         units = {"variance_unit": variance, "period_unit": unit_by_column(self.period, spread)}
-        return tree.filled(self, variance=variance, lengthscale=ones, period=2.0 * spread, **units)
+        return tree.with_defaults(self, variance=variance, lengthscale=ones, period=2.0 * spread, **units)
 
 
 @tree.model
@@ -157,10 +157,10 @@ class Seasonal(Winding):
         if self.period is None:
             msg = "Seasonal has no period; give it in units of the inputs, or use Periodic, whose period is trained."
             raise ValueError(msg)
-        self = placed(self, X)
+        self = place_leaves(self, X)
         period = to_numpy(self.period)
         if not ((period > 0.0) & (period < math.inf)).all():
             msg = f"Seasonal has the period {period}, but it must be positive and finite."
             raise ValueError(msg)
         ones = backend_of(X).xp.ones_like(X[0, :])
-        return tree.filled(self, variance=variance, lengthscale=ones, variance_unit=variance)
+        return tree.with_defaults(self, variance=variance, lengthscale=ones, variance_unit=variance)

@@ -6,11 +6,11 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.chunking import row_ranges
 
-HEIGHT = 192
+ROWS_PER_STRIP = 192
 """Inputs in a strip of the triangle below the diagonal; up to this number one call for the square is faster."""
 
 
-def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tuple[Array, Pullback]:
+def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRIP) -> tuple[Array, Pullback]:
     """`Kernel.quadratic_forms`, by strips of `height` rows of all groups.
 
     The blocks on the diagonal are calls with one argument, which includes white noise.
@@ -39,7 +39,7 @@ def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pull
     xp = backend_of(X).xp
     (G, C, D), own, others = X.shape, w[:, i:j], w[:, j:]
     before = xp.zeros((G, i, D), **like(X))
-    K, pull_own = kernel.grouped(X[:, i:j, :])
+    K, pull_own = kernel.grouped_covariance(X[:, i:j, :])
     own_product = (K @ own[:, :, None])[:, :, 0]
     if j == C:
 
@@ -48,7 +48,7 @@ def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pull
             return kernel_bar, xp.concat([before, own_bar], axis=1)
 
         return xp.concat([before[:, :, 0], own_product], axis=1), pull_last
-    cross, pull_cross = kernel.grouped(X[:, i:j, :], X[:, j:, :])
+    cross, pull_cross = kernel.grouped_covariance(X[:, i:j, :], X[:, j:, :])
     own_product = own_product + (cross @ others[:, :, None])[:, :, 0]
     product = xp.concat([before[:, :, 0], own_product, (own[:, None, :] @ cross)[:, 0, :]], axis=1)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Backend, Pullback, backend_of, like, placed, to_numpy
+from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance, check_number, check_per_column
 from agp.kernels._distance import least_root, least_square, safe_sqrt, squared_distances
@@ -51,7 +51,7 @@ class Stationary(ConstantVariance):
         raise TypeError(msg)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
-        waves = Waves(placed(self.frequencies(rng, count, width), self.lengthscale) / self.lengthscale)
+        waves = Waves(asarray_like(self.frequencies(rng, count, width), self.lengthscale) / self.lengthscale)
         return features_of(self.variance, waves)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -76,7 +76,7 @@ class Stationary(ConstantVariance):
         sums = (g @ w[:, :, None])[:, :, 0]
 
         def pullback(bar):
-            X_bar, Z_bar, kernel_bar = self._pull_scaled(pull, slope(), sums, (bar, w))
+            X_bar, Z_bar, kernel_bar = self._scale_pullback(pull, slope(), sums, (bar, w))
             return kernel_bar, X_bar, Z_bar, self.variance * (bar[:, None, :] @ g)[:, 0, :]
 
         return self.variance * sums, pullback
@@ -91,7 +91,7 @@ class Stationary(ConstantVariance):
 
         def pullback(bar):
             scale = bar[:, None] * w
-            X_bar, Z_bar, kernel_bar = self._pull_scaled(pull, slope(), sums, (scale, w))
+            X_bar, Z_bar, kernel_bar = self._scale_pullback(pull, slope(), sums, (scale, w))
             return kernel_bar, X_bar + Z_bar, 2.0 * self.variance * bar[:, None] * sums
 
         return self.variance * backend_of(X).xp.sum(w * sums, axis=-1), pullback
@@ -101,7 +101,7 @@ class Stationary(ConstantVariance):
         """Whether distances come from products, and the profile has no parameters of its own."""
         return not self.differences and type(self).pull_shape is Stationary.pull_shape
 
-    def _pull_scaled(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
+    def _scale_pullback(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
         X_bar, Z_bar, lengthscale_bar = pull(slope, self.variance, scales)
         variance_bar = backend_of(sums).inner(scales[0], sums)
         return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
@@ -110,7 +110,7 @@ class Stationary(ConstantVariance):
         # r2 between two rows is then about 2 for any number of columns, so that neither g(r2) nor its slope vanishes
         spreads = column_spreads(X) * X.shape[1] ** 0.5
         units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
-        return tree.filled(self, variance=variance, lengthscale=spreads, **units)
+        return tree.with_defaults(self, variance=variance, lengthscale=spreads, **units)
 
     def check(self, width: int, /) -> None:
         check_number(self, "variance")
@@ -270,7 +270,7 @@ class RationalQuadratic(Stationary):
         return 5  # the distances are kept for alpha
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        return tree.filled(super().from_data(X, variance), alpha=1.0)
+        return tree.with_defaults(super().from_data(X, variance), alpha=1.0)
 
     def check(self, width: int, /) -> None:
         super().check(width)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
+from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
 from agp.checks import check_levels, check_whole
 from agp.likelihoods._range import in_range
-from agp.quantiles import Mixture, ObservationModel, averaged, mixture_quantiles, scalar
+from agp.quantiles import Mixture, ObservationModel, marginal_mixture, mixture_quantiles, scalar
 from agp.scores import mixture_cdf, mixture_crps
 
 Drawn = Mapping[str, Array] | None
@@ -209,11 +209,13 @@ class Likelihood(ABC):
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
         """P(Y <= y) [N, K] for marginals [S, N, P]; by default that of `mixture`, on the host."""
-        return placed(mixture_cdf(*self._on_host("distribution functions", mu, var), wide(to_numpy(y))), mu)
+        return asarray_like(
+            mixture_cdf(*self._on_host("distribution functions", mu, var), as_widest_float(to_numpy(y))), mu
+        )
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
         """The CRPS [N, K] for marginals [S, N, P]; by default that of `mixture`, on the host."""
-        scores = mixture_crps(*self._on_host("scores", mu, var), wide(to_numpy(y)))
+        scores = mixture_crps(*self._on_host("scores", mu, var), as_widest_float(to_numpy(y)))
         return in_range("scores", scores, mu, (-math.inf, math.inf))
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
@@ -222,7 +224,7 @@ class Likelihood(ABC):
             name = type(self).__name__
             msg = f"{what} of {name} are computed on the host, not inside traced functions; call this untraced."
             raise TypeError(msg)
-        return self._host_copy().mixture, wide(to_numpy(mu)), wide(to_numpy(var))
+        return self._host_copy().mixture, as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
 
     def observation_model(self) -> ObservationModel:
         """The tails of p(y | f) on the host, for quantiles; TypeError if the likelihood does not define them."""
@@ -231,14 +233,14 @@ class Likelihood(ABC):
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """The tails of observations on the host: `observation_model` averaged over marginals [S, N, P]."""
-        return averaged(self.observation_model(), mu, var)
+        return marginal_mixture(self.observation_model(), mu, var)
 
     def sample(self, f: Array, rng: Any, /) -> Array:
         """Draw observations [..., K] given latent functions f [..., P], on the host from a NumPy generator.
 
         TypeError if the likelihood does not define `_sample`.
         """
-        return in_range("draws", self._host_copy()._sample(wide(to_numpy(f)), rng), f, self.support)
+        return in_range("draws", self._host_copy()._sample(as_widest_float(to_numpy(f)), rng), f, self.support)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         """`sample` with NumPy arrays."""
@@ -248,7 +250,7 @@ class Likelihood(ABC):
     def _host_copy(self) -> Self:
         """The same with all leaves as NumPy arrays of float64."""
         leaves = tree.leaves(self).items()
-        arrays = {name: scalar(x) if isinstance(x, int | float) else wide(to_numpy(x)) for name, x in leaves}
+        arrays = {name: scalar(x) if isinstance(x, int | float) else as_widest_float(to_numpy(x)) for name, x in leaves}
         return tree.with_leaves(self, arrays)
 
     @property

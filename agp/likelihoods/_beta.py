@@ -11,7 +11,7 @@ from agp.likelihoods._bernoulli import LINKS, check_link
 from agp.likelihoods._panels import FLOATS, ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature, nodes_and_weights
 from agp.likelihoods._range import positive_variance
-from agp.quantiles import LARGEST, LEAST, ObservationModel, beta_tail
+from agp.quantiles import MAX_LOG, MIN_PROBABILITY, ObservationModel, beta_tail
 
 ROUNDING = 2.0**-53
 """The distance from 1 to the next smaller float64."""
@@ -107,9 +107,9 @@ class Beta(ByPanels, ByQuadrature):
         cdf, s = LINKS[self.link].cdf, float(self.precision)
 
         def tail(v: Any, f: Any, upper: bool) -> Any:
-            return beta_tail(s * cdf(f) + LEAST, s * cdf(-f) + LEAST, cdf(v), cdf(-v), upper)
+            return beta_tail(s * cdf(f) + MIN_PROBABILITY, s * cdf(-f) + MIN_PROBABILITY, cdf(v), cdf(-v), upper)
 
-        end = LARGEST if self.link == "logit" else math.sqrt(2.0 * LARGEST)
+        end = MAX_LOG if self.link == "logit" else math.sqrt(2.0 * MAX_LOG)
         return ObservationModel(tail, cdf, self._bends, 1.0 / math.sqrt(s + 1.0), (-end, end))
 
     def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
@@ -128,7 +128,9 @@ class Beta(ByPanels, ByQuadrature):
 
     def _sample(self, f: Any, rng: Any) -> Any:
         cdf, s = LINKS[self.link].cdf, float(self.precision)
-        return rng.beta(s * cdf(f) + LEAST, s * cdf(-f) + LEAST).clip(LEAST, 1.0 - ROUNDING)
+        return rng.beta(s * cdf(f) + MIN_PROBABILITY, s * cdf(-f) + MIN_PROBABILITY).clip(
+            MIN_PROBABILITY, 1.0 - ROUNDING
+        )
 
     @property
     def floats_per_row(self) -> int:

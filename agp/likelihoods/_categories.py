@@ -4,6 +4,7 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+from agp._deprecated import former_methods
 from agp.backend import Array, backend_of, like
 from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood
@@ -47,6 +48,7 @@ class OrderedCategories(Likelihood):
         return total
 
 
+@former_methods(chosen="is_label")
 class MultiClass(Likelihood):
     """Classes 0 .. C-1 as labels in one column [N, 1], with a latent function for each class."""
 
@@ -64,13 +66,13 @@ class MultiClass(Likelihood):
             raise ValueError(msg)
         return self.classes
 
-    def chosen(self, y: Array) -> Array:
+    def is_label(self, y: Array) -> Array:
         """Whether each class is the label: Boolean [N, C], for labels [N, 1]."""
         return y == backend_of(y).xp.arange(self.classes, **like(y))
 
     def proxies(self, y: Array, /) -> Array:
         """Whether each class is the label, as 0 and 1 [N, C]."""
-        return backend_of(y).xp.astype(self.chosen(y), y.dtype)
+        return backend_of(y).xp.astype(self.is_label(y), y.dtype)
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
         msg = (

@@ -130,10 +130,10 @@ class WithColumn(Likelihood):
         return self.likelihood._sample(f, rng)
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.replaced(self, {"likelihood": self.likelihood.from_data(variance)})
+        return tree.replace(self, {"likelihood": self.likelihood.from_data(variance)})
 
     def from_outputs(self, variances: Array, /) -> Self:
-        return tree.replaced(self, {"likelihood": self.likelihood.from_outputs(variances)})
+        return tree.replace(self, {"likelihood": self.likelihood.from_outputs(variances)})
 
 
 def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:

@@ -12,7 +12,7 @@ from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
 from agp.likelihoods._panels import FLOATS, Datum
 from agp.likelihoods._quadrature import ByQuadrature
-from agp.quantiles import LARGEST, ObservationModel, beta_tail, gamma_tail
+from agp.quantiles import MAX_LOG, ObservationModel, beta_tail, gamma_tail
 
 LARGEST_RATE = 9e18
 """The largest rate of the counts that NumPy draws."""
@@ -48,7 +48,7 @@ class Counts(LogLink):
             value=lambda v: backend_of(v).xp.exp(v + log_exposure) - 1.0,
             bends=bends,
             width=1.0,
-            ends=(-log_exposure - 1.0, LARGEST - log_exposure),
+            ends=(-log_exposure - 1.0, MAX_LOG - log_exposure),
             place=lambda y: backend_of(y).xp.log(y + 1.0) - log_exposure,
         )
 

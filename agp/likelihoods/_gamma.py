@@ -10,7 +10,7 @@ from agp.constraints import POSITIVE
 from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
 from agp.likelihoods._panels import Datum
-from agp.quantiles import LARGEST, Mixture, ObservationModel, averaged, gamma_tail
+from agp.quantiles import MAX_LOG, Mixture, ObservationModel, gamma_tail, marginal_mixture
 
 
 def _ratio(f: Array, y: Array) -> Array:
@@ -46,7 +46,7 @@ class GammaForm(LogLink):
         )
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return averaged(_observation_model(self._shape_like(mu)), mu, var)
+        return marginal_mixture(_observation_model(self._shape_like(mu)), mu, var)
 
 
 def _observation_model(shape: Any) -> ObservationModel:
@@ -59,7 +59,7 @@ def _observation_model(shape: Any) -> ObservationModel:
         value=lambda v: xp.exp(v + log_steep),
         bends=lambda v: ((v, 1.0 / xp.sqrt(steep)),),
         width=float(1.0 / xp.sqrt(shape)),
-        ends=(-LARGEST - log_steep, LARGEST - log_steep),
+        ends=(-MAX_LOG - log_steep, MAX_LOG - log_steep),
     )
 
 

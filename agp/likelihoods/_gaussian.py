@@ -59,7 +59,7 @@ class GaussianNoise(Likelihood):
     def _with_noise(self, var: Array) -> Array:
         """Variances [..., P] of f plus those of the noise of new observations."""
 
-    def _observed(self, y: Array) -> tuple[Array, Array | None]:
+    def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
         """The values with zeros for unobserved ones, and weights [N, P], 1 where observed; None if all are."""
         return y, None
 
@@ -70,7 +70,7 @@ class GaussianNoise(Likelihood):
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         B = backend_of(mu)
         values, noise = self._split(y)
-        values, weight = self._observed(values)
+        values, weight = self._mask_missing(values)
         terms, residual, square = B.fused(_terms, mu, var, values, noise)
 
         def pullback(bar):
@@ -83,7 +83,7 @@ class GaussianNoise(Likelihood):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         values, noise = self._split(y)
-        values, weight = self._observed(values)
+        values, weight = self._mask_missing(values)
         xp, var = backend_of(mu).xp, var + noise
         terms = LOG_2PI + xp.log(var) + (values - mu) ** 2 / var
         return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
@@ -160,7 +160,7 @@ class Gaussian(GaussianNoise):
     def _sample(self, f: Any, rng: Any) -> Any:
         return f + self.noise_variance**0.5 * rng.standard_normal(f.shape)
 
-    def _observed(self, y: Array) -> tuple[Array, Array | None]:
+    def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
         if not self.missing:
             return y, None
         xp = backend_of(y).xp
@@ -187,11 +187,11 @@ class Gaussian(GaussianNoise):
         return -0.5 * float(xp.sum(count * (LOG_2PI + 1.0 + xp.log(positive)))) / y.shape[0]
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.filled(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
+        return tree.with_defaults(self, noise_variance=0.1 * variance, noise_variance_unit=variance)
 
     def from_outputs(self, variances: Array, /) -> Self:
         unit = unit_by_column(self.noise_variance, variances)
-        return tree.filled(self, noise_variance=0.1 * variances, noise_variance_unit=unit)
+        return tree.with_defaults(self, noise_variance=0.1 * variances, noise_variance_unit=unit)
 
     def observations(self, y: Array, /) -> Array:
         return y

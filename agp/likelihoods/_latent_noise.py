@@ -9,10 +9,10 @@ from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._range import exp_in_range
-from agp.quantiles import LARGEST, LEAST, Mixture, expected, normal_tail
+from agp.quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectation, normal_tail
 
 LOG_2PI = math.log(2.0 * math.pi)
-SHARE = 0.1
+NOISE_FRACTION = 0.1
 """The share of noise in the variance of the targets at the start."""
 
 
@@ -48,21 +48,21 @@ class LatentNoiseGaussian(Likelihood):
         scaled = self._scaled(g)
         return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
 
-    def _scaled_variance(self, var: Array) -> Array:
+    def _variance_in_units(self, var: Array) -> Array:
         return self._scaled(self._scaled(var))
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2, l = E[log noise]
         xp, K = backend_of(mu).xp, y.shape[1]
         log_noise = self._log_noise(mu[:, K:])
-        precision = capped_exp(2.0 * (self._scaled_variance(var[:, K:]) - log_noise))
+        precision = capped_exp(2.0 * (self._variance_in_units(var[:, K:]) - log_noise))
         residual = y - mu[:, :K]
         square = (residual * residual + var[:, :K]) * precision
 
         def pullback(bar):
             column = bar[:, None]
             f_bar, g_bar = column * residual * precision, self._scaled(column * (square - 1.0))
-            f_var_bar, g_var_bar = -0.5 * column * precision, -self._scaled_variance(column * square)
+            f_var_bar, g_var_bar = -0.5 * column * precision, -self._variance_in_units(column * square)
             return (
                 tree.cotangent(self),
                 xp.concat([f_bar, g_bar], axis=1),
@@ -74,7 +74,7 @@ class LatentNoiseGaussian(Likelihood):
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         """Mean and variance of the observations y [N, K], for marginals [N, 2 K]."""
         xp, K = backend_of(mu).xp, mu.shape[1] // 2
-        log_noise = 2.0 * (self._log_noise(mu[:, K:]) + self._scaled_variance(var[:, K:]))
+        log_noise = 2.0 * (self._log_noise(mu[:, K:]) + self._variance_in_units(var[:, K:]))
         own = var[:, :K]
         some = own > 0.0
         log_own = xp.log(xp.where(some, own, xp.ones_like(own)))
@@ -85,16 +85,16 @@ class LatentNoiseGaussian(Likelihood):
         xp, K = backend_of(mu).xp, y.shape[1]
         own, square = var[:, :K], (y - mu[:, :K]) ** 2
         # N(y; m, v + e^(2 l)) as a function of l rises up to l = log((y - m)^2 - v) / 2, or falls all the way
-        log_noise, spread = self._log_noise(mu[:, K:]), self._scaled_variance(var[:, K:])
+        log_noise, spread = self._log_noise(mu[:, K:]), self._variance_in_units(var[:, K:])
         datum = _density_of_log_noise(own, square)
         return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """By quadrature over the logarithm of the noise, with bends where it equals the residual or the spread of f."""
         xp, K = backend_of(mu).xp, mu.shape[2] // 2
-        mean, own = mu[..., :K], xp.sqrt(var[..., :K] + LEAST)
-        log_noise, spread = self._log_noise(mu[..., K:]), self._scaled_variance(var[..., K:])
-        highest = xp.full_like(log_noise, 0.5 * LARGEST)
+        mean, own = mu[..., :K], xp.sqrt(var[..., :K] + MIN_PROBABILITY)
+        log_noise, spread = self._log_noise(mu[..., K:]), self._variance_in_units(var[..., K:])
+        highest = xp.full_like(log_noise, 0.5 * MAX_LOG)
         centre = xp.mean(mean, axis=0)
         apart = (mean - centre) ** 2 + own * own + xp.exp(2.0 * xp.minimum(log_noise, highest))
 
@@ -106,7 +106,7 @@ class LatentNoiseGaussian(Likelihood):
                 return normal_tail(residual[..., None] / xp.hypot(own[..., None], noise), upper)
 
             bends = (xp.log(xp.maximum(xp.abs(residual), own)), 0.5), (xp.log(own), 0.5)
-            return xp.mean(expected(of_noise, log_noise, spread, bends), axis=0)
+            return xp.mean(gaussian_expectation(of_noise, log_noise, spread, bends), axis=0)
 
         return Mixture(tail, lambda y: y, centre, xp.sqrt(xp.mean(apart, axis=0)))
 
@@ -120,17 +120,17 @@ class LatentNoiseGaussian(Likelihood):
         return 10 + FLOATS
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.filled(self, unit=math.sqrt(variance))
+        return tree.with_defaults(self, unit=math.sqrt(variance))
 
     def from_outputs(self, variances: Array, /) -> Self:
         K = variances.shape[0] // 2
-        return self.from_data(float(variances[0])) if K == 1 else tree.filled(self, unit=variances[:K] ** 0.5)
+        return self.from_data(float(variances[0])) if K == 1 else tree.with_defaults(self, unit=variances[:K] ** 0.5)
 
     def observations(self, y: Array, /) -> Array:
         # for g: values with its starting mean, and the variance of the targets, which is that of its prior
         xp = backend_of(y).xp
         centred = y - xp.mean(y, axis=0)
-        start = 0.5 * math.log(SHARE) * xp.sqrt(xp.mean(centred * centred, axis=0))
+        start = 0.5 * math.log(NOISE_FRACTION) * xp.sqrt(xp.mean(centred * centred, axis=0))
         return xp.concat([y, centred + start], axis=1)
 
 

@@ -7,7 +7,7 @@ from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction
-from agp.quantiles import LARGEST, Mixture
+from agp.quantiles import MAX_LOG, Mixture
 
 
 @tree.model
@@ -64,12 +64,12 @@ class LogNormal(Likelihood):
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         xp = backend_of(mu).xp
-        return self.logs.mixture(mu, var)._replace(value=lambda v: xp.exp(xp.clip(v, -LARGEST, LARGEST)))
+        return self.logs.mixture(mu, var)._replace(value=lambda v: xp.exp(xp.clip(v, -MAX_LOG, MAX_LOG)))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         log_y = self.logs._sample(f, rng)
         xp = backend_of(log_y).xp
-        return xp.exp(xp.clip(log_y, -LARGEST, LARGEST))
+        return xp.exp(xp.clip(log_y, -MAX_LOG, MAX_LOG))
 
     def check_outputs(self, outputs: int, /) -> None:
         self.logs.check_outputs(outputs)
@@ -91,10 +91,10 @@ class LogNormal(Likelihood):
             raise TypeError(msg)
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.replaced(self, {"logs": self.logs.from_data(variance)})
+        return tree.replace(self, {"logs": self.logs.from_data(variance)})
 
     def from_outputs(self, variances: Array, /) -> Self:
-        return tree.replaced(self, {"logs": self.logs.from_outputs(variances)})
+        return tree.replace(self, {"logs": self.logs.from_outputs(variances)})
 
     def observations(self, y: Array, /) -> Array:
         return backend_of(y).xp.log(y)

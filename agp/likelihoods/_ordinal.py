@@ -99,7 +99,7 @@ class Ordinal(OrderedCategories, ByQuadrature):
     def from_data(self, variance: float, /) -> Self:
         K = check_whole("classes", self.classes, least=2)
         spread = math.sqrt(2.0)  # of f ~ N(0, 1) and the noise
-        return tree.filled(self, edges=[spread * normal_quantile(k / K) for k in range(1, K)])
+        return tree.with_defaults(self, edges=[spread * normal_quantile(k / K) for k in range(1, K)])
 
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)

@@ -22,9 +22,9 @@ NODES = 12
 """Nodes of the Gauss-Legendre rule in each panel."""
 STEPS = 40
 """Steps towards the peak, Newton steps and bisections in turn."""
-TOGETHER = 5
+PANELS_AT_ONCE = 5
 """Panels evaluated at once."""
-FLOATS = 6 * TOGETHER * NODES + 6 * GROWING + 12
+FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
 """Numbers held for each datum and latent function."""
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -78,8 +78,8 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
     x, weights = gauss_legendre(NODES)
     x, log_weights = constant(x, mu), constant(tuple(math.log(w) for w in weights), mu)
     areas = []
-    for start in range(0, edges.shape[-1] - 1, TOGETHER):
-        ends = edges[..., start : min(start + TOGETHER + 1, edges.shape[-1])]
+    for start in range(0, edges.shape[-1] - 1, PANELS_AT_ONCE):
+        ends = edges[..., start : min(start + PANELS_AT_ONCE + 1, edges.shape[-1])]
         middle, half = 0.5 * (ends[..., 1:] + ends[..., :-1]), 0.5 * (ends[..., 1:] - ends[..., :-1])
         empty = ~(half > 0.0)
         t = middle[..., None] + half[..., None] * x
@@ -101,15 +101,15 @@ def _edges(datum: Datum, mu: Array, root: Array) -> Array:
     low = xp.minimum(xp.minimum(peak, bend), prior) - REACH
     high = xp.maximum(xp.maximum(peak, bend), prior) + REACH
     centres = (
-        _about(peak, 1.0 / xp.sqrt(1.0 + curvature)),
-        _about(prior, xp.ones_like(mu)),
-        _about(bend, width),
+        _panel_ends(peak, 1.0 / xp.sqrt(1.0 + curvature)),
+        _panel_ends(prior, xp.ones_like(mu)),
+        _panel_ends(bend, width),
     )
     edges = xp.concat([low[..., None], *centres, high[..., None]], axis=-1)
     return xp.sort(xp.minimum(xp.maximum(edges, low[..., None]), high[..., None]), axis=-1)
 
 
-def _about(centre: Array, width: Array) -> Array:
+def _panel_ends(centre: Array, width: Array) -> Array:
     """Ends of panels on both sides of a centre [..., K], at distances from its width to `REACH`."""
     xp = backend_of(centre).xp
     growth = xp.log(REACH / width) / GROWING
@@ -132,7 +132,7 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
         return datum.log_density((mu + root * t)[..., None])[..., 0] - 0.5 * t * t
 
     low, high = _bracket(slopes, bend)
-    first = _bisected(slopes, low, high, xp.minimum(xp.maximum(bend, low), high))
+    first = _find_root(slopes, low, high, xp.minimum(xp.maximum(bend, low), high))
     second = xp.minimum(xp.maximum(bend, low), high)
     for _ in range(STEPS // 2):
         slope, curvature = slopes(second)
@@ -152,7 +152,7 @@ def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tup
     )
 
 
-def _bisected(slopes: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, t: Array) -> Array:
+def _find_root(slopes: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, t: Array) -> Array:
     """Newton steps and bisections in turn, between two ends."""
     xp = backend_of(t).xp
     for step in range(STEPS):

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, asarray_like, backend_of
 from agp.repairs import report
 
 
@@ -25,7 +25,7 @@ def exp_in_range(*logs: Array) -> tuple[Array, ...]:
         outside.append(over | under)
         ends = xp.where(over, xp.full_like(x, float(info.max)), xp.full_like(x, float(info.smallest_normal)))
         values.append(xp.where(outside[-1], ends, xp.exp(xp.where(outside[-1], xp.zeros_like(x), x))))
-    report_cut("predicted moments", *outside)
+    report_clipping("predicted moments", *outside)
     return tuple(values)
 
 
@@ -34,7 +34,7 @@ def positive_variance(variance: Array) -> Array:
     xp = backend_of(variance).xp
     smallest = xp.full_like(variance, float(xp.finfo(variance.dtype).smallest_normal))
     under = variance < smallest
-    report_cut("predicted moments", under)
+    report_clipping("predicted moments", under)
     return xp.where(under, smallest, variance)
 
 
@@ -47,11 +47,11 @@ def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]
     low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
     high = 1.0 - 0.5 * float(info.eps) if support[1] == 1.0 else float(info.max)
     outside = ((values > high) & (high > 1.0)) | ((values < low) & (low < 0.0))
-    report_cut(what, placed(1.0 * outside, beside) > 0.0)
-    return placed(values.clip(low, high), beside)
+    report_clipping(what, asarray_like(1.0 * outside, beside) > 0.0)
+    return asarray_like(values.clip(low, high), beside)
 
 
-def report_cut(what: str, *outside: Array) -> None:
+def report_clipping(what: str, *outside: Array) -> None:
     """Report how many numbers, marked by Booleans, were outside the range of their dtype, if any."""
     xp = backend_of(outside[0]).xp
     count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)

@@ -116,11 +116,11 @@ class StudentT(ByPanels, ByQuadrature):
         return 8 * self.points + FLOATS
 
     def from_data(self, variance: float, /) -> Self:
-        return tree.filled(self, scale=math.sqrt(0.1 * variance), scale_unit=math.sqrt(variance))
+        return tree.with_defaults(self, scale=math.sqrt(0.1 * variance), scale_unit=math.sqrt(variance))
 
     def from_outputs(self, variances: Array, /) -> Self:
         spreads = backend_of(variances).xp.sqrt(variances)
-        return tree.filled(self, scale=math.sqrt(0.1) * spreads, scale_unit=unit_by_column(self.scale, spreads))
+        return tree.with_defaults(self, scale=math.sqrt(0.1) * spreads, scale_unit=unit_by_column(self.scale, spreads))
 
     def check_outputs(self, outputs: int, /) -> None:
         check_by_output("scale", self.scale, outputs)

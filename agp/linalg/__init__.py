@@ -29,13 +29,13 @@ from agp.linalg._blocks import (
     each_cholesky,
     each_inverse,
     each_outer,
-    each_solved,
     each_times,
     groups_of,
+    solve_each,
 )
 from agp.linalg._cholesky import inverse_from_cholesky, phi, positive_definite
 from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
-from agp.linalg._diagonal import add_diagonal, checked_jitter, covariance_with, default_jitter, diagonal, identity
+from agp.linalg._diagonal import add_diagonal, check_jitter, covariance_with, default_jitter, diagonal, identity
 from agp.linalg._inverse import Gap, report_fallbacks, report_restarts
 from agp.linalg._inverse_step import largest_eigenvalue, natural_step, starting_vector
 from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner

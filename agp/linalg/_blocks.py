@@ -43,7 +43,7 @@ def each_outer(x: Array, y: Array, /) -> Array:
     return 0.5 * (outer + outer.mT)
 
 
-def each_solved(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
+def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
     """L^-1 C_p, or L^-T C_p [P, M, K], for lower L [M, M] and C [P, M, K], by one solve with P K columns."""
     B = backend_of(C)
     P, M, K = C.shape

@@ -34,7 +34,7 @@ def add_jitter(A: Array, jitter: float | None = None) -> Array:
     return backend_of(A).add_diagonal(A, relative if A.ndim == 2 else relative[..., None])
 
 
-def checked_jitter(jitter: float | None) -> float | None:
+def check_jitter(jitter: float | None) -> float | None:
     """ValueError unless the jitter is None or a finite number from zero on."""
     if jitter is not None and not 0 <= jitter < float("inf"):
         msg = f"jitter is {jitter!r}, but must be None, or a finite number from zero on."

@@ -20,7 +20,7 @@ from agp.linalg._inverse_step import (
     starting_factor,
     starting_vector,
 )
-from agp.linalg._reduced_steps import ReducedSteps, is_lower, reduced_steps
+from agp.linalg._reduced_steps import ReducedSteps, is_lower, run_reduced_steps
 from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram
 from agp.repairs import report
@@ -28,11 +28,11 @@ from agp.repairs import report
 Gap = Callable[[Array, Array, Array], Array]
 """A stopping criterion, 0-d, computed from A [M, M], L [M, M] and the lower triangle of B = L^T A L [M, M]."""
 
-BASIN = 0.68
+CONVERGENCE_RADIUS = 0.68
 """Unit steps converge quadratically from every B with |B - I|_F below this."""
-ONE_STEP = 1e-3
+ONE_STEP_TOLERANCE = 1e-3
 """Larger tolerances are nearly always met by the least number of steps from the factor of the last call."""
-RESCUE = 1e3
+RESCALE_THRESHOLD = 1e3
 """L is rescaled, so that no eigenvalue of B exceeds 1, if the largest eigenvalue exceeds this."""
 
 
@@ -136,7 +136,7 @@ def inverse_factor(
     if precision is not None and is_lower(precision, A):
         first_of_all = starting_factor(A) if start is None else start
         limits = {"tolerance": tolerance if gap is None else 0.0, "least_steps": least_steps, "max_steps": max_steps}
-        rough = reduced_steps(A, first_of_all, vector, precision=precision, step=step, **limits)
+        rough = run_reduced_steps(A, first_of_all, vector, precision=precision, step=step, **limits)
         start, vector = rough.factor, rough.vector
     L, B, restarts = _first_factor(A, start, vector)
 
@@ -154,7 +154,7 @@ def inverse_factor(
     fallbacks = zero if rough is None else _fallbacks(rough, restarts, residual >= tolerance)
     certain = 0 if rough is not None else max(0, min(least_steps, max_steps, math.ceil(patience)))
     first = _Carry(count, L, B, merit_of(L, B), residual, measured, measured, zero, zero + 1.0, vector)
-    enough = certain > 0 and tolerance >= ONE_STEP
+    enough = certain > 0 and tolerance >= ONE_STEP_TOLERANCE
     last = _Carry(*backend.while_loop(unfinished, advance, first, at_least=certain, likely_enough=enough))
     rounding = zero if rough is None else rough.rounding
     return InverseFactor(last.L, last.residual, last.count, restarts, last.vector, last.gap, fallbacks, rounding)
@@ -193,7 +193,7 @@ def _first_factor(A: Array, start: Array | None, vector: Array) -> tuple[Array, 
 def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Array, ...]:
     xp = backend_of(A).xp
     eigenvalue, vector = largest_eigenvalue(c.B, c.vector)
-    L, B, eigenvalue = _rescued(c.L, c.B, eigenvalue)
+    L, B, eigenvalue = _rescale_start(c.L, c.B, eigenvalue)
     gamma = step(c.count, eigenvalue)
     # after a rejected step: the safe step, shortened
     gamma = xp.where(c.damping < 1.0, c.damping * xp.minimum(gamma, safe_step(c.count, eigenvalue)), gamma)
@@ -203,7 +203,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     # Reject a step that increases the merit, NaN included. Near the solution the merit is flat to rounding, and the
     # residual, which falls quadratically once |G|_F < 0.68, decides.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
-    near = c.residual * math.sqrt(A.shape[-1]) < BASIN
+    near = c.residual * math.sqrt(A.shape[-1]) < CONVERGENCE_RADIUS
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))
     measured = xp.where(accept, residual if gap is None else gap(A, L_new, B_new), c.gap)
     wanted, falls = c.best, merit < c.merit - rounding
@@ -227,7 +227,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     )
 
 
-def _rescued(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array, Array]:
+def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array, Array]:
     # L diag(rho^-1/2) with rho_i = sum_j |B_ij| has lambda_max(B) <= 1, at the cost of one pass over B.
     backend = backend_of(L)
     xp = backend.xp
@@ -237,7 +237,7 @@ def _rescued(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array, Array
         root = 1.0 / xp.sqrt(xp.sum(size, axis=-1) + xp.sum(xp.tril(size, k=-1), axis=-2))
         return L * root, B * root * root[:, None], xp.ones_like(eigenvalue)
 
-    return backend.cond(eigenvalue > RESCUE, rescued, lambda: (L, B, eigenvalue), likely=False)
+    return backend.cond(eigenvalue > RESCALE_THRESHOLD, rescued, lambda: (L, B, eigenvalue), likely=False)
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------

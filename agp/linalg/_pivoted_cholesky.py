@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 
-TIE = 1e-6
+TIE_TOLERANCE = 1e-6
 """Pivots within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 
 
@@ -55,7 +55,7 @@ def pivoted_cholesky(
 
     def body(count, U, pivots, rest):
         best = xp.max(rest)
-        pivot = xp.reshape(xp.argmax(xp.astype(rest >= (1.0 - TIE) * best, U.dtype)), (1,))
+        pivot = xp.reshape(xp.argmax(xp.astype(rest >= (1.0 - TIE_TOLERANCE) * best, U.dtype)), (1,))
         # u = (K[:, i] - U U[i, :]^T) / sqrt(rest_i)
         left = xp.astype(column(pivot), U.dtype, copy=False) - U @ B.rows_at(U, pivot).mT
         u = left[:, 0] / xp.sqrt(xp.where(best > floor, B.rows_at(rest, pivot), infinite))  # 0 where all is rounding

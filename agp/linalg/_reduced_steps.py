@@ -19,7 +19,7 @@ PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
 """The unit of rounding of each precision."""
 ROUNDINGS = 0.2
 """The factor of the estimate above; within a factor of two from M = 64 to 1024, for kernel matrices."""
-COARSEST = 5e-3
+MAX_ROUNDING_ERROR = 5e-3
 """Steps in a lower precision end where its rounding exceeds half of this, or half of the tolerance if that is more."""
 
 
@@ -93,7 +93,7 @@ def is_lower(precision: str, A: Array) -> bool:
     return PRECISIONS[precision] > float(backend_of(A).xp.finfo(A.dtype).eps)
 
 
-def reduced_steps(
+def run_reduced_steps(
     A: Array,
     start: Array,
     vector: Array,
@@ -112,7 +112,7 @@ def reduced_steps(
     backend = backend_of(A)
     xp = backend.xp
     low = _Products(A, precision)
-    limit = 0.5 * max(tolerance, COARSEST)
+    limit = 0.5 * max(tolerance, MAX_ROUNDING_ERROR)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
         return _advance(low, step, tolerance, limit, least_steps, _Carry(*carry))

@@ -9,7 +9,7 @@ batches, except for arrays [M, N].
 
 from agp.backend import Array, backend_of
 
-JOINED = 512
+DENSE_BLOCK = 512
 """Up to this size one triangle of a general product is computed densely: joining blocks costs passes over memory."""
 
 
@@ -37,7 +37,7 @@ def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
 def lower_of(X: Array, Y: Array) -> Array:
     """The lower triangle of X Y, for X [M, K] and Y [K, M]."""
     B = backend_of(X)
-    if X.shape[-2] <= JOINED or X.shape[-2] <= B.triangular_block or X.shape[-2] <= B.device_block(X):
+    if X.shape[-2] <= DENSE_BLOCK or X.shape[-2] <= B.triangular_block or X.shape[-2] <= B.device_block(X):
         return B.triangular_product(X, Y, lower=True)
     X1, X2 = _rows(X)
     Y1, Y2 = _columns(Y)

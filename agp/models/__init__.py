@@ -1,11 +1,12 @@
 """What a user constructs: parameters and prediction; training is in `agp.training`."""
 
+from agp._deprecated import former_names
 from agp.models._base import Model
 from agp.models._cggp import CGGP
 from agp.models._computation_aware import CaGP
 from agp.models._deep_gp import DeepGP
 from agp.models._gpr import GPR
-from agp.models._growth import grown
+from agp.models._growth import add_inducing
 from agp.models._several_outputs import Coregionalised
 from agp.models._sgpr import SGPR
 from agp.models._solve import SOLVEGP
@@ -29,12 +30,14 @@ __all__ = [
     "DeepGP",
     "Model",
     "Variational",
-    "grown",
+    "add_inducing",
 ]
+
+__getattr__ = former_names(__name__, grown="add_inducing")
 
 # for other rooms
 from agp.models._base import level_probabilities
 from agp.models._growth import growing_part
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel
-from agp.models._start import repeated_rows, valid_data, valid_weights
+from agp.models._start import repeat_rows, valid_data, valid_weights

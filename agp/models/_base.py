@@ -13,11 +13,11 @@ from agp.batch import Batch
 from agp.checks import check_inputs, check_parameters, check_targets, check_whole
 from agp.gradient import GradientMode, check_mode
 from agp.likelihoods import Likelihood, Prediction
-from agp.markup import guarded
-from agp.models._growth import grown
+from agp.markup import html_with_fallback
+from agp.models._growth import add_inducing
 from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_test_inputs
 from agp.priors import Priors
-from agp.random import Draws, under
+from agp.random import Draws, prefix_draws
 from agp.repairs import outside
 from agp.speculation import speculate
 from agp.summaries import summary_html
@@ -27,9 +27,9 @@ __all__ = ["Model", "WithoutInducing", "WithoutPosterior", "level_probabilities"
 FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
     "batch": (lambda model: model._batch, "agp.batch.Batch(X, y), or model.bound(X, y)"),
     "draws": (lambda model: model._draws, "agp.train, which draws"),
-    "grown": (lambda model: partial(grown, model), "agp.models.grown(model, Z)"),
+    "grown": (lambda model: partial(add_inducing, model), "agp.models.grown(model, Z)"),
     "objective": (lambda model: model._objective, 'model.bound(X, y, gradient="autodiff")'),
-    "without_rows": (lambda model: model._without_rows, "model.predictor()"),
+    "without_rows": (lambda model: model._drop_data, "model.predictor()"),
 }
 """Public names of version 0.2, and what to write instead; they still work, with a warning."""
 
@@ -63,7 +63,7 @@ class Model(ABC):
             type.__setattr__(cls, "from_data", wrapped)
 
     def _repr_html_(self) -> str:
-        return guarded(lambda: summary_html(self), self)
+        return html_with_fallback(lambda: summary_html(self), self)
 
     @property
     @abstractmethod
@@ -244,7 +244,7 @@ class Model(ABC):
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
         """The noise that a step on so many rows needs, drawn by a NumPy generator or an `agp.random.Noise`."""
-        return under("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
+        return prefix_draws("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property
     def _site_paths(self) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ class Model(ABC):
         """
         return {}
 
-    def _settled(self) -> Self:
+    def _prepare_site_step(self) -> Self:
         """The model in the state that a step of its sites needs; by default itself."""
         return self
 
@@ -271,7 +271,7 @@ class Model(ABC):
         A pass over the data, where one is needed, is in blocks that fit `memory` MiB.
         """
 
-    def _without_rows(self) -> Any:
+    def _drop_data(self) -> Any:
         """A model with the same predictions that holds no data, where there is one; by default itself."""
         return self
 
@@ -284,7 +284,7 @@ class Model(ABC):
 
     # -- protocol: comparison of methods ----------------------------------------------------------------------------
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """The matrices [..., M, M] that the bound inverts, or others with condition numbers no lower.
 
         They tell how much rounding the results may show.
@@ -298,13 +298,13 @@ class Model(ABC):
         """
         return None
 
-    def _tightened(self) -> Self:
+    def _with_tight_tolerance(self) -> Self:
         """The model whose iterative solves end near the working precision of float64; by default itself."""
         return self
 
     # -- former names -----------------------------------------------------------------------------------------------
 
-    def _absent(self, name: str) -> str:
+    def _missing_name_message(self, name: str) -> str:
         """The message for a missing attribute."""
         return f"{type(self).__name__!r} object has no attribute {name!r}"
 
@@ -312,7 +312,7 @@ class Model(ABC):
 
         def __getattr__(self, name: str) -> Any:
             if name not in FORMER:
-                raise AttributeError(self._absent(name), name=name, obj=self)
+                raise AttributeError(self._missing_name_message(name), name=name, obj=self)
             found, instead = FORMER[name]
             msg = f"model.{name} is no longer public; write {instead}."
             warnings.warn(msg, DeprecationWarning, stacklevel=outside())

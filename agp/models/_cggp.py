@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY
 from typing import Any, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like, placed
+from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
 from agp.checks import check_whole
@@ -17,7 +17,7 @@ from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
 from agp.models._base import WithoutInducing
 from agp.models._regression import Regression, check_without_white, exact_parts
-from agp.models._start import started_model
+from agp.models._start import initialise_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.random import Draws, generator
@@ -136,7 +136,7 @@ class CGGP(Regression, WithoutInducing):
             lanczos_steps=lanczos_steps,
         )
         model._check_settings()
-        return started_model(model)
+        return initialise_model(model)
 
     # -- training ---------------------------------------------------------------------------------------------------
 
@@ -168,18 +168,18 @@ class CGGP(Regression, WithoutInducing):
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """A diagonal matrix with bounds on the eigenvalues of K + sigma^2 I: the trace of K bounds those of K."""
         xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)
 
-    def _tightened(self) -> Self:
+    def _with_tight_tolerance(self) -> Self:
         return dataclasses.replace(self, tolerance=TIGHT, max_iterations=TIGHT_ITERATIONS)
 
     def _fixed_draws(self) -> dict[str, Array]:
         noise = self._draws(generator(0, 9), self.X.shape[0]).whole
-        return {name: placed(x, self.X) for name, x in noise.items()}
+        return {name: asarray_like(x, self.X) for name, x in noise.items()}
 
     def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]

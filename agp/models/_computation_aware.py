@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self, get_args
 
 from agp import tree
 from agp._context import public
-from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
+from agp.actions import Actions, FixedActions, Init, Layout, Policy, column_spread, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
@@ -20,7 +20,7 @@ from agp.means import Mean, ZeroMean
 from agp.models._base import Model, WithoutInducing
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import refuse_is_lazy, started, started_model
+from agp.models._start import initialise, initialise_model, refuse_is_lazy
 from agp.posteriors import (
     FollowsInverse,
     InverseOwner,
@@ -32,7 +32,7 @@ from agp.posteriors import (
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
 from agp.random import generator
-from agp.tree import copied
+from agp.tree import copy_array
 
 __all__ = ["CaGP", "Uncertainty"]
 
@@ -160,7 +160,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
             _check_known(name, value, get_args(known))
-        X, y, kernel, likelihood, mean_function = started(
+        X, y, kernel, likelihood, mean_function = initialise(
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
         check_without_white(cls, kernel, X)
@@ -175,24 +175,24 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         if actions is None:
             count = _checked_count(num_actions, X.shape[0])
             if layout == "tree":
-                X, y = _taken(X, y, arranged(X / column_spread(X), count))
-            actions = started_blocks(y - mean_function(X)[0], count, init, seed)
+                X, y = _taken(X, y, order_rows(X / column_spread(X), count))
+            actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
         _check_actions(actions, X.shape[0], policy)
         start = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]
             actions=actions,
-            X=copied(X),
-            y=copied(y),
+            X=copy_array(X),
+            y=copy_array(y),
             mean_function=mean_function,
             priors=as_priors(priors),
             loss=loss,
             capped=X.shape[0] < N,
         )
         if inverse_free:
-            posterior = ProjectedInverseFree.for_covariance(start._followed_matrix())
+            posterior = ProjectedInverseFree.for_covariance(start._matrix_to_invert())
             start = dataclasses.replace(start, posterior=posterior)
-        return started_model(start)
+        return initialise_model(start)
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
@@ -235,14 +235,14 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         X, y = (self.X, self.y) if shared else (batch.X, batch.y)
         return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
 
-    def _followed_matrix(self, *, memory: float | None = None) -> Array:
+    def _matrix_to_invert(self, *, memory: float | None = None) -> Array:
         """G = S^T (K + sigma^2 I) S [i, i]."""
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """G."""
-        return (self._followed_matrix(),)
+        return (self._matrix_to_invert(),)
 
     def _block_rows(self, memory: float | None) -> int:
         allowed, needed = budget(memory, self.X), mebibytes(self._floats_per_row, self.X)
@@ -260,17 +260,17 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _solved(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
+    def _projected_targets(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
         """b = S^T (y - h) [i, P], and G^-1 or its approximations."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
         if isinstance(posterior, FollowsInverse):
-            posterior = posterior.refreshed(backend_of(G).xp.astype(G, self.X.dtype))
-        return b, posterior.inverted_covariance(G)  # type: ignore[attr-defined]
+            posterior = posterior.recompute_factors(backend_of(G).xp.astype(G, self.X.dtype))
+        return b, posterior.invert_covariance(G)  # type: ignore[attr-defined]
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:
-        b, found = self._solved(memory)
+        b, found = self._projected_targets(memory)
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
@@ -320,7 +320,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 def _taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
     """These rows of X [N, D] and y [N, P]; the row numbers may be on the host."""
     if type(rows) is not type(X):
-        return backend_of(X).gathered(X, rows), backend_of(y).gathered(y, rows)
+        return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
     B = backend_of(X)
     return B.rows_at(X, rows), B.rows_at(y, rows)
 
@@ -367,7 +367,7 @@ def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, suppor
 def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
     """TypeError or ValueError unless these actions, maybe of a policy, are over m rows and linearly independent."""
     _check_action_sizes(actions, m, policy)
-    if dependent := actions.dependent():
+    if dependent := actions.dependent_columns():
         msg = (
             f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
             "(agp.actions.FixedActions.spanning does)."

@@ -12,7 +12,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models._layers import convolutional_process, deep_process, settings_by_layer
-from agp.models._start import observed, started_model
+from agp.models._start import initialise_model, prepare_data
 from agp.models._variational import Variational
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
@@ -114,13 +114,13 @@ class DeepGP(Variational):
             numbers of samples below 1; and for a sequence without one entry for each layer.
         """
         check_whole("layers", layers)
-        data = observed(X, y, None, likelihood, mean_function)
+        data = prepare_data(X, y, None, likelihood, mean_function)
         choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
         choices |= {"num_orthogonal": num_orthogonal, "second": second}
         columns = data.X.shape[1] if width is None else check_whole("width", width)
         options: dict[str, Any] = {"width": columns, "skip": skip, "samples": samples, "seed": seed, "jitter": jitter}
         process = deep_process(data, settings_by_layer(choices, layers), **options)
-        return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
+        return initialise_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
 
     @classmethod
     def convolutional(
@@ -149,7 +149,7 @@ class DeepGP(Variational):
     ) -> Self:
         """A deep convolutional GP ready to be trained on images X [N, H W C] and targets y [N] or [N, K].
 
-        Inner layers map images to images (`agp.processes.EachPatch`); the last one is a response to patches
+        Inner layers map images to images (`agp.processes.Patchwise`); the last one is a response to patches
         (`agp.inducing.Patches`). Each inner layer adds a trained function, small at first, to a fixed map: the leading
         principal directions of the patches of its input, of variance 1 on average.
 
@@ -181,13 +181,13 @@ class DeepGP(Variational):
 
         Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
         """
-        data = observed(X, y, None, likelihood, mean_function)
+        data = prepare_data(X, y, None, likelihood, mean_function)
         grids = {"patch": patch, "stride": stride, "padding": padding, "located": located}
         choices = grids | {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing}
         chosen = settings_by_layer(choices, len(channels) + 1)
         options = {"weighted": weighted, "samples": samples, "seed": seed, "jitter": jitter}
         process = convolutional_process(data, image, tuple(channels), chosen, **options)
-        return started_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
+        return initialise_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
         return ProcessConditional.of(dataclasses.replace(self.process, samples=self.prediction_samples))

@@ -15,7 +15,7 @@ from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._base import WithoutInducing
 from agp.models._regression import Regression, exact_parts
-from agp.models._start import started_model, valid_weights
+from agp.models._start import initialise_model, valid_weights
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
 
@@ -75,7 +75,7 @@ class GPR(Regression, WithoutInducing):
         """
         weights = valid_weights(weights, X)
         parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
-        return started_model(cls(**parts, priors=as_priors(priors), weights=weights))
+        return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
 
     @property
     def _row_weights(self) -> Array | None:
@@ -95,7 +95,7 @@ class GPR(Regression, WithoutInducing):
         """
         return leave_one_out(self, self.X, self.y)
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """K + sigma^2 I, with sigma^2 / w where rows have weights."""
         noise = self.likelihood.noise_variance
         return (add_diagonal(self.kernel(self.X)[0], noise if self.weights is None else noise / self.weights),)

@@ -6,14 +6,14 @@ from agp import tree
 from agp.backend import Array
 from agp.inducing import Points
 from agp.posteriors import Posterior
-from agp.processes import Mixed, Process, Sparse, SparsePrior
+from agp.processes import LinearMixing, Process, Sparse, SparsePrior
 
-__all__ = ["growing_part", "grown"]
+__all__ = ["add_inducing", "growing_part"]
 
 T = TypeVar("T", bound=Any)
 
 
-def grown(model: T, Z: Array, /, *, begun: bool = False) -> T:
+def add_inducing(model: T, Z: Array, /, *, begun: bool = False) -> T:
     """The model with further inducing inputs Z [M, D], whose inducing variables have the prior given the present ones.
 
     So q(f), the bound and the predictions of an `SVGP` do not change. The bound of `SGPR` is no lower.
@@ -21,7 +21,7 @@ def grown(model: T, Z: Array, /, *, begun: bool = False) -> T:
     Parameters
     ----------
     model
-        `SGPR`, or an `SVGP` whose process is a `Sparse` one, or a `Mixed` one of that, with `Points`.
+        `SGPR`, or an `SVGP` whose process is a `Sparse` one, or a `LinearMixing` one of that, with `Points`.
     Z
         Inputs [M, D] like those of the model.
     begun
@@ -34,7 +34,7 @@ def grown(model: T, Z: Array, /, *, begun: bool = False) -> T:
         For other models; if the posterior cannot grow, or Z does not fit the inducing inputs.
     """
     path, part = growing_part(model)
-    return tree.replaced(model, {path: part._grown(Z, begun=begun)})
+    return tree.replace(model, {path: part._add_inducing(Z, begun=begun)})
 
 
 def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
@@ -43,17 +43,17 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
     TypeError if there is none, or several, or its inputs are not those of the model.
     """
     parts = tree.nodes(model, SparsePrior)
-    between = [x for x in tree.nodes(model, Process).values() if not isinstance(x, (Sparse, Mixed))]
+    between = [x for x in tree.nodes(model, Process).values() if not isinstance(x, (Sparse, LinearMixing))]
     if len(parts) != 1 or between:
         what = type(between[0] if between else model).__name__
         msg = (
             f"{what} does not grow by inducing inputs: they must be those of one kernel, as in SGPR, or SVGP with a "
-            "Sparse process (or a Mixed one of that)."
+            "Sparse process (or a LinearMixing one of that)."
         )
         raise TypeError(msg)
     path, part = next(iter(parts.items()))
-    still = [x for x in tree.nodes(part, Posterior).values() if type(x).grown is Posterior.grown]
-    for x in [part] if type(part)._grown is SparsePrior._grown else still:
+    still = [x for x in tree.nodes(part, Posterior).values() if type(x).add_inducing is Posterior.add_inducing]
+    for x in [part] if type(part)._add_inducing is SparsePrior._add_inducing else still:
         msg = f"{type(x).__name__} does not grow by inducing inputs; use SGPR, or SVGP with Whitened, for instance."
         raise TypeError(msg)
     if not isinstance(part.inducing, Points):

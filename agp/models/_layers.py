@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole
 from agp.inducing import Inducing, Patches, PatchGrid, some_rows
 from agp.kernels import RBF, Kernel, Matern32
 from agp.means import Projection
 from agp.models._groups import group_sizes, start_of_groups
 from agp.models._start import Observed, check_instance
-from agp.posteriors import posterior_named, start_of
-from agp.processes import Deep, EachPatch, Known, Process, Sparse, Stack
+from agp.posteriors import find_posterior, start_of
+from agp.processes import Deep, FixedMap, Patchwise, Process, Sparse, Stack
 from agp.scaling import column_spreads
 from agp.starts import principal_directions
 
@@ -63,7 +63,7 @@ def deep_process(
     for choice, (own, carried) in zip(chosen[:-1], _maps(H, width, skip), strict=False):
         settings = {**_with_kernel(choice, H), "mean_function": own, **common}
         layer = _calm(Sparse.from_data(H, outputs=width, **settings), settings)
-        built.append(layer if carried is None else Stack((layer, Known(carried))))
+        built.append(layer if carried is None else Stack((layer, FixedMap(carried))))
         H = backend_of(H).xp.concat([h(H)[0] for h in (own, carried) if h is not None], axis=1)
     settings = {**_with_kernel(chosen[-1], H), "mean_function": data.mean_function, "variance": data.variance}
     settings |= {"outputs": data.outputs, "level": data.level}
@@ -82,7 +82,7 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
         return settings
     M, M2 = group_sizes(rows, settings["num_inducing"], M2)
     sizes = (M, M2) if M2 else (M,)
-    start = start_of_groups(posterior_named(settings["posterior"]), posterior_named(second), sizes)
+    start = start_of_groups(find_posterior(settings["posterior"]), find_posterior(second), sizes)
     return settings | {"posterior": start, "num_inducing": M + M2}
 
 
@@ -137,7 +137,7 @@ def _directions(X: Array, width: int) -> Array:
     D = X.shape[1]
     if width >= D:
         return backend_of(X).xp.eye(D, width, **like(X))
-    return placed(principal_directions(to_numpy(X), width), X)
+    return asarray_like(principal_directions(to_numpy(X), width), X)
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
@@ -210,14 +210,14 @@ def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
 
 def _inner_layer(
     grid: PatchGrid, H: Array, outputs: int, choice: dict[str, Any], common: dict[str, Any]
-) -> tuple[EachPatch, Array]:
+) -> tuple[Patchwise, Array]:
     """A layer for images H [N, H W C], and the outputs of its map, for each patch [N Q, C']."""
     grid.check_images(H)
     rows, _ = grid.rows(H)
     passes_on = _map(grid, rows, outputs)
     settings = {**_settings(grid, rows, choice, common), "mean_function": passes_on}
     layer = _calm(Sparse.from_data(rows, outputs=outputs, **settings), settings)
-    return EachPatch(layer, grid), passes_on(rows)[0]
+    return Patchwise(layer, grid), passes_on(rows)[0]
 
 
 def _map(grid: PatchGrid, rows: Array, outputs: int) -> Projection:

@@ -14,9 +14,9 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithoutPosterior
-from agp.models._start import refuse_is_lazy, started
+from agp.models._start import initialise, refuse_is_lazy
 from agp.processes import SparsePrior
-from agp.tree import copied
+from agp.tree import copy_array
 
 __all__ = [
     "Regression",
@@ -40,9 +40,9 @@ def exact_parts(
 ) -> dict[str, Any]:
     """The fields of a model without approximation, with starting values, and copies of the data."""
     likelihood = gaussian_only(model_class, likelihood)
-    start = started(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
+    start = initialise(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
     refuse_is_lazy(model_class, X, y)
-    return start._asdict() | {"X": copied(start.X), "y": copied(start.y)}
+    return start._asdict() | {"X": copy_array(start.X), "y": copy_array(start.y)}
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
@@ -75,7 +75,7 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     """ValueError for a kernel with white noise, for models that evaluate its covariance matrix in tiles of X [N, D]."""
-    x = backend_of(X).gathered(X[:1, :])
+    x = backend_of(X).gather(X[:1, :])
     # k(x) has white noise, k(x, x) has none: this finds it in users' kernels, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
@@ -156,7 +156,7 @@ class SparseRegression(Regression, SparsePrior):
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         return self.bound(X, y)[0], self.upper_bound(X, y)
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Kuu."""
         return (self._inducing_covariance()[0],)
 
@@ -166,7 +166,7 @@ class SparseRegression(Regression, SparsePrior):
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
         return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
-    def _kept_rows(self, X: Array, memory: float | None) -> int:
+    def _num_cached_rows(self, X: Array, memory: float | None) -> int:
         """Rows whose Kuf, its unscaled form and A fit in memory for the pullback, besides the current block."""
         left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count

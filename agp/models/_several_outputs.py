@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole, usable
 from agp.kernels import Kernel
 from agp.models._start import Observed, check_instance
-from agp.processes import Mixed, Process, Sparse, Stack
+from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.starts import correlation_root, starting_kernel
-from agp.tree import detached
+from agp.tree import detach
 
-__all__ = ["Coregionalised", "Outputs", "started_process"]
+__all__ = ["Coregionalised", "Outputs", "initialise_process"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Coregionalised:
 
 Outputs = str | Coregionalised | None
 
-NAMED: dict[str, Coregionalised | None] = {
+MODELS_OF_OUTPUTS: dict[str, Coregionalised | None] = {
     "shared": None,
     "separate": None,
     "coregionalised": Coregionalised(),
@@ -49,30 +49,30 @@ NAMED: dict[str, Coregionalised | None] = {
 }
 
 
-def started_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
+def initialise_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
     """A process with starting values from the data X [N, D] and its observations.
 
     Arguments as `SVGP.from_data`; the choice is posterior, inducing, Z, num_inducing, seed and jitter. TypeError or
     ValueError for options that are unknown, contradict each other, or do not fit the number of outputs.
     """
-    chosen = _chosen(outputs, data)
+    chosen = _resolve_outputs(outputs, data)
     if chosen == "separate":
         return _separate(X, data, _kernels(kernel, data.outputs, "outputs"), choice)
     if isinstance(chosen, Coregionalised):
-        return _coregionalised(X, data, chosen, kernel, choice)
-    return _shared(X, data, _one_kernel(kernel, "shared"), choice)
+        return _coregionalised_process(X, data, chosen, kernel, choice)
+    return _shared_process(X, data, _one_kernel(kernel, "shared"), choice)
 
 
-def _chosen(outputs: Outputs, data: Observed) -> str | Coregionalised:
+def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
     if outputs is None or outputs == "shared":
         return "shared"
-    if not isinstance(outputs, Coregionalised) and outputs not in NAMED:
-        msg = f"unknown outputs {outputs!r}; known are {', '.join(NAMED)}, and agp.Coregionalised(...)."
+    if not isinstance(outputs, Coregionalised) and outputs not in MODELS_OF_OUTPUTS:
+        msg = f"unknown outputs {outputs!r}; known are {', '.join(MODELS_OF_OUTPUTS)}, and agp.Coregionalised(...)."
         raise ValueError(msg)
     if data.outputs < 2:
         msg = f"outputs is {outputs!r}, but y has one column, for one output; leave it out, or give y as [N, P]."
         raise ValueError(msg)
-    return outputs if isinstance(outputs, Coregionalised) else NAMED[outputs] or outputs
+    return outputs if isinstance(outputs, Coregionalised) else MODELS_OF_OUTPUTS[outputs] or outputs
 
 
 def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
@@ -93,7 +93,7 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
     return several
 
 
-def _shared(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
+def _shared_process(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
     """One kernel and one set of inducing variables; each output has its own scale, unless a variance is given."""
     kernel = _starting(kernel, X, data, choice)
     parts = {"outputs": data.outputs, "kernel": kernel, **choice}
@@ -101,7 +101,7 @@ def _shared(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, A
     if min(data.outputs, data.y.shape[1]) < 2 or data.variances is None or given:
         targets = {"mean_function": data.mean_function, "level": data.level, "variance": data.variance}
         return Sparse.from_data(X, **parts, **targets)
-    return _mixed(X, data, Sparse.from_data(X, **parts), _spreads(X, data))
+    return _mixed_process(X, data, Sparse.from_data(X, **parts), _spreads(X, data))
 
 
 def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
@@ -133,7 +133,9 @@ def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
     return B.rows_at(X, rows) if rows.shape[0] >= max(2, choice["num_inducing"] or 2) else X
 
 
-def _coregionalised(X: Array, data: Observed, chosen: Coregionalised, kernel: Any, choice: dict[str, Any]) -> Mixed:
+def _coregionalised_process(
+    X: Array, data: Observed, chosen: Coregionalised, kernel: Any, choice: dict[str, Any]
+) -> LinearMixing:
     W = _weights(X, data, chosen)
     L = W.shape[1]
     if chosen.intrinsic:
@@ -142,7 +144,7 @@ def _coregionalised(X: Array, data: Observed, chosen: Coregionalised, kernel: An
     else:
         kernels = [_starting(one, X, data, choice) for one in _kernels(kernel, L, "latent functions")]
         latent = Stack(tuple(Sparse.from_data(X, kernel=one, **choice) for one in kernels))
-    return _mixed(X, data, latent, W)
+    return _mixed_process(X, data, latent, W)
 
 
 def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
@@ -164,7 +166,7 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
     values = _values(data)
     root = correlation_root(to_numpy(values), L) if values is not None else None
     unit = _spreads(X, data)[:, None]
-    return unit * (backend_of(X).xp.eye(P, L, **like(X)) if root is None else placed(root, X))
+    return unit * (backend_of(X).xp.eye(P, L, **like(X)) if root is None else asarray_like(root, X))
 
 
 def _values(data: Observed) -> Array | None:
@@ -179,9 +181,9 @@ def _spreads(X: Array, data: Observed) -> Array:
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 
 
-def _mixed(X: Array, data: Observed, latent: Process, weights: Array) -> Mixed:
+def _mixed_process(X: Array, data: Observed, latent: Process, weights: Array) -> LinearMixing:
     spreads = _spreads(X, data)
     mean = usable(data.mean_function.from_data(X, data.level, spreads), X)
     mean.check(X.shape[1], data.outputs)
     unit = spreads if weights.ndim == 1 else spreads[:, None]
-    return detached(Mixed(latent, weights, mean, weights_unit=unit))
+    return detach(LinearMixing(latent, weights, mean, weights_unit=unit))

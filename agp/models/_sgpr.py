@@ -16,7 +16,7 @@ from agp.means import Mean, ZeroMean
 from agp.models._gpr import GPR
 from agp.models._growth import growing_part
 from agp.models._regression import SparseRegression, gaussian_only
-from agp.models._start import held_data, observed, sparse_parts, started_model, valid_weights
+from agp.models._start import held_data, initialise_model, prepare_data, sparse_parts, valid_weights
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.predictors import Conditional
@@ -101,20 +101,20 @@ class SGPR(SparseRegression):
         """
         weights = valid_weights(weights, X)
         likelihood = gaussian_only(cls, likelihood)
-        data = observed(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
+        data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
-        return started_model(cls(**parts, priors=as_priors(priors), weights=weights))
+        return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
 
     @property
     def _row_weights(self) -> Array | None:
         return self.weights
 
-    def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
-        return tree.replaced(self, {"inducing": self.inducing.grown(Z)})
+    def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
+        return tree.replace(self, {"inducing": self.inducing.add_inducing(Z)})
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
-        rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._kept_rows(batch.X, memory)}
+        rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._num_cached_rows(batch.X, memory)}
         return collapsed_bound(self, batch.X, batch.y, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
@@ -130,7 +130,7 @@ class SGPR(SparseRegression):
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
-    def _without_rows(self) -> SVGP:
+    def _drop_data(self) -> SVGP:
         """`to_svgp`."""
         return self.to_svgp()
 

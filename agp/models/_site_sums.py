@@ -16,11 +16,11 @@ from agp.linalg import cholesky
 from agp.models._sparse_sites import SparseSites
 from agp.posteriors import HoldsSums, Sums
 
-__all__ = ["SummedSites", "nothing_kept"]
+__all__ = ["SummedSites", "empty_sums"]
 
-HELD = ("factor", "shift", "precision", "drift")
+CACHED_SUMS = ("factor", "shift", "precision", "drift")
 """The arrays kept between steps."""
-ROUNDINGS = 4e3
+MAX_ROUNDINGS = 4e3
 """The allowed error of the sums, in roundings of their largest entries."""
 
 
@@ -46,23 +46,25 @@ class SummedSites(SparseSites, HoldsSums):
     @classmethod
     def of(cls, model: SparseSites, kept: dict[str, Any], memory: float | None) -> Self:
         """The model with the kept sums if they are valid for it, else with new ones."""
-        xp, now = backend_of(model.X).xp, depended_on(model)
+        xp, now = backend_of(model.X).xp, dependencies_of_sums(model)
         same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
         fits = xp.all(xp.stack(same)) & _accurate(kept)
         untouched = all(kept["at"][name] is x for name, x in now.items())  # as where the hyperparameters are frozen
 
         def old() -> tuple[Array, ...]:
-            return tuple(kept[name] for name in HELD)
+            return tuple(kept[name] for name in CACHED_SUMS)
 
         def new() -> tuple[Array, ...]:
             Lu = cholesky(model._inducing_covariance()[0])
             return Lu, *model._white_sites(memory=memory)[0], xp.zeros_like(kept["drift"])
 
-        held = dict(zip(HELD, backend_of(model.X).cond(fits, old, new, likely=untouched), strict=True))
+        held = dict(zip(CACHED_SUMS, backend_of(model.X).cond(fits, old, new, likely=untouched), strict=True))
         return cls(model=model, **held, memory=memory)
 
-    def _released(self) -> tuple[SparseSites, dict[str, Any]]:
-        return self.model, {name: getattr(self, name) for name in HELD} | {"at": depended_on(self.model)}
+    def _release_sums(self) -> tuple[SparseSites, dict[str, Any]]:
+        return self.model, {name: getattr(self, name) for name in CACHED_SUMS} | {
+            "at": dependencies_of_sums(self.model)
+        }
 
     # -- what the model has -----------------------------------------------------------------------------------------
 
@@ -104,21 +106,21 @@ class SummedSites(SparseSites, HoldsSums):
         return dataclasses.replace(self, model=moved, drift=self.drift + rounding, **sums._asdict())
 
 
-def depended_on(model: SparseSites) -> dict[str, Array]:
+def dependencies_of_sums(model: SparseSites) -> dict[str, Array]:
     """What the sums depend on, by name: the leaves of kernel and inducing variables, and the sites."""
     leaves = {part: tree.leaves(getattr(model, part)) for part in ("kernel", "inducing")}
-    found = {tree.joined(part, name): x for part, several in leaves.items() for name, x in several.items()}
+    found = {tree.join_path(part, name): x for part, several in leaves.items() for name, x in several.items()}
     return found | {"site_shift": model.site_shift, "site_precision": model.site_precision}
 
 
-def nothing_kept(model: SparseSites) -> dict[str, Any]:
+def empty_sums(model: SparseSites) -> dict[str, Any]:
     """Placeholders for sums that have not been computed."""
     M, P = model.inducing.count, model.outputs
     xp = backend_of(model.X).xp
     new = like(model.X)
     shapes = {"factor": (M, M), "shift": (M, P), "precision": (P, M, M)}
     none = {name: xp.zeros(shape, **new) for name, shape in shapes.items()}
-    at = {name: xp.full_like(x, float("nan")) for name, x in depended_on(model).items()}
+    at = {name: xp.full_like(x, float("nan")) for name, x in dependencies_of_sums(model).items()}
     return none | {"drift": xp.ones((2,), **new), "at": at}
 
 
@@ -131,5 +133,5 @@ def _sizes(sums: Any) -> Array:
 def _accurate(kept: dict[str, Any]) -> Array:
     """Whether the error of the sums is allowed; False for NaN."""
     xp = backend_of(kept["shift"]).xp
-    allowed = ROUNDINGS * float(xp.finfo(kept["shift"].dtype).eps) * _sizes(Sums(kept["shift"], kept["precision"]))
+    allowed = MAX_ROUNDINGS * float(xp.finfo(kept["shift"].dtype).eps) * _sizes(Sums(kept["shift"], kept["precision"]))
     return xp.all(kept["drift"] <= allowed)

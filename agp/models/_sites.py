@@ -12,10 +12,10 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model, WithoutPosterior
-from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
-from agp.random import below
+from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step
+from agp.random import draws_with_prefix
 
-__all__ = ["DatumGradients", "SiteModel", "scattered"]
+__all__ = ["DatumGradients", "SiteModel", "scatter_rows"]
 
 
 class DatumGradients(NamedTuple):
@@ -81,7 +81,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, SiteGradients]:
         mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
-        draws = below("likelihood", batch.draws).by_row or None
+        draws = draws_with_prefix("likelihood", batch.draws).by_row or None
         alpha, beta = self.likelihood.site_gradients(mu + h, var, batch.y, draws)
         return {"": SiteGradients(allowed, DatumGradients(alpha, beta, mu))}
 
@@ -115,7 +115,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         target = GuardedSums(Sums(alpha + beta * mu, beta), Sums(alpha + clipped * mu, clipped), negative)
         allowed = None if clip else found.factor
         proper = None if allowed is None else lambda precision: allowed(precision - old.precision)
-        moved, info = guarded_step(rate, old, target, proper)
+        moved, info = safeguarded_step(rate, old, target, proper)
         return self._with_sites(*moved, rows), info
 
     def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
@@ -135,7 +135,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         new = {"site_shift": shift, "site_precision": precision}
         if rows is not None:
             held = (self.site_shift, self.site_precision)
-            new = dict(zip(new, scattered(held, rows, (shift, precision)), strict=True))
+            new = dict(zip(new, scatter_rows(held, rows, (shift, precision)), strict=True))
         return tree.with_leaves(self, new)
 
     def with_gaussian_sites(self, y: Array, /) -> Self:
@@ -158,7 +158,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return self._with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 
-def scattered(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
+def scatter_rows(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
     """Copies of old arrays [N, P] with the given rows [B] replaced by those of new arrays [B, P].
 
     Without mutation or data-dependent shapes. If a row is given twice, the first counts.

@@ -11,9 +11,9 @@ from agp.likelihoods import Likelihood
 from agp.linalg import groups_of
 from agp.means import Mean
 from agp.models._groups import check_groups, start_of_groups
-from agp.models._start import observed, started_model
+from agp.models._start import initialise_model, prepare_data
 from agp.models._variational import Variational
-from agp.posteriors import Whitened, posterior_named
+from agp.posteriors import Whitened, find_posterior
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 from agp.starts import starting_kernel
@@ -88,15 +88,15 @@ class SOLVEGP(Variational):
             As `SVGP.from_data`; if only one of Z and O is given, M + M2 exceeds N, a class of q does not suit
             groups, or one for two groups gets one.
         """
-        data = observed(X, y, kernel, likelihood, mean_function)
+        data = prepare_data(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
-        start = start_of_groups(posterior_named(posterior), posterior_named(second), sizes)
+        start = start_of_groups(find_posterior(posterior), find_posterior(second), sizes)
         kernel = starting_kernel(kernel, data.X, data.y, data.likelihood)
         parts: dict[str, Any] = {"kernel": kernel, "mean_function": data.mean_function, "level": data.level}
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         targets = {"outputs": data.outputs, "variance": data.variance}
         process = Sparse.from_data(data.X, posterior=start, **parts, **choice, **targets)
-        return started_model(cls(process, data.likelihood, as_priors(priors)))
+        return initialise_model(cls(process, data.likelihood, as_priors(priors)))
 
     @property
     def groups(self) -> tuple[Array, ...]:

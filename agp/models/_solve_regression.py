@@ -24,8 +24,8 @@ from agp.models._groups import check_groups, check_part
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
-from agp.models._start import held_data, observed, sparse_parts, started_model
-from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
+from agp.models._start import held_data, initialise_model, prepare_data, sparse_parts
+from agp.posteriors import Orthogonal, Posterior, SiteHolder, find_posterior
 from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
@@ -104,7 +104,7 @@ class SOLVEGPR(SparseRegression):
         TypeError, ValueError
             Also if the likelihood is not Gaussian, `second` is combined with `tight`, or its class has sites.
         """
-        second = posterior_named(second)
+        second = find_posterior(second)
         if second is not None:
             check_part("second", second)
         if second is not None and issubclass(second, SiteHolder):
@@ -113,7 +113,7 @@ class SOLVEGPR(SparseRegression):
         if tight and second is not None:
             msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
             raise ValueError(msg)
-        data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
+        data = prepare_data(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
         parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
@@ -121,7 +121,7 @@ class SOLVEGPR(SparseRegression):
         if second is not None and len(sizes) == 2:
             L = cholesky(model._inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))
-        return started_model(model)
+        return initialise_model(model)
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:
@@ -129,7 +129,7 @@ class SOLVEGPR(SparseRegression):
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
             return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
-        kept = self._kept_rows(batch.X, memory)
+        kept = self._num_cached_rows(batch.X, memory)
         return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows, kept_rows=kept)
 
     @property
@@ -156,11 +156,11 @@ class SOLVEGPR(SparseRegression):
         L = cholesky(self._inducing_covariance()[0])
         totals = totals_of(self, L, self.X, self.y, rows)[0]
         group = groups_of(self.sizes)[1]
-        state = second.whitened(L[group, group])[0]
+        state = second.whitened_state(L[group, group])[0]
         first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
         return shared_covariance(*first), second
 
-    def _without_rows(self) -> SOLVEGP:
+    def _drop_data(self) -> SOLVEGP:
         """`to_solve`."""
         return self.to_solve()
 

@@ -74,13 +74,13 @@ class SparseSites(SiteModel, SparsePrior):
 
         return mu - self.mean_function(batch.X)[0], var, allowed
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Kuu."""
         return (self._inducing_covariance()[0],)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _without_rows(self) -> SVGP:
+    def _drop_data(self) -> SVGP:
         return self._sparse(self._posterior(None)[0])
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:

@@ -9,29 +9,29 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
-from agp.processes import started_prior
+from agp.processes import initialise_prior
 from agp.random import generator
 from agp.starts import repetitions, starting_kernel
-from agp.tree import constant_data, copied, detached
+from agp.tree import constant_data, copy_array, detach
 
 __all__ = [
     "Observed",
     "Start",
     "check_instance",
     "held_data",
-    "observed",
+    "initialise",
+    "initialise_model",
+    "prepare_data",
     "refuse_is_lazy",
-    "repeated_rows",
+    "repeat_rows",
     "sparse_parts",
-    "started",
-    "started_model",
     "valid_data",
     "valid_weights",
 ]
 
 T = TypeVar("T", bound=Any)
 
-MOST_ROWS = 200_000
+MAX_ROWS = 200_000
 """The most rows that starting values are taken from; a sample of more data, drawn with a fixed seed."""
 
 
@@ -66,7 +66,7 @@ class Observed(NamedTuple):
     """The given one; by default a constant if the targets have a level, else zero."""
 
 
-def started(
+def initialise(
     X: Array,
     y: Array,
     kernel: Kernel | None,
@@ -83,7 +83,7 @@ def started(
     constant) at the average of the observations, the kernel's variance at their variance (1 if they are constant), the
     noise at a tenth of it.
     """
-    data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
+    data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
     begun: Kernel = starting_kernel(kernel, seen, data.y, data.likelihood)
     kernel = usable(begun.from_data(seen, variance), seen)
@@ -94,7 +94,7 @@ def started(
     return Start(X, y, kernel, data.likelihood, mean_function)
 
 
-def observed(
+def prepare_data(
     X: Array,
     y: Array,
     kernel: Any,
@@ -118,7 +118,7 @@ def observed(
     likelihood = Gaussian() if likelihood is None else likelihood
     likelihood.check_targets(y)
     weights = likelihood.row_weights(y) if weights is None else weights
-    X, y = looked_at(X, y) if weights is None else repeated_rows(*looked_at(X, y, weights))
+    X, y = subsample(X, y) if weights is None else repeat_rows(*subsample(X, y, weights))
     outputs = likelihood.latents(y.shape[1])
     likelihood.check_outputs(outputs)
     values = likelihood.observations(y)
@@ -139,14 +139,14 @@ def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[s
     The choice is inducing, Z, num_inducing, seed and jitter, as `SVGP.from_data`.
     """
     kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"])
-    prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
+    prior = initialise_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
     return prior._asdict() | {"likelihood": data.likelihood}
 
 
 def held_data(X: Array, y: Array) -> dict[str, Array]:
     """Copies of valid inputs [N, D] and targets [N] or [N, K], as models hold them; dask arrays stay dask arrays."""
     X, y = constant_data(X, as_columns(y))
-    return {"X": copied(X), "y": copied(y)}
+    return {"X": copy_array(X), "y": copy_array(y)}
 
 
 def refuse_is_lazy(model_class: type, *arrays: Array) -> None:
@@ -160,20 +160,20 @@ def refuse_is_lazy(model_class: type, *arrays: Array) -> None:
             raise ValueError(msg)
 
 
-def looked_at(*arrays: Array) -> tuple[Array, ...]:
+def subsample(*arrays: Array) -> tuple[Array, ...]:
     """The rows of arrays [N, ...] for starting values, in memory: all, or a sample of very many."""
     N = arrays[0].shape[0]
-    if N > MOST_ROWS:
-        sample = generator(0, 12).choice(N, MOST_ROWS, replace=False, shuffle=False)
+    if N > MAX_ROWS:
+        sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
         sample.sort()
-        return tuple(backend_of(x).gathered(x, sample) for x in arrays)
-    return tuple(backend_of(x).gathered(x) for x in arrays)
+        return tuple(backend_of(x).gather(x, sample) for x in arrays)
+    return tuple(backend_of(x).gather(x) for x in arrays)
 
 
-def repeated_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
+def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
     """Rows X [n, D] and y [n, K], each repeated by its weight [n] (`agp.starts.repetitions`)."""
     index = repetitions(to_numpy(weights))
-    return (X, y) if index is None else (backend_of(X).gathered(X, index), backend_of(y).gathered(y, index))
+    return (X, y) if index is None else (backend_of(X).gather(X, index), backend_of(y).gather(y, index))
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
@@ -185,7 +185,7 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
     if values is None:
         return xp.zeros((outputs,), **like(X)), 1.0, None
     if missing:
-        level, variances, largest = _observed_moments(values)
+        level, variances, largest = _moments_of_observed(values)
     else:
         level, variances = xp.mean(values, axis=0), xp.var(values, axis=0)
         largest = xp.max(xp.abs(values), axis=0)
@@ -199,7 +199,7 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
 
 
-def _observed_moments(values: Array) -> tuple[Array, Array, Array]:
+def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
     """The averages [P], variances and largest magnitudes of values [N, P] that are not NaN.
 
     ValueError if a column has only NaN.
@@ -238,10 +238,10 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
 def valid_weights(weights: Array | None, X: Array) -> Array | None:
     """A copy of the weights of the rows X [N, D], checked, as a constant for differentiation; None for none."""
-    return None if weights is None else copied(*constant_data(check_weights(weights, X)))
+    return None if weights is None else copy_array(*constant_data(check_weights(weights, X)))
 
 
-def started_model(model: T) -> T:
+def initialise_model(model: T) -> T:
     """The new model, detached, with its priors checked."""
     check_priors(model)
-    return detached(model)
+    return detach(model)

@@ -9,8 +9,8 @@ from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean
-from agp.models._several_outputs import Outputs, started_process
-from agp.models._start import observed, started_model
+from agp.models._several_outputs import Outputs, initialise_process
+from agp.models._start import initialise_model, prepare_data
 from agp.models._variational import Variational
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Process
@@ -23,7 +23,7 @@ class SVGP(Variational):
     """A sparse variational GP with any likelihood.
 
     `SVGP.from_data` builds one. The constructor takes any process, such as several side by side
-    (`agp.processes.Stack`), mixed (`Mixed`) or in layers (`Deep`).
+    (`agp.processes.Stack`), mixed (`LinearMixing`) or in layers (`Deep`).
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class SVGP(Variational):
             or does not fit the number of columns, kernels or weights; if the likelihood couples functions that a
             mixture makes dependent.
         """
-        data = observed(X, y, None, likelihood, mean_function)
+        data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        process = started_process(data.X, data, outputs, kernel, posterior=posterior, **choice)
-        return started_model(cls(process, data.likelihood, as_priors(priors)))
+        process = initialise_process(data.X, data, outputs, kernel, posterior=posterior, **choice)
+        return initialise_model(cls(process, data.likelihood, as_priors(priors)))

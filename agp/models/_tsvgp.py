@@ -12,9 +12,9 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
-from agp.models._site_sums import SummedSites, nothing_kept
+from agp.models._site_sums import SummedSites, empty_sums
 from agp.models._sparse_sites import SparseSites
-from agp.models._start import held_data, observed, refuse_is_lazy, sparse_parts, started_model
+from agp.models._start import held_data, initialise_model, prepare_data, refuse_is_lazy, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
@@ -84,13 +84,13 @@ class TSVGP(SparseSites, KeepsSums):
         jitter: float | None = None,
     ) -> Self:
         """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
-        data = observed(X, y, kernel, likelihood, mean_function)
+        data = prepare_data(X, y, kernel, likelihood, mean_function)
         refuse_is_lazy(cls, X, y)
         X = held_data(X, y)["X"]
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))
         sites = {"site_shift": none, "site_precision": none + 0.0}
-        return started_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
+        return initialise_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
@@ -106,7 +106,7 @@ class TSVGP(SparseSites, KeepsSums):
         return sums, pullback
 
     def _no_sums(self) -> dict[str, Any]:
-        return nothing_kept(self)
+        return empty_sums(self)
 
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> SummedSites:
         return SummedSites.of(self, kept, memory)

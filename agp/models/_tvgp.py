@@ -12,12 +12,12 @@ from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._base import WithoutInducing
 from agp.models._sites import SiteModel
-from agp.models._start import refuse_is_lazy, started, started_model
+from agp.models._start import initialise, initialise_model, refuse_is_lazy
 from agp.posteriors import moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.random import below
-from agp.tree import copied
+from agp.random import draws_with_prefix
+from agp.tree import copy_array
 
 __all__ = ["TVGP"]
 
@@ -69,11 +69,13 @@ class TVGP(SiteModel, WithoutInducing):
         priors: Mapping[str, Prior] | None = None,
     ) -> Self:
         """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
-        X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
+        X, y, kernel, likelihood, mean_function = initialise(X, y, kernel, likelihood, mean_function)
         refuse_is_lazy(cls, X, y)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
-        return started_model(cls(kernel, likelihood, copied(X), none, none + 0.0, mean_function, as_priors(priors)))
+        return initialise_model(
+            cls(kernel, likelihood, copy_array(X), none, none + 0.0, mean_function, as_priors(priors))
+        )
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class TVGP(SiteModel, WithoutInducing):
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)
         h, pull_mean = self.mean_function(X)
         ell, pull_likelihood = self.likelihood.expected_log_density(
-            mu + h, var, batch.y, below("likelihood", batch.draws).by_row or None
+            mu + h, var, batch.y, draws_with_prefix("likelihood", batch.draws).by_row or None
         )
         xp = backend_of(X).xp
 
@@ -101,7 +103,7 @@ class TVGP(SiteModel, WithoutInducing):
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
         K = self.kernel(self.X)[0]
         root = backend_of(K).xp.sqrt(self.site_precision.mT)[:, :, None]

@@ -15,8 +15,8 @@ from agp.models._base import Model
 from agp.posteriors import Posterior, SiteGradients
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
-from agp.processes import Mixed, Process, Sparse, check_process
-from agp.random import Draws, below, under, union
+from agp.processes import LinearMixing, Process, Sparse, check_process
+from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 __all__ = ["Variational"]
 
@@ -35,7 +35,7 @@ class Variational(Model):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the process, or of what a `Mixed` one mixes. AttributeError if there are several."""
+        """The kernel of the process, or of what a `LinearMixing` one mixes. AttributeError if there are several."""
         return self._only("kernel").kernel
 
     @property
@@ -52,18 +52,18 @@ class Variational(Model):
     def mean_function(self) -> Mean:
         """The mean function of the process, or of the mixture. AttributeError if there are several."""
         own = self.process
-        return own.mean_function if isinstance(own, Mixed) else self._only("mean_function").mean_function
+        return own.mean_function if isinstance(own, LinearMixing) else self._only("mean_function").mean_function
 
     def _only(self, name: str) -> Sparse:
         """The one sparse process that has the part of that name."""
         found = tree.nodes(self.process, Sparse)
         if len(found) != 1:
-            raise AttributeError(self._absent(name), name=name, obj=self)
+            raise AttributeError(self._missing_name_message(name), name=name, obj=self)
         return next(iter(found.values()))
 
-    def _absent(self, name: str) -> str:
+    def _missing_name_message(self, name: str) -> str:
         if name not in NAMES:
-            return super()._absent(name)
+            return super()._missing_name_message(name)
         what = type(self).__name__
         paths = list(tree.nodes(self, Sparse))
         if not paths:
@@ -92,7 +92,7 @@ class Variational(Model):
         self.process.check()
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
-        return union([super()._draws(rng, rows), under("process", self.process.draws(rng, rows))])
+        return merge_draws([super()._draws(rng, rows), prefix_draws("process", self.process.draws(rng, rows))])
 
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
         """The model with the draws that belong to no rows, and the other draws, by default those of a fixed seed.
@@ -103,11 +103,15 @@ class Variational(Model):
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:
 
             def fixed(start: int, rows: int) -> dict[str, Any]:
-                return dict(under("process", self.process.row_draws(SEED, start, rows)).by_row)
+                return dict(prefix_draws("process", self.process.row_draws(SEED, start, rows)).by_row)
 
-            draws = Draws(backend_of(batch.X).generated_rows(fixed, batch.X), draws.whole)
-        process = self.process.drawn(Draws({}, below("process", draws).whole)) if draws.whole else self.process
-        return (self if process is self.process else tree.replaced(self, {"process": process})), draws
+            draws = Draws(backend_of(batch.X).generate_rows(fixed, batch.X), draws.whole)
+        process = (
+            self.process.with_draws(Draws({}, draws_with_prefix("process", draws).whole))
+            if draws.whole
+            else self.process
+        )
+        return (self if process is self.process else tree.replace(self, {"process": process})), draws
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self, draws = self._with_draws(batch)
@@ -123,13 +127,13 @@ class Variational(Model):
 
     # -- sites ------------------------------------------------------------------------------------------------------
 
-    def _settled(self) -> Self:
+    def _prepare_site_step(self) -> Self:
         nodes = {path: node for path, node in tree.nodes(self, Sparse).items() if node.posterior.inverse_factors}
         new = {
-            tree.joined(path, "posterior"): node.posterior.settled(node.inducing_covariance()[0])
+            tree.join_path(path, "posterior"): node.posterior.prepare_site_step(node.inducing_covariance()[0])
             for path, node in nodes.items()
         }
-        return tree.replaced(self, new) if new else self
+        return tree.replace(self, new) if new else self
 
     @property
     def _site_paths(self) -> tuple[str, ...]:
@@ -143,10 +147,10 @@ class Variational(Model):
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
-    def _inverted_matrices(self) -> tuple[Array, ...]:
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
         """What the posterior of each process inverts; usually Kuu."""
         nodes = tree.nodes(self, Sparse).values()
-        return tuple(node.posterior.inverted_matrix(node.inducing_covariance()[0]) for node in nodes)
+        return tuple(node.posterior.matrix_to_invert(node.inducing_covariance()[0]) for node in nodes)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

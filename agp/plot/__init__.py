@@ -7,7 +7,7 @@ Each function returns a matplotlib `Figure`, which can be saved (``figure.savefi
 
 import importlib
 
-from agp.errors import not_installed as _not_installed
+from agp.errors import missing_package_message as _not_installed
 
 try:
     importlib.import_module("matplotlib")

@@ -40,13 +40,13 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     TypeError, ValueError
         For what is no model or does not fit it, and more than one axes.
     """
-    subject, inputs, targets = _judged(model, X, y)
+    subject, inputs, targets = _predictions_and_targets(model, X, y)
     figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
     found = subject.predict(inputs)
     if subject.classes:
         _draw_reliability(one, subject, found.mean, targets, bins)
     else:
-        variance = found.variance + subject.known_noise(targets)
+        variance = found.variance + subject.noise_of_targets(targets)
         _draw_coverage(one, found.mean, variance, targets, subject.pit(inputs, targets))
     one.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linewidth=1.0, linestyle="--", zorder=1)
     one.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
@@ -83,7 +83,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     if (bins := check_whole("bins", bins)) < 2:
         msg = "bins is 1, but one bar is always right; give at least two."
         raise ValueError(msg)
-    subject, inputs, targets = _judged(model, X, y)
+    subject, inputs, targets = _predictions_and_targets(model, X, y)
     if subject.classes:
         msg = "classes have no probability integral transforms; plot_calibration draws how reliable they are."
         raise TypeError(msg)
@@ -104,7 +104,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     return figure
 
 
-def _judged(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
+def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
     """A model with its inputs and targets [N, K]. ValueError if their numbers differ."""
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from agp.inspection import Z95, Host, Predicted, Subject, Table, as_table, host, inducing_inputs, subject_of
 from agp.models import CaGP
-from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thinned
+from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thin_rows
 
 POINTS = 400
 """Inputs at which curves are drawn."""
@@ -53,7 +53,7 @@ def plot_fit(
     low, high = np.nanmin(x), np.nanmax(x)
     reach = margin * (high - low)
     grid = np.linspace(low - reach, high + reach, POINTS)
-    at = subject.inputs(table.crossed(0, grid, np.zeros(1, dtype=int)))
+    at = subject.inputs(table.cartesian_product(0, grid, np.zeros(1, dtype=int)))
     found = subject.predict(at)
     outputs = 1 if subject.several_classes else found.mean.shape[1]
     figure, axes = panels(ax, outputs, columns=3)
@@ -106,7 +106,7 @@ def _draw_values(
         band(ax, grid, lower, mean - inner, "C1", "function, computational", alpha=0.6)
         band(ax, grid, mean + inner, upper, "C1", None, alpha=0.6)
         band(ax, grid, mean - inner, mean + inner, "C0", "function, mathematical", alpha=0.5)
-    drawn, label = thinned(len(x))
+    drawn, label = thin_rows(len(x))
     ax.plot(x[drawn], y[drawn, p], markersize=5 if len(x) < 300 else 3, label=label, **DATA)
     ax.plot(grid, mean, color="C0", linewidth=1.6, label="mean")
 
@@ -116,13 +116,13 @@ def _draw_probability(
 ) -> None:
     band(ax, grid, found.lower[:, p], found.upper[:, p], "C0", "function, 95 %", **FUNCTION)
     ax.plot(grid, found.mean[:, p], color="C0", linewidth=1.6, label="probability")
-    drawn, label = thinned(len(x))
+    drawn, label = thin_rows(len(x))
     ax.plot(x[drawn], y[drawn, p], label=label, **{**DATA, "marker": "|", "markeredgewidth": 0.8, "markersize": 9})
     ax.set(ylabel=f"probability of {classes[1]}", ylim=(-0.06, 1.06))
 
 
 def _draw_classes(ax: Axes, grid: Host, found: Predicted, x: Host, y: Host, classes: tuple[Any, ...]) -> None:
-    drawn, _ = thinned(len(x))
+    drawn, _ = thin_rows(len(x))
     for c, name in enumerate(classes):
         colour = f"C{c % 10}"
         ax.plot(grid, found.mean[:, c], color=colour, linewidth=1.6, label=str(name))

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from agp.inspection import ArrayTable, host, inducing_inputs, subject_of
-from agp.plot._panels import DATA, legend, panels, thinned
+from agp.plot._panels import DATA, legend, panels, thin_rows
 
 BINS = 30
 REACH = 0.25
@@ -79,7 +79,7 @@ def _label(name: str, inside: Any, *, several: bool) -> str:
 
 
 def _draw_plane(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:
-    drawn, label = thinned(seen.rows)
+    drawn, label = thin_rows(seen.rows)
     style = {**DATA, "color": "0.6", "markersize": 4}
     ax.plot(seen.values(where[0])[drawn], seen.values(where[1])[drawn], label=label, **style)
     for i, (name, Z) in enumerate(shown.items()):

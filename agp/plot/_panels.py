@@ -49,7 +49,7 @@ def legend(ax: Axes, *, above: bool = False) -> None:
     ax.legend(fontsize=8, framealpha=0.85, **place)
 
 
-def thinned(rows: int) -> tuple[npt.NDArray[np.intp], str]:
+def thin_rows(rows: int) -> tuple[npt.NDArray[np.intp], str]:
     """The rows that are drawn as points, and their label."""
     if rows <= MAX_POINTS:
         return np.arange(rows), "data"

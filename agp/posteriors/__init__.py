@@ -56,12 +56,12 @@ from agp.posteriors import (
     _relaxed,
     _relaxed_orthogonal,
 )
-from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solved_sites
+from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solve_sites
 from agp.posteriors._dual import Tied
 from agp.posteriors._natural_state import WhiteSites
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
-from agp.posteriors._sites import GuardedSums, HoldsSums, KeepsSums, Sums, guarded_step
-from agp.posteriors._start import posterior_named, start_of
+from agp.posteriors._sites import GuardedSums, HoldsSums, KeepsSums, Sums, safeguarded_step
+from agp.posteriors._start import find_posterior, start_of
 
 FACTORS: tuple[type, ...] = (
     _diagonal.DiagonalState,

@@ -5,16 +5,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
 
-EXACT = 1e-8
+EXACT_TOLERANCE = 1e-8
 """The residual of inverse factors that must not change predictions."""
-STALE = 0.1
+STALE_TOLERANCE = 0.1
 """Inverse factors with a larger residual are updated before predictions."""
 
 
+@former_methods(
+    drawn="with_draws",
+    grown="add_inducing",
+    refreshed="recompute_factors",
+    settled="prepare_site_step",
+    inverted_matrix="matrix_to_invert",
+)
 class Posterior(ABC):
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
@@ -38,7 +46,7 @@ class Posterior(ABC):
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The auxiliary leaves that approximate inverses (`FollowsInverse`); usually none."""
 
-    def inverted_matrix(self, Kuu: Array, /) -> Array:
+    def matrix_to_invert(self, Kuu: Array, /) -> Array:
         """The matrix [M, M] whose inverse the marginals need, for Kuu [M, M]; usually Kuu itself."""
         return Kuu
 
@@ -109,7 +117,7 @@ class Posterior(ABC):
         """
         return {}
 
-    def drawn(self, draws: Mapping[str, Array], /) -> "Posterior":
+    def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
         """The posterior that uses these draws, arrays by name; itself if there are none."""
         return self
 
@@ -135,25 +143,25 @@ class Posterior(ABC):
         msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use the residual."
         raise TypeError(msg)
 
-    def settled(self, Kuu: Array, /) -> Self:
+    def prepare_site_step(self, Kuu: Array, /) -> Self:
         """The posterior prepared for a step of its sites, for Kuu [M, M]; usually itself."""
         return self
 
-    def refreshed(self, Kuu: Array, /) -> Self:
+    def recompute_factors(self, Kuu: Array, /) -> Self:
         """The posterior with auxiliary arrays that fit Kuu [M, M] for predictions; usually itself."""
         return self
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
         """The start of training, for Kuu [M, M], if the posterior is still the prior; usually itself.
 
-        With `wide` the likelihood has no slope far from likely functions, so that q(u) must not be narrow.
+        With `as_widest_float` the likelihood has no slope far from likely functions, so that q(u) must not be narrow.
         """
         return self
 
     grows_in_front: ClassVar[bool] = False
-    """Whether `grown` puts new inducing variables before the existing ones."""
+    """Whether `add_inducing` puts new inducing variables before the existing ones."""
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         """q(u) p(w | u) for new inducing variables w: the same q(f), and the same KL divergence.
 
         Parameters
@@ -219,6 +227,12 @@ class GroupPosterior(Posterior):
     sizes: tuple[int, ...]
 
 
+@former_methods(
+    inverted="invert",
+    inverted_anew="invert_from_scratch",
+    inverted_matrix="matrix_to_invert",
+    refreshed="recompute_factors",
+)
 class FollowsInverse(ABC):
     """Auxiliary leaves L [M, M], lower triangular, with L L^T close to inverses, updated by matrix products alone.
 
@@ -233,22 +247,22 @@ class FollowsInverse(ABC):
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
         """The matrix inverted by the named factor (by default the first), for the model's matrix [M, M]."""
 
-    def inverted_matrix(self, Kuu: Array, /) -> Array:
+    def matrix_to_invert(self, Kuu: Array, /) -> Array:
         """The first target, for Kuu [M, M]."""
         return self.inverse_target(Kuu)
 
-    def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
+    def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
         """`agp.linalg.inverse_factor` of the named target, started from the present factor, with these settings."""
         return inverse_factor(self.inverse_target(Kuu, name), getattr(self, name), **settings)
 
-    def refreshed(self, Kuu: Array, /) -> Self:
+    def recompute_factors(self, Kuu: Array, /) -> Self:
         """The same with factors that fit the model's matrix [M, M] for predictions."""
         current = self
         for name in self.inverse_factors:
-            current = current._one_refreshed(Kuu, name)
+            current = current._recompute_factor(Kuu, name)
         return current
 
-    def inverted_anew(self, Kuu: Array, /) -> Self:
+    def invert_from_scratch(self, Kuu: Array, /) -> Self:
         """The same with factors computed from scratch for the model's matrix [M, M]; present ones may be None."""
         current = self
         for name in self.inverse_factors:
@@ -256,17 +270,17 @@ class FollowsInverse(ABC):
             current = tree.with_leaves(current, {name: factor})
         return current
 
-    def _inverted_from(self, Kuu: Array, name: str, start: Array) -> Array:
+    def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
         """A factor of the named target, exact to its precision, started from another [..., M, M]."""
-        return tree.with_leaves(self, {name: start}).inverted(Kuu, name, tolerance=EXACT).factor
+        return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor
 
-    def _one_refreshed(self, Kuu: Array, name: str) -> Self:
+    def _recompute_factor(self, Kuu: Array, name: str) -> Self:
         B = backend_of(Kuu)
         Kuu, factor = B.stop_gradient(Kuu), getattr(self, name)
         residual = inverse_residual(self.inverse_target(Kuu, name), factor)
 
         def better() -> Array:
-            found = self.inverted(Kuu, name)
+            found = self.invert(Kuu, name)
             report(
                 f"the {name.replace('_', ' ')} did not fit the parameters (residual {{0:.2g}}) and was updated for "
                 "predictions (residual {1:.2g}). Train with InverseUpdate to keep it close.",
@@ -275,7 +289,7 @@ class FollowsInverse(ABC):
             )
             return found.factor
 
-        new = B.cond(residual <= STALE, lambda: factor, better, likely=True)
+        new = B.cond(residual <= STALE_TOLERANCE, lambda: factor, better, likely=True)
         return self if new is factor else tree.with_leaves(self, {name: new})
 
 
@@ -285,7 +299,7 @@ class InverseOwner(ABC):
     posterior: Any
 
     @abstractmethod
-    def _followed_matrix(self) -> Array:
+    def _matrix_to_invert(self) -> Array:
         """The argument of `FollowsInverse.inverse_target`."""
 
 

@@ -26,16 +26,16 @@ class SolvedSites(NamedTuple):
     """g [N, P]."""
 
 
-def solved_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
+def solve_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
     """The weights of the mean and a root of H, for Kff [N, N] and sites [N, P]."""
     xp = backend_of(K).xp
-    s, L = _factorised(K, precision)
+    s, L = _factorise(K, precision)
     root = each_inverse(L) * s[:, None, :]
     H_mean = each_times(root.mT, each_times(root, K @ shift))
     return SolvedSites(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
 
 
-def _factorised(K: Array, precision: Array) -> tuple[Array, Array]:
+def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
     """s [P, N] and LW [P, N, N]."""
     s = backend_of(K).xp.sqrt(precision).mT
     return s, cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
@@ -47,16 +47,16 @@ def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Arra
     For Kff [N, N], sites [N, P], samples of the prior at the data [P, N, S], and standard normal noise of that shape:
     g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
     """
-    s, L = _factorised(K, precision)
+    s, L = _factorise(K, precision)
     roots = each_inverse(L)
-    g = solved_sites(K, shift, precision).weights.mT[:, :, None]
+    g = solve_sites(K, shift, precision).weights.mT[:, :, None]
     return g - s[:, :, None] * (roots.mT @ (roots @ (s[:, :, None] * values + noise)))
 
 
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
     """(mu [N, P], var [N, P], kl) of f - h for Kff [N, N] and sites [N, P]; ``(mu, var, kl)_bar -> Kff_bar``."""
     xp = backend_of(K).xp
-    root, log_det, g = solved_sites(K, shift, precision)
+    root, log_det, g = solve_sites(K, shift, precision)
     D = root @ K
     mu = K @ g
     var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)

@@ -8,10 +8,10 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
+from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
-from agp.posteriors._growth import extended
+from agp.posteriors._growth import append_rows
 
 
 @tree.model
@@ -63,10 +63,10 @@ class DiagonalWhitened(WhiteItself, MeanPosterior):
         kl = 0.5 * (xp.sum(m * m) + xp.sum(s * s) - m.shape[0] * m.shape[1]) - xp.sum(xp.log(s))
         return kl, lambda bar: tree.cotangent(self, mean=bar * m, deviation=bar * (s - 1.0 / s))
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         new = Kuu.shape[0] - self.mean.shape[0]
         return tree.with_leaves(
-            self, {"mean": extended(self.mean, new), "deviation": extended(self.deviation, new, 1.0)}
+            self, {"mean": append_rows(self.mean, new), "deviation": append_rows(self.deviation, new, 1.0)}
         )
 
     @classmethod
@@ -114,7 +114,7 @@ class DiagonalState(WhiteState):
         return _covariances(self._features(A), self.deviation)
 
     def white_samples(self, noise: Array, /) -> Array:
-        return self.mean.mT[:, :, None] + each_solved(self.Lu, self.deviation.mT[:, :, None] * noise)
+        return self.mean.mT[:, :, None] + solve_each(self.Lu, self.deviation.mT[:, :, None] * noise)
 
     def white_kl(self) -> tuple[Array, Pullback]:
         # 1/2 (|n|^2 + sum_ip s_ip^2 [Kuu^-1]_ii - M P) + P sum log diag Lu - sum log s
@@ -157,7 +157,7 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior):
     mean_unit: Array | None = tree.unit(default=None)
     deviation_unit: Array | None = tree.unit(default=None)
 
-    def whitened(self, Lu: Array, /) -> tuple[DiagonalState, Pullback]:
+    def whitened_state(self, Lu: Array, /) -> tuple[DiagonalState, Pullback]:
         B = backend_of(Lu)
         n = B.solve_triangular(Lu, self.mean)
 

@@ -10,30 +10,32 @@ hyperparameters all choices of stored numbers give the same q(u).
 from typing import Any, Literal, Self, get_args
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import (
     add_diagonal,
     cholesky,
     each_cholesky,
     each_inverse,
-    each_solved,
     each_times,
     identity,
     lower_of,
     positive_definite,
+    solve_each,
 )
 from agp.posteriors._base import SitePosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
-from agp.posteriors._growth import extended, extended_block, new_weights, seen_through
+from agp.posteriors._growth import append_diagonal_block, append_rows, new_weights, transform_sites
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_state import NaturalState, natural_state
-from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
+from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step, sums_with_fallback
 from agp.posteriors._whitened import Whitened
 
 Tied = Literal["natural", "kernel", "white"]
 """The coordinates in which sites are stored."""
 
 
+@former_methods(converted="convert_storage")
 @tree.model
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
     """The dual parameterisation with tied sites: P (M + M^2) numbers for any N.
@@ -66,7 +68,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
             msg = f"tied is {self.tied!r}, but must be one of {', '.join(map(repr, get_args(Tied)))}."
             raise ValueError(msg)
 
-    def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
+    def whitened_state(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         t, site = self.white_sites(Lu)
         state, pull_state = natural_state(t, add_diagonal(site, 1.0))
 
@@ -88,8 +90,8 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
             return self.shift, self.precision
         if self.tied == "natural":
             return Lu.mT @ self.shift, Lu.mT @ self.precision @ Lu
-        half = each_solved(Lu, self.precision)
-        return backend_of(Lu).solve_triangular(Lu, self.shift), each_solved(Lu, half.mT)
+        half = solve_each(Lu, self.precision)
+        return backend_of(Lu).solve_triangular(Lu, self.shift), solve_each(Lu, half.mT)
 
     def site_features(self, Lu: Array, A: Array, /) -> Array:
         """The vectors [M, N] whose outer products make up the stored sums, for A = Lu^-1 Kuf [M, N]."""
@@ -101,7 +103,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
         """The sums in the coordinates of the storage."""
-        return guarded_sums(self.site_features(factor.Lu, A), alpha, beta, mu)
+        return sums_with_fallback(self.site_features(factor.Lu, A), alpha, beta, mu)
 
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
@@ -110,18 +112,18 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
             site = type(self)(self.shift, precision, self.tied).white_sites(found.factor.Lu)[1]
             return positive_definite(add_diagonal(site, 1.0))
 
-        moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None if clip else proper)
+        moved, info = safeguarded_step(rate, Sums(self.shift, self.precision), found.sums, None if clip else proper)
         return type(self)(*moved, self.tied), info
 
     # -- conversions ------------------------------------------------------------------------------------------------
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # w has no sites: zeros in natural and white coordinates; in kernel coordinates sites map through [I; J]
         M, new = self.shift.shape[0], Kuu.shape[0] - self.shift.shape[0]
         if self.tied == "kernel":
-            shift, precision = seen_through(new_weights(cholesky(Kuu), M), self.shift, self.precision)
+            shift, precision = transform_sites(new_weights(cholesky(Kuu), M), self.shift, self.precision)
         else:
-            shift, precision = extended(self.shift, new), extended_block(self.precision, new)
+            shift, precision = append_rows(self.shift, new), append_diagonal_block(self.precision, new)
         return tree.with_leaves(self, {"shift": shift, "precision": precision})
 
     @classmethod
@@ -135,15 +137,15 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
             return cls(shift, precision, tied)
         if tied == "kernel":
             return cls(Lu @ shift, Lu @ precision @ Lu.mT, tied)
-        half = each_solved(Lu, precision, transpose=True)
+        half = solve_each(Lu, precision, transpose=True)
         stored = backend_of(Lu).solve_triangular(Lu, shift, transpose=True)
-        return cls(stored, each_solved(Lu, half.mT, transpose=True), tied)
+        return cls(stored, solve_each(Lu, half.mT, transpose=True), tied)
 
     @classmethod
     def from_posterior(cls, posterior: WhitePosterior, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
         """The same q(u) as a `Whitened`, `Marginal` or other such posterior at a prior covariance Kuu [M, M]."""
         Lu = cholesky(Kuu)
-        state = posterior.whitened(Lu)[0]
+        state = posterior.whitened_state(Lu)[0]
         eye = identity(Lu)
         roots = each_inverse(each_cholesky(state.white_covariance(eye)))
         W = roots.mT @ roots
@@ -157,17 +159,17 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
     def moments(self, Kuu: Array, /) -> tuple[Array, Array]:
         """Mean [M, P] and covariances [P, M, M] of u, for a prior covariance Kuu [M, M]."""
         Lu = cholesky(Kuu)
-        state = self.whitened(Lu)[0]
+        state = self.whitened_state(Lu)[0]
         return Lu @ state.white_mean, state.white_covariance(Lu.mT)
 
-    def converted(self, tied: Tied, Kuu: Array, /) -> Self:
+    def convert_storage(self, tied: Tied, Kuu: Array, /) -> Self:
         """The same q(u) at a prior covariance Kuu [M, M] in another storage."""
         Lu = cholesky(Kuu)
         return type(self).from_white_sites(*self.white_sites(Lu), Lu, tied=tied)
 
     def to_whitened(self, Kuu: Array, /) -> Whitened:
         """The same q(u) at a prior covariance Kuu [M, M] as a `Whitened` posterior, for training without sites."""
-        state = self.whitened(cholesky(Kuu))[0]
+        state = self.whitened_state(cholesky(Kuu))[0]
         return Whitened(state.white_mean, each_cholesky(state.white_covariance(identity(Kuu))))
 
     def to_marginal(self, Kuu: Array, /) -> Marginal:

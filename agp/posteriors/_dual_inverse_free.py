@@ -19,7 +19,8 @@ with equality at exact inverses. The gradient holds the factors constant, which 
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, guessed
+from agp._deprecated import former_methods
+from agp.backend import Array, Pullback, assume, backend_of
 from agp.errors import NonFiniteError
 from agp.linalg import (
     InverseFactor,
@@ -32,16 +33,16 @@ from agp.linalg import (
     nonnegative,
     report_restarts,
 )
-from agp.posteriors._base import STALE, InverseFactored, SitePosterior
-from agp.posteriors._growth import new_weights, seen_through
-from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
+from agp.posteriors._base import STALE_TOLERANCE, InverseFactored, SitePosterior
+from agp.posteriors._growth import new_weights, transform_sites
+from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step, sums_with_fallback
 from agp.repairs import report
 
-LARGEST = 1.0
+MAX_RESIDUAL = 1.0
 """The bound needs residuals |E|_F below this."""
 ROOT_TERMS = 14
-"""Terms of the series of a root; at the residual `STALE` the next term is below the rounding of float64."""
-FITTED = 0.7
+"""Terms of the series of a root; at the residual `STALE_TOLERANCE` the next term is below the rounding of float64."""
+FITTED_TOLERANCE = 0.7
 """The residual of accurate factors, relative to the root of the unit of rounding: 1e-8 in float64."""
 
 
@@ -56,6 +57,7 @@ class DualInverses:
     """I - L_p^T R_p L_p [P, M, M]."""
 
 
+@former_methods(followed="update_from_sites")
 @tree.model
 class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     """The dual parameterisation by products alone: `Dual` with ``tied="kernel"`` and inverse factors.
@@ -158,7 +160,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
     def _check(self, factor: DualInverses) -> None:
         worst = _largest(factor)
-        if backend_of(worst).is_concrete(worst) and not guessed(worst < LARGEST, likely=True):
+        if backend_of(worst).is_concrete(worst) and not assume(worst < MAX_RESIDUAL, likely=True):
             msg = (
                 f"the inverse factors do not fit the parameters (residual {float(worst):.3g}, not below 1), so "
                 "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "
@@ -185,9 +187,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         """Kuu [M, M] for the prior's factor, R [P, M, M] for those of the sites."""
         return Kuu if name == "prior_factor" else Kuu + self.precision
 
-    def inverted(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
+    def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
         if name == "prior_factor":
-            return super().inverted(Kuu, name, **settings)
+            return super().invert(Kuu, name, **settings)
         xp = backend_of(Kuu).xp
         targets = self.inverse_target(Kuu, name)
         found = [inverse_factor(targets[p, ...], self.site_factor[p, ...], **settings) for p in range(self.outputs)]
@@ -203,7 +205,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
             rounding=xp.max(all_of.rounding),
         )
 
-    def followed(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
+    def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
         """The posterior with factors that fit Kuu [M, M] and the sites to working precision, warm-started.
 
         Also returns the largest residual |E|_F and the number of steps, both 0-d. If `had_sites`, 0-d, is false, there
@@ -211,39 +213,39 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
-        tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
+        tolerance = FITTED_TOLERANCE * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
         settings = {"tolerance": tolerance, "patience": 2}  # the limit of the precision
-        found = {name: self.inverted(Kuu, name, **settings) for name in self.inverse_factors}
+        found = {name: self.invert(Kuu, name, **settings) for name in self.inverse_factors}
         for name, one in found.items():
             report_restarts(one, name, among=had_sites)
         residual = M**0.5 * xp.max(xp.stack([one.residual for one in found.values()]))
         steps = xp.sum(xp.stack([one.steps for one in found.values()]))
         return tree.with_leaves(self, {name: one.factor for name, one in found.items()}), residual, steps
 
-    def settled(self, Kuu: Array, /) -> Self:
-        return self.followed(Kuu)[0]
+    def prepare_site_step(self, Kuu: Array, /) -> Self:
+        return self.update_from_sites(Kuu)[0]
 
     def site_sums(self, factor: DualInverses, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-        return guarded_sums(Kuf, alpha, beta, mu)
+        return sums_with_fallback(Kuf, alpha, beta, mu)
 
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         """Negative sites are clipped at once, and the inverse factors are updated."""
-        moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
+        moved, info = safeguarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
         some = backend_of(self.precision).xp.any(self.precision != 0.0)
-        followed, residual, steps = sites.followed(found.factor.Kuu, had_sites=some)
+        followed, residual, steps = sites.update_from_sites(found.factor.Kuu, had_sites=some)
         return followed, info | {"site_residual": residual, "site_inverse_steps": steps}
 
-    def refreshed(self, Kuu: Array, /) -> Self:
+    def recompute_factors(self, Kuu: Array, /) -> Self:
         B = backend_of(Kuu)
         Kuu = B.stop_gradient(Kuu)
         worst = _largest(self.factorise(Kuu)[0])
         present = {name: getattr(self, name) for name in self.inverse_factors}
 
         def better() -> dict[str, Array]:
-            found, residual, _ = self.followed(Kuu)
+            found, residual, _ = self.update_from_sites(Kuu)
             report(
                 "the inverse factors did not fit the parameters (residual {0:.2g}) and were updated for predictions "
                 "(residual {1:.2g}). Train with InverseUpdate to keep them close.",
@@ -252,14 +254,14 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
             )
             return {name: getattr(found, name) for name in present}
 
-        new = B.cond(worst <= STALE, lambda: present, better, likely=True)
+        new = B.cond(worst <= STALE_TOLERANCE, lambda: present, better, likely=True)
         return self if new is present else tree.with_leaves(self, new)
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         J = new_weights(cholesky(Kuu), self.shift.shape[0])
-        shift, precision = seen_through(J, self.shift, self.precision)
+        shift, precision = transform_sites(J, self.shift, self.precision)
         sites = tree.with_leaves(self.from_prior(Kuu, self.outputs), {"shift": shift, "precision": precision})
-        return sites.followed(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[0]  # not a repair
+        return sites.update_from_sites(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[0]  # not a repair
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
@@ -269,7 +271,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
 
 def _times_root(E: Array, x: Array) -> Array:
-    """(I + E)^(1/2) x [P, M, S] by its binomial series, exact to working precision for |E| up to `STALE`."""
+    """(I + E)^(1/2) x [P, M, S] by its binomial series, exact to working precision for |E| up to `STALE_TOLERANCE`."""
     total, power, coefficient = x, x, 1.0
     for k in range(1, ROOT_TERMS):
         coefficient *= (1.5 - k) / k
@@ -295,7 +297,7 @@ def _tail(E: Array) -> tuple[Array, Pullback]:
     """tau(E) [...] for E [..., M, M], NaN where |E|_F >= 1, and a function that returns its gradient."""
     xp = backend_of(E).xp
     n = _norm(E)
-    safe = xp.where(n < LARGEST, n, xp.full_like(n, float("nan")))
+    safe = xp.where(n < MAX_RESIDUAL, n, xp.full_like(n, float("nan")))
     value = 0.5 * safe**2 + safe**3 / (3.0 * (1.0 - safe))
 
     def gradient():

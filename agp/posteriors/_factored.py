@@ -9,16 +9,17 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import (
     cholesky,
     cholesky_pullback,
     each_cholesky,
-    each_solved,
     identity,
     lower_of,
     nonnegative,
     relative_cholesky_pullback,
+    solve_each,
 )
 from agp.posteriors._base import Posterior
 
@@ -26,7 +27,7 @@ from agp.posteriors._base import Posterior
 class WhiteState(ABC):
     """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).
 
-    The type of its cotangents is up to the state and the `whitened` that makes it; they are added by `tree.add`.
+    The type of its cotangents is up to the state and the `whitened_state` that makes it; they are added by `tree.add`.
     """
 
     mean: Array
@@ -77,6 +78,7 @@ class WhiteFactor:
     state: Any = None
 
 
+@former_methods(whitened="whitened_state")
 class WhitePosterior(Posterior):
     """A q(u) that is a `WhiteState` once Kuu is factorised."""
 
@@ -85,12 +87,12 @@ class WhitePosterior(Posterior):
     change Lu^-1 dLu, whichever needs no further product."""
 
     @abstractmethod
-    def whitened(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
+    def whitened_state(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
         """The state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)`` with S_bar for Lu^-1 dLu."""
 
     def factorise(self, Kuu: Array, /) -> tuple[WhiteFactor, Pullback]:
         Lu = cholesky(Kuu)
-        state, pull_state = self.whitened(Lu)
+        state, pull_state = self.whitened_state(Lu)
 
         def pullback(factor_bar):
             posterior_bar, S_bar = None, None
@@ -137,8 +139,8 @@ class WhitePosterior(Posterior):
 
     def path_weights(self, factor: WhiteFactor, values: Array, noise: Array, /) -> Array:
         # Lu^-T (v - Lu^-1 values)
-        change = factor.state.white_samples(noise) - each_solved(factor.Lu, values)
-        return each_solved(factor.Lu, change, transpose=True)
+        change = factor.state.white_samples(noise) - solve_each(factor.Lu, values)
+        return solve_each(factor.Lu, change, transpose=True)
 
     def project_mean(self, factor: WhiteFactor, Kuf: Array, /) -> Array:
         return Kuf.mT @ backend_of(Kuf).solve_triangular(factor.Lu, factor.state.white_mean, transpose=True)
@@ -153,7 +155,7 @@ class WhiteItself(WhitePosterior, WhiteState):
 
     is_white: ClassVar[bool] = True
 
-    def whitened(self, Lu: Array, /) -> tuple[Self, Pullback]:
+    def whitened_state(self, Lu: Array, /) -> tuple[Self, Pullback]:
         return self, lambda state_bar: (state_bar, None)
 
 

@@ -6,14 +6,14 @@ The marginals of f at any input and the KL divergence from the prior do not chan
 from agp.backend import Array, backend_of, like
 
 
-def extended(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
+def append_rows(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
     """x [M, ...] with `count` further rows of a value after them, or in front."""
     xp = backend_of(x).xp
     new = xp.full((count, *x.shape[1:]), value, **like(x))
     return xp.concat([new, x] if front else [x, new], axis=0)
 
 
-def extended_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
+def append_diagonal_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
     """A [..., M, M] and the block value I [count, count] on the diagonal after it, or in front; zeros elsewhere."""
     xp = backend_of(A).xp
     M, outer = A.shape[-1], A.shape[:-2]
@@ -30,7 +30,7 @@ def new_weights(Lu: Array, M: int, /) -> Array:
     return B.solve_triangular(Lu[:M, :M], Lu[M:, :M].mT, transpose=True).mT
 
 
-def seen_through(J: Array, shift: Array, precision: Array, /) -> tuple[Array, Array]:
+def transform_sites(J: Array, shift: Array, precision: Array, /) -> tuple[Array, Array]:
     """Sites in kernel coordinates, l [M, P] and L2 [P, M, M], extended to w = J u: T l, T L2 T^T with T = [I; J]."""
     xp = backend_of(J).xp
     rows = xp.concat([precision, J @ precision], axis=-2)

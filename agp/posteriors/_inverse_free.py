@@ -31,7 +31,7 @@ from agp.linalg import (
     symmetric_from_lower,
 )
 from agp.posteriors._base import InverseFactored, MeanPosterior
-from agp.posteriors._growth import extended, extended_block
+from agp.posteriors._growth import append_diagonal_block, append_rows
 from agp.posteriors._natural_steps import RootSteps
 
 
@@ -151,15 +151,17 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
 
     grows_in_front: ClassVar[bool] = True
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # u = R^-T v with an upper triangle: the last block of R is the factor of the inverse of the last block of Kuu
         new = Kuu.shape[0] - self.mean.shape[0]
         leaves = {
-            "mean": extended(self.mean, new, front=True),
-            "scale": extended_block(self.scale, new, 1.0, front=True),
+            "mean": append_rows(self.mean, new, front=True),
+            "scale": append_diagonal_block(self.scale, new, 1.0, front=True),
         }
         corner = backend_of(Kuu).xp.mean(diagonal(Kuu)) ** -0.5
-        R = self._inverted_from(Kuu, "inverse_factor", extended_block(self.inverse_factor, new, corner, front=True))
+        R = self._invert_from(
+            Kuu, "inverse_factor", append_diagonal_block(self.inverse_factor, new, corner, front=True)
+        )
         return tree.with_leaves(self, {**leaves, "inverse_factor": R})
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import LOWER, POSITIVE
-from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of, relative_cholesky_pullback
+from agp.linalg import cholesky, diagonal, identity, lower_of, relative_cholesky_pullback, solve_each
 from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
@@ -27,11 +27,11 @@ class CholeskySiteForm(GrowingSiteForm):
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
         noise = self.site_noise
-        Lt = cholesky(noise.added_to(Kuu))
+        Lt = cholesky(noise.add_to_covariance(Kuu))
 
         def pullback(factor_bar):
             Kt_bar = relative_cholesky_pullback(Lt, factor_bar.Lt)
-            return self._bars(noise=noise.pulled(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
+            return self._bars(noise=noise.pullback(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
 
         return LikelihoodFactor(Kuu, Lt), pullback
 
@@ -80,8 +80,8 @@ class CholeskySiteForm(GrowingSiteForm):
 
     def path_weights(self, factor: LikelihoodFactor, values: Array, noise: Array, /) -> Array:
         # mh - Kt^-1 (values + S^(1/2) noise), by pseudo-observations of u
-        half = each_solved(factor.Lt, values + self.site_noise.root_times(noise))
-        return self._weights(factor)[0].mT[:, :, None] - each_solved(factor.Lt, half, transpose=True)
+        half = solve_each(factor.Lt, values + self.site_noise.root_times(noise))
+        return self._weights(factor)[0].mT[:, :, None] - solve_each(factor.Lt, half, transpose=True)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:

@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
+from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import new_weights
@@ -34,15 +34,15 @@ class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
     mean_unit: Array | None = tree.unit(default=None)
     scale_unit: Array | None = tree.unit(default=None)
 
-    def whitened(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
+    def whitened_state(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)
-        n, E = B.solve_triangular(Lu, self.mean), each_solved(Lu, self.scale)
+        n, E = B.solve_triangular(Lu, self.mean), solve_each(Lu, self.scale)
 
         def pullback(state_bar):
             # dn = Lu^-1 dm - dS n, dE = Lu^-1 dC - dS E
             n_bar, E_bar = state_bar.mean, B.xp.tril(state_bar.scale)
             S_bar = -lower_of(n_bar, n.mT) - B.xp.sum(lower_of(E_bar, E.mT), axis=0)
-            scale_bar = B.xp.tril(each_solved(Lu, E_bar, transpose=True))
+            scale_bar = B.xp.tril(solve_each(Lu, E_bar, transpose=True))
             mean_bar = B.solve_triangular(Lu, n_bar, transpose=True)
             return tree.cotangent(self, mean=mean_bar, scale=scale_bar), S_bar
 
@@ -58,7 +58,7 @@ class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
         return tree.with_leaves(self, {"mean": mean, "scale": scale}), halvings
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # w = J u + e with J = Kwu Kuu^-1, so that m = [m; J m] and C = [[C, 0], [J C, Lw]]
         xp = backend_of(Kuu).xp
         (P, M, _), Lu = self.scale.shape, cholesky(Kuu)

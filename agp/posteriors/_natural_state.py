@@ -109,7 +109,7 @@ class WhiteSites(WhitePosterior, SitePosterior):
     shift: Array = tree.param()
     precision: Array = tree.param()
 
-    def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
+    def whitened_state(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         state, pull = natural_state(self.shift, add_diagonal(self.precision, 1.0))
 
         def pullback(state_bar):

@@ -13,7 +13,7 @@ from agp.linalg import (
     starting_vector,
     symmetric_from_lower,
 )
-from agp.posteriors._sites import HALVINGS, Sums
+from agp.posteriors._sites import MAX_HALVINGS, Sums
 from agp.repairs import report
 
 POWER_STEPS = 6
@@ -95,7 +95,7 @@ def step_of_moments(
     tried = xp.stack(halvings)
     report(
         "a natural-gradient step would have left no positive definite precision; its rate was halved (at most "
-        f"{{0:.0f}} times, of {HALVINGS} allowed). Try a smaller rate.",
+        f"{{0:.0f}} times, of {MAX_HALVINGS} allowed). Try a smaller rate.",
         xp.max(tried),
         count=xp.count_nonzero(tried),
     )
@@ -116,7 +116,7 @@ def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tup
         new_m = inverse.mT @ (inverse @ ((1.0 - rho) * shift + rho * pull))
         good = B.xp.all(B.xp.isfinite(new_C)) & B.xp.all(B.xp.isfinite(new_m))
         count = B.xp.full_like(m[0, 0], float(halvings))
-        if halvings == HALVINGS:
+        if halvings == MAX_HALVINGS:
             return B.xp.where(good, new_m, m), B.xp.where(good, new_C, C), count
         return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1), likely=True)
 

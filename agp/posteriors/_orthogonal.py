@@ -136,8 +136,10 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         counts = [part.count for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
-    def whitened(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
-        found = [part.whitened(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)]
+    def whitened_state(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
+        found = [
+            part.whitened_state(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
+        ]
 
         def pullback(state_bar):
             bars = [pull(bar) for (_, pull), bar in zip(found, state_bar, strict=True)]

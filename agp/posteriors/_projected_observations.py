@@ -42,7 +42,7 @@ class Projected(ABC):
     """The auxiliary leaves that follow inverses (`FollowsInverse`)."""
 
     @abstractmethod
-    def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
+    def invert_covariance(self, G: Array, /) -> ProjectedInverse:
         """The approximations for a symmetric positive definite G [i, i]."""
 
 
@@ -50,7 +50,7 @@ class Projected(ABC):
 class ProjectedCholesky(Projected):
     """By a Cholesky factorisation of G, O(i^3): the exact computation-aware posterior."""
 
-    def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
+    def invert_covariance(self, G: Array, /) -> ProjectedInverse:
         B = backend_of(G)
         L = cholesky(G)
         inverse = inverse_from_cholesky(L)
@@ -73,7 +73,7 @@ class ProjectedInverseFree(FollowsInverse, Projected):
         """G itself."""
         return Kuu
 
-    def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
+    def invert_covariance(self, G: Array, /) -> ProjectedInverse:
         # P = L (2 I - L^T G L) L^T = L (I - E) L^T, E = L^T G L - I
         xp = backend_of(G).xp
         L = xp.astype(self.inverse_factor, G.dtype)

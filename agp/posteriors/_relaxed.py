@@ -50,7 +50,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """Kuu + S [M, M]."""
-        return self.site_noise.added_to(Kuu)
+        return self.site_noise.add_to_covariance(Kuu)
 
     def _weights(self, factor: Any) -> tuple[Array, Pullback]:
         L, m = self.inverse_factor, self.mean
@@ -60,13 +60,13 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
             return m, lambda mh_bar: (mh_bar, None)
         return self._preconditioned_weights(factor)
 
-    def _refactored(self, Kuu: Array, new: int) -> Self:
+    def _extend_inverse_factors(self, Kuu: Array, new: int) -> Self:
         # start from diag(L, S^-1/2), the factor for large new variances
         M = self.mean.shape[0] - new
         deviations = self.site_noise.variances[M:] ** 0.5
         corner = backend_of(Kuu).xp.eye(new, **like(Kuu)) / deviations[:, None]
         start = block_diagonal([self.inverse_factor, corner], [M, new])
-        return tree.with_leaves(self, {"inverse_factor": self._inverted_from(Kuu, "inverse_factor", start)})
+        return tree.with_leaves(self, {"inverse_factor": self._invert_from(Kuu, "inverse_factor", start)})
 
     @abstractmethod
     def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
@@ -90,7 +90,7 @@ class ExactRelaxed(RelaxedForm):
 
         def pullback(factor_bar):
             Kt_bar = congruence(L, factor_bar.G)
-            return self._bars(noise=self.site_noise.pulled(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
+            return self._bars(noise=self.site_noise.pullback(Kt_bar)), tree.add(Kt_bar, factor_bar.Kuu)
 
         return RelaxedFactor(Kuu, G), pullback
 
@@ -194,7 +194,7 @@ class Relaxed(ExactRelaxed):
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
         return {"probes": 2.0 * rng.integers(0, 2, size=(M, probes)) - 1.0} if 0 < probes < M else {}
 
-    def drawn(self, draws: Mapping[str, Array], /) -> Posterior:
+    def with_draws(self, draws: Mapping[str, Array], /) -> Posterior:
         if "probes" not in draws:
             return self
         return ProbedRelaxed(
@@ -206,7 +206,7 @@ class Relaxed(ExactRelaxed):
         cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True, probes: int | None = None
     ) -> Self:
         leaves = cls._prior_leaves(Kuu, outputs, preconditioned)
-        return cls(**leaves, inverse_factor=None, probes=probes).inverted_anew(Kuu)
+        return cls(**leaves, inverse_factor=None, probes=probes).invert_from_scratch(Kuu)
 
 
 @tree.model
@@ -233,7 +233,7 @@ class FullSiteRelaxed(ExactRelaxed):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
-        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).inverted_anew(Kuu)
+        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).invert_from_scratch(Kuu)
 
 
 @tree.model

@@ -98,7 +98,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
             )
             raise ValueError(msg)
         leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | {"sizes": tuple(sizes)}
-        return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).inverted_anew(Kuu)
+        return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).invert_from_scratch(Kuu)
 
     def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:
         """The covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""
@@ -150,7 +150,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         M = self.sizes[0]
         if name == "first_inverse":
             return add_diagonal(self._blocks(Kuu)[0], self.site[:M])
-        return add_diagonal(self._changed(Kuu, self._regression(Kuu)[0])[1], self.site[M:])
+        return add_diagonal(self._conditional_blocks(Kuu, self._regression(Kuu)[0])[1], self.site[M:])
 
     def _regression(self, Kuu: Array) -> tuple[Array, Pullback]:
         # J = Kvu P0, P0 = 2 T0 - T0 Kuu T0, and J_bar -> (Kvu_bar, Kuu_bar), the latter symmetric
@@ -172,7 +172,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         # X T0 for X [M2, M]
         return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
 
-    def _changed(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
+    def _conditional_blocks(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
         """The covariances of w with u [M2, M], small if J is exact, and of w [M2, M2]."""
         K, Kvu, Kvv = self._blocks(Kuu)
         Kwu = Kvu - J @ K
@@ -182,7 +182,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         M = self.sizes[0]
         K = self._blocks(Kuu)[0]
         J, pull_J = self._regression(Kuu)
-        Kwu, Kww = self._changed(Kuu, J)
+        Kwu, Kww = self._conditional_blocks(Kuu, J)
         joint = symmetric_from_blocks(K, Kwu.mT, Kww)
         L = block_diagonal([self.first_inverse, self.second_inverse], self.sizes)
         assert L is not None
@@ -268,26 +268,26 @@ class RelaxedUnion(RelaxedGroups):
         J = self._regression(Kvu)
         below = xp.concat([-times_lower(J.mT, Lw), Lu], axis=1)
         L = xp.concat([xp.concat([Lw, xp.zeros_like(Kvu)], axis=1), below], axis=0)
-        inner = Relaxed(self._swapped(self.mean), self._swapped(self.site), L, self.preconditioned)
+        inner = Relaxed(self._swap_groups(self.mean), self._swap_groups(self.site), L, self.preconditioned)
         factor, pull_factor = inner.factorise(symmetric_from_blocks(Kvv, Kvu, K))
 
         def pullback(bar):
             inner_bar, K_bar = pull_factor(bar.factor)
             inner_bar = tree.add(inner_bar, bar.inner)
-            own = {"mean": self._restored(inner_bar.mean), "site": self._restored(inner_bar.site)}
-            rows = self._restored(K_bar)
-            return tree.cotangent(self, **own), self._restored(rows.mT).mT
+            own = {"mean": self._unswap_groups(inner_bar.mean), "site": self._unswap_groups(inner_bar.site)}
+            rows = self._unswap_groups(K_bar)
+            return tree.cotangent(self, **own), self._unswap_groups(rows.mT).mT
 
         return RelaxedGroupsFactor(J, inner, factor), pullback
 
-    def _swapped(self, x: Array) -> Array:
+    def _swap_groups(self, x: Array) -> Array:
         """The rows of x [M + M2, ...], those of the second group first."""
         M = self.sizes[0]
         return backend_of(x).xp.concat([x[M:, ...], x[:M, ...]], axis=0)
 
-    def _restored(self, x: Array) -> Array:
+    def _unswap_groups(self, x: Array) -> Array:
         M2 = self.sizes[1]
         return backend_of(x).xp.concat([x[M2:, ...], x[:M2, ...]], axis=0)
 
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
-        return self._swapped(Kuf), lambda bar: (None, self._restored(bar))
+        return self._swap_groups(Kuf), lambda bar: (None, self._unswap_groups(bar))

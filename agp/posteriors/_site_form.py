@@ -4,10 +4,11 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import diagonal, nonnegative
 from agp.posteriors._base import MeanPosterior
-from agp.posteriors._growth import extended
+from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
 Preconditioned = bool | Literal["root"]
@@ -23,11 +24,12 @@ the prior's.
 FORGOTTEN_SITE = 1e8
 """s of new variables that must not change q(f), relative to the same."""
 
-WIDE = 0.1
+FLAT_SITE_VARIANCE = 0.1
 """s at the start of training for likelihoods that are flat far from likely functions, relative to the mean diagonal of
 Kuu: narrower marginals would miss some classes."""
 
 
+@former_methods(inverted_anew="invert_from_scratch")
 class SiteForm(MeanPosterior):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S, with mh = Kt^-1 m (preconditioned) or mh = m."""
 
@@ -55,11 +57,11 @@ class SiteForm(MeanPosterior):
         noise = self.site_noise
         if bool(xp.any(self.mean != 0.0)) or bool(xp.any(noise.variances < 0.5 * _prior_site(Kuu))):
             return self
-        share = WIDE if wide else noise.start
+        share = FLAT_SITE_VARIANCE if wide else noise.start
         variances = share * xp.mean(diagonal(Kuu)) * xp.ones_like(noise.variances)
-        return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).inverted_anew(Kuu)
+        return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).invert_from_scratch(Kuu)
 
-    def inverted_anew(self, _Kuu: Array, /) -> Self:
+    def invert_from_scratch(self, _Kuu: Array, /) -> Self:
         """The same with inverse factors computed from scratch, if it has any."""
         return self
 
@@ -152,7 +154,7 @@ class GrowingSiteForm(SiteForm):
     def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
         return Kuf.mT @ self._weights(factor)[0]
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # pseudo-observations of w with the mean that q(u) gives them, so that mh = [mh; 0] for any variance; large
         # variances leave q(f) as it is
         xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
@@ -165,10 +167,10 @@ class GrowingSiteForm(SiteForm):
             weights = self._weights(self.factorise(Kuu[:M, :M])[0])[0]
             mean = xp.concat([self.mean, Kuu[M:, :M] @ weights], axis=0)
         else:
-            mean = extended(self.mean, new)
-        leaves = {"mean": mean, noise.name: noise.extended(variances).leaf}
-        return tree.with_leaves(self, leaves)._refactored(Kuu, new)
+            mean = append_rows(self.mean, new)
+        leaves = {"mean": mean, noise.name: noise.append_variances(variances).leaf}
+        return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
-    def _refactored(self, _Kuu: Array, _new: int) -> Self:
+    def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
         """The same with inverse factors for `new` more variables, if it has any."""
         return self

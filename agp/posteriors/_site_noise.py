@@ -62,15 +62,15 @@ class DiagonalNoise:
         """The diagonal of S [M]."""
         return self.leaf
 
-    def extended(self, variances: Array, /) -> Self:
+    def append_variances(self, variances: Array, /) -> Self:
         """S with further independent pseudo-observations of these variances."""
         return type(self)(backend_of(variances).xp.concat([self.leaf, variances]))
 
-    def added_to(self, K: Array, /) -> Array:
+    def add_to_covariance(self, K: Array, /) -> Array:
         """K + S for K [M, M]."""
         return add_diagonal(K, self.leaf)
 
-    def pulled(self, S_bar: Array, /) -> Array:
+    def pullback(self, S_bar: Array, /) -> Array:
         """The cotangent of the leaf, from the symmetric cotangent of S."""
         return diagonal(S_bar)
 
@@ -125,14 +125,14 @@ class FactoredNoise:
     def variances(self) -> Array:
         return backend_of(self.leaf).xp.sum(self.leaf * self.leaf, axis=-1)
 
-    def extended(self, variances: Array, /) -> Self:
+    def append_variances(self, variances: Array, /) -> Self:
         sizes = [self.leaf.shape[0], variances.shape[0]]
         return type(self)(block_diagonal([self.leaf, self.independent(variances).leaf], sizes))
 
-    def added_to(self, K: Array, /) -> Array:
+    def add_to_covariance(self, K: Array, /) -> Array:
         return K + times_own_transpose(self.leaf)
 
-    def pulled(self, S_bar: Array, /) -> Array:
+    def pullback(self, S_bar: Array, /) -> Array:
         return 2.0 * lower_product(S_bar, self.leaf)
 
     def root_times(self, normal: Array, /) -> Array:

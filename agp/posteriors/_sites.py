@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from agp.backend import Array, backend_of, like
 from agp.repairs import report
 
-HALVINGS = 10
+MAX_HALVINGS = 10
 """The largest number of halvings of a step whose precision is not positive definite."""
 
 
@@ -45,7 +45,7 @@ def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
     return Sums(F @ (alpha + beta * mu), (F * beta.mT[:, None, :]) @ F.mT)
 
 
-def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
+def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
     """The sums with and without negative beta; arguments as `sums_of`."""
     B = backend_of(beta)
     xp = B.xp
@@ -111,14 +111,14 @@ class HoldsSums(ABC):
     """Such a model during a step, with sums that are updated with the sites."""
 
     @abstractmethod
-    def _released(self) -> tuple[Any, dict[str, Any]]:
+    def _release_sums(self) -> tuple[Any, dict[str, Any]]:
         """The model without its sums, and the sums."""
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
 
 
-def guarded_step(
+def safeguarded_step(
     rate: Any, old: Sums, target: GuardedSums, proper: Callable[[Array], Array] | None
 ) -> tuple[Sums, dict[str, Array]]:
     """A step from the old sites towards the target, halved or clipped if necessary, and numbers to log.
@@ -130,24 +130,28 @@ def guarded_step(
     full = rate + xp.zeros((old.shift.shape[1],), **like(old.shift))
     negative = target.negative > 0.0
     if proper is None:
-        return mixed(old, target.clipped, full), _logged(xp.zeros_like(full), negative)
+        return interpolate_outputs(old, target.clipped, full), _step_info(xp.zeros_like(full), negative)
 
     def unfinished(_rate: Array, good: Array, count: Array) -> Array:
-        return xp.any(~good) & (xp.max(count) < HALVINGS)
+        return xp.any(~good) & (xp.max(count) < MAX_HALVINGS)
 
     def halve(rate: Array, good: Array, count: Array) -> tuple[Array, Array, Array]:
         rate = xp.where(good, rate, 0.5 * rate)
-        return rate, good | proper(mixed(old, target.raw, rate).precision), xp.where(good, count, count + 1.0)
+        return (
+            rate,
+            good | proper(interpolate_outputs(old, target.raw, rate).precision),
+            xp.where(good, count, count + 1.0),
+        )
 
-    start = (full, ~negative | proper(mixed(old, target.raw, full).precision), xp.zeros_like(full))
+    start = (full, ~negative | proper(interpolate_outputs(old, target.raw, full).precision), xp.zeros_like(full))
     rate, good, count = B.cond(
         xp.all(start[1]), lambda: start, lambda: B.while_loop(unfinished, halve, start), likely=True
     )
-    step, fallback = mixed(old, target.raw, rate), mixed(old, target.clipped, full)
+    step, fallback = interpolate_outputs(old, target.raw, rate), interpolate_outputs(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
     halvings = xp.where(good, count, xp.zeros_like(count))
     _report(halvings, good)
-    return moved, _logged(halvings, ~good)
+    return moved, _step_info(halvings, ~good)
 
 
 def _report(halvings: Array, good: Array) -> None:
@@ -166,15 +170,15 @@ def _report(halvings: Array, good: Array) -> None:
     )
 
 
-def _logged(halvings: Array, clipped: Array) -> dict[str, Array]:
+def _step_info(halvings: Array, clipped: Array) -> dict[str, Array]:
     xp = backend_of(halvings).xp
     return {"halvings": xp.max(halvings), "clipped": xp.sum(xp.astype(clipped, halvings.dtype))}
 
 
-def mixed(old: Sums, new: Sums, rate: Array) -> Sums:
+def interpolate_outputs(old: Sums, new: Sums, rate: Array) -> Sums:
     """(1 - rate_p) old + rate_p new for each output p, with rates [P]."""
     B = backend_of(rate)
-    return Sums(*(B.interpolated(x, y, _along(rate, x)) for x, y in zip(old, new, strict=True)))
+    return Sums(*(B.lerp(x, y, _along(rate, x)) for x, y in zip(old, new, strict=True)))
 
 
 def _along(per_output: Array, x: Array) -> Array:

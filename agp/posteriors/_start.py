@@ -23,7 +23,7 @@ def _public_classes() -> dict[str, type[Posterior]]:
     return {_plain(cls.__name__): cls for cls in classes}
 
 
-def posterior_named(name: Any, /) -> Any:
+def find_posterior(name: Any, /) -> Any:
     """The class of q(u) with this name, such as "whitened" or "likelihood-form"; other arguments are returned as is.
 
     Raises
@@ -54,7 +54,7 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     TypeError, ValueError
         If it is none of these.
     """
-    found = posterior_named(posterior)
+    found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):
         return found.from_prior
     if isinstance(found, type) or not callable(found):

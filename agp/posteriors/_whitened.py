@@ -8,7 +8,7 @@ from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhiteItself
-from agp.posteriors._growth import extended, extended_block
+from agp.posteriors._growth import append_diagonal_block, append_rows
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 
@@ -77,10 +77,12 @@ class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
         return type(self)(mean, scale), halvings
 
-    def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
+    def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # Lu of all begins with that of u: m = [m; 0], C = diag(C, I)
         new = Kuu.shape[0] - self.mean.shape[0]
-        return tree.with_leaves(self, {"mean": extended(self.mean, new), "scale": extended_block(self.scale, new, 1.0)})
+        return tree.with_leaves(
+            self, {"mean": append_rows(self.mean, new), "scale": append_diagonal_block(self.scale, new, 1.0)}
+        )
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

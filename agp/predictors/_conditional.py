@@ -4,9 +4,10 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, placed
+from agp._deprecated import former_methods
+from agp.backend import Array, Pullback, asarray_like
 from agp.likelihoods import Likelihood
-from agp.predictors._further import process_given, refuse_data
+from agp.predictors._further import condition_process, refuse_data
 from agp.processes import MultiOutput, Paths, Process
 from agp.random import Draws
 
@@ -16,6 +17,7 @@ SEED = 0
 """Of the draws of sampled processes."""
 
 
+@former_methods(given="condition_on")
 class Conditional(MultiOutput):
     """All of a posterior that does not depend on test inputs, as a tree of arrays.
 
@@ -66,7 +68,7 @@ class Conditional(MultiOutput):
         msg = f"{type(self).__name__} has no samples of functions; use sample at given inputs."
         raise TypeError(msg)
 
-    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
         """The posterior after further data X [k, D] and y [k, K], at the same hyperparameters.
 
         Raises
@@ -100,7 +102,7 @@ class ProcessConditional(Conditional):
     @classmethod
     def of(cls, process: Process, /) -> Self:
         """The conditional of a process; its auxiliary arrays are updated first."""
-        process = process.refreshed()
+        process = process.recompute_factors()
         return cls(process, process.factorise()[0])
 
     outputs = delegated("process", "outputs")  # type: ignore[override]
@@ -123,11 +125,11 @@ class ProcessConditional(Conditional):
         draws = self.process.common_draws(SEED, X.shape[0])
         if not draws.by_row:
             return self
-        beside = Draws(*({name: placed(x, X) for name, x in part.items()} for part in draws))
-        return ProcessConditional(self.process.drawn(beside), self.factor)
+        beside = Draws(*({name: asarray_like(x, X) for name, x in part.items()} for part in draws))
+        return ProcessConditional(self.process.with_draws(beside), self.factor)
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:
         return self.process.paths(self.factor, rng, count, features)
 
-    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> "ProcessConditional":
-        return ProcessConditional.of(process_given(self.process, self.factor, X, y, likelihood))
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> "ProcessConditional":
+        return ProcessConditional.of(condition_process(self.process, self.factor, X, y, likelihood))

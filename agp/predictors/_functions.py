@@ -77,7 +77,7 @@ class FunctionSamples:
 
     def _by_chunks(self, X: Array, memory: float | None, f: Callable[[Array], Array], copies: int = 1) -> Array:
         self._check(X)
-        X = backend_of(X).gathered(X)
+        X = backend_of(X).gather(X)
         copies = self.count if X.ndim == 3 else copies
         one = X if X.ndim == 2 else X[0, ...]
         ranges = row_ranges(one.shape[0], rows_within(memory, copies * self.paths.floats_per_row, one))

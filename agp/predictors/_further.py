@@ -10,20 +10,20 @@ from agp.linalg import (
     cholesky,
     each_cholesky,
     each_inverse,
-    each_solved,
     each_times,
     identity,
     nonnegative,
+    solve_each,
 )
 from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites
-from agp.processes import Mixed, Process, Sparse, Stack
+from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.repairs import report
 
-__all__ = ["NewSites", "process_given", "refuse_data", "sites_of_new", "with_known_noise"]
+__all__ = ["NewSites", "condition_process", "refuse_data", "sites_of_new", "with_known_noise"]
 
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
 """The most dual steps; their rate; and the relative change of the sites at which they end."""
-FALL, SHORTEST = 1.0, RATE / 2**20
+MAX_BOUND_DROP, MIN_RATE = 1.0, RATE / 2**20
 """Steps that lower the bound by more, or to NaN, are halved, down to the shortest."""
 
 
@@ -108,7 +108,7 @@ def sites_of_new(
         while True:  # a whole step may overshoot far from the data
             tried = NewSites(*(old + rate * (x - old) for old, x in zip(sites, new, strict=True)))
             mu, var, reached = state(tried)
-            if reached >= bound - FALL or rate <= SHORTEST:
+            if reached >= bound - MAX_BOUND_DROP or rate <= MIN_RATE:
                 break
             rate *= 0.5
         sites, bound, rate = tried, reached, min(RATE, 2.0 * rate)
@@ -149,16 +149,16 @@ def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[A
 # -- sparse processes -------------------------------------------------------------------------------------------------
 
 
-def process_given(process: Process, factor: Any, X: Array, y: Array, likelihood: Likelihood, /) -> Process:
+def condition_process(process: Process, factor: Any, X: Array, y: Array, likelihood: Likelihood, /) -> Process:
     """The process after further data X [k, D] and y [k, K], at the same hyperparameters.
 
     Sparse processes remain independent of each other, so each output must depend on one function only. TypeError for
-    processes other than `Sparse`, `Stack`, and `Mixed` with multiples of one function.
+    processes other than `Sparse`, `Stack`, and `LinearMixing` with multiples of one function.
     """
     _refuse_others(process)
     factors = process.site_factors(factor)
     places = {
-        path: _Place.of(sparse, factors[tree.joined(path, "posterior")], X)
+        path: _Place.of(sparse, factors[tree.join_path(path, "posterior")], X)
         for path, sparse in tree.nodes(process, Sparse).items()
     }
     xp = backend_of(X).xp
@@ -176,17 +176,17 @@ def process_given(process: Process, factor: Any, X: Array, y: Array, likelihood:
         stop = start + place.process.outputs
         found[path] = place.times(NewSites(new.shift[:, start:stop], new.precision[:, start:stop]))
         start = stop
-    return tree.replaced(process, found)
+    return tree.replace(process, found)
 
 
 def _refuse_others(process: Process) -> None:
     for node in tree.nodes(process, Process).values():
-        if not isinstance(node, (Sparse, Stack, Mixed)):
+        if not isinstance(node, (Sparse, Stack, LinearMixing)):
             refuse_data(f"a posterior of {type(process).__name__}")
-        if isinstance(node, Mixed) and node.weights.ndim > 1 and node.process.outputs > 1:
+        if isinstance(node, LinearMixing) and node.weights.ndim > 1 and node.process.outputs > 1:
             # it has no covariances between the functions, and data of their sums would bring some
             refuse_data(
-                "a posterior of Mixed, whose outputs combine several functions that it holds to be independent,"
+                "a posterior of LinearMixing, whose outputs combine several functions that it holds to be independent,"
             )
 
 
@@ -246,5 +246,5 @@ def _white_moments(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Arra
     if state is not None:
         return state.white_mean, each_cholesky(state.white_covariance(identity(Lu)))
     mean, covariance = process.inducing_moments()
-    half = each_solved(Lu, covariance)
-    return backend_of(Lu).solve_triangular(Lu, mean), each_cholesky(each_solved(Lu, half.mT))
+    half = solve_each(Lu, covariance)
+    return backend_of(Lu).solve_triangular(Lu, mean), each_cholesky(solve_each(Lu, half.mT))

@@ -3,7 +3,15 @@
 from agp.backend import Array, Pullback, backend_of, like
 from agp.repairs import report
 
-__all__ = ["average", "cross_covariances", "log_average", "mixture", "output_covariances", "slopes", "with_own"]
+__all__ = [
+    "average",
+    "cross_covariances",
+    "log_average",
+    "mixture",
+    "output_covariances",
+    "slopes",
+    "with_output_covariances",
+]
 
 
 def _by_sample(x: Array, rows: int) -> Array:
@@ -71,7 +79,7 @@ def log_average(density: Array, rows: int) -> Array:
 
 def output_covariances(latent: Array, mixing: Array | None, /) -> Array:
     """The covariances [P, N, N] of the outputs f = A g, from those of the functions g [L, N, N] and A [P, L]."""
-    return latent if mixing is None else _combined(mixing * mixing, latent)
+    return latent if mixing is None else _combine(mixing * mixing, latent)
 
 
 def cross_covariances(latent: Array, mixing: Array | None, /) -> Array:
@@ -81,10 +89,10 @@ def cross_covariances(latent: Array, mixing: Array | None, /) -> Array:
     P, L = A.shape
     pairs = xp.reshape(A[:, None, :] * A[None, :, :], (P * P, L))
     N = latent.shape[-1]
-    return xp.permute_dims(xp.reshape(_combined(pairs, latent), (P, P, N, N)), (2, 0, 3, 1))
+    return xp.permute_dims(xp.reshape(_combine(pairs, latent), (P, P, N, N)), (2, 0, 3, 1))
 
 
-def with_own(own: Array, cross: Array, /) -> Array:
+def with_output_covariances(own: Array, cross: Array, /) -> Array:
     """The covariances [N, P, N, P], with those of each output with itself replaced by [P, N, N]."""
     xp = backend_of(own).xp
     outputs = xp.arange(own.shape[0], **{**like(own), "dtype": xp.int64})
@@ -92,7 +100,7 @@ def with_own(own: Array, cross: Array, /) -> Array:
     return xp.where(same, xp.permute_dims(own, (1, 0, 2))[..., None], cross)
 
 
-def _combined(weights: Array, latent: Array) -> Array:
+def _combine(weights: Array, latent: Array) -> Array:
     """sum_l weights_rl latent_l, [R, N, N]."""
     L, N, _ = latent.shape
     xp = backend_of(latent).xp

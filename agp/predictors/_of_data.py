@@ -5,17 +5,17 @@ from typing import Any, Self
 
 from agp import tree
 from agp.actions import Actions
-from agp.backend import Array, Pullback, backend_of, like, wide
+from agp.backend import Array, Pullback, as_widest_float, backend_of, like
 from agp.bounds import CovarianceSystem, noisy_cholesky
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal, cholesky, nonnegative
 from agp.means import Mean
-from agp.posteriors import path_weights_of_sites, solved_sites
+from agp.posteriors import path_weights_of_sites, solve_sites
 from agp.predictors._conditional import Conditional
 from agp.predictors._further import refuse_data, sites_of_new
-from agp.processes import Paths, conditioned_paths
+from agp.processes import Paths, conditional_paths
 
 __all__ = [
     "ActionConditional",
@@ -83,7 +83,7 @@ class DataConditional(Conditional):
 
     def _paths(self, weights_of: Any, rng: Any, count: int, features: int) -> Paths:
         choice = {"outputs": self.outputs, "count": count, "features": features}
-        return conditioned_paths(self, Points(self.X), weights_of, rng, **choice)
+        return conditional_paths(self, Points(self.X), weights_of, rng, **choice)
 
 
 # -- exact posteriors -------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ExactConditional(GaussianConditional):
         L = noisy_cholesky(model.kernel(model.X)[0], noise, weights)
         noise = noise if weights is None else (noise / weights)[:, None]
         residual = backend_of(L).solve_triangular(L, y - model.mean_function(model.X)[0])
-        return cls(model.kernel, model.mean_function, noise, model.X, L, residual, _transposed_solve(L, residual))
+        return cls(model.kernel, model.mean_function, noise, model.X, L, residual, _solve_transposed(L, residual))
 
     def contribution(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(X).xp
@@ -156,7 +156,7 @@ class ExactConditional(GaussianConditional):
         A = backend_of(X).solve_triangular(self.L, Ksf)
 
         def pullback(mu_bar, explained_bar):
-            Ksf_bar = self.weights @ mu_bar.mT + 2.0 * _transposed_solve(self.L, A * explained_bar.mT)
+            Ksf_bar = self.weights @ mu_bar.mT + 2.0 * _solve_transposed(self.L, A * explained_bar.mT)
             return pull_kernel(Ksf_bar)[-1]
 
         return (Ksf.mT @ self.weights, xp.sum(A * A, axis=0)[:, None]), pullback
@@ -166,9 +166,9 @@ class ExactConditional(GaussianConditional):
         return self._for_each(self.kernel(X)[0] - A.mT @ A)
 
     def solve(self, R: Array, /) -> Array:
-        return _transposed_solve(self.L, backend_of(R).solve_triangular(self.L, R))
+        return _solve_transposed(self.L, backend_of(R).solve_triangular(self.L, R))
 
-    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:
         # L grows by the rows [A^T, L2] with A = L^-1 k(X_old, X) and L2 L2^T = k(X, X) + sigma^2 I - A^T A: O(k N^2)
         B = backend_of(X)
         xp = B.xp
@@ -180,7 +180,7 @@ class ExactConditional(GaussianConditional):
         L = xp.concat([xp.concat([self.L, above], axis=1), xp.concat([A.mT, L2], axis=1)], axis=0)
         residual = xp.concat([self.residual, rest], axis=0)
         new = {"X": xp.concat([self.X, X], axis=0), "L": L, "residual": residual, "noise_variance": all_noise}
-        return tree.with_leaves(self, new | {"weights": _transposed_solve(L, residual)})
+        return tree.with_leaves(self, new | {"weights": _solve_transposed(L, residual)})
 
     def _with_noise(self, y: Array, likelihood: Likelihood) -> tuple[Array, Array, Array]:
         """The values in y [k, K], the variances of their noise, 0-d or [k], and those of all data."""
@@ -253,13 +253,13 @@ class IterativeConditional(GaussianConditional):
         system = CovarianceSystem.at(
             self.kernel, self.noise_variance, self.X, self.block_rows, self.root, max_iterations=self.max_iterations
         )
-        return backend_of(R).xp.astype(system.solve(wide(R), self.tolerance).x, R.dtype)
+        return backend_of(R).xp.astype(system.solve(as_widest_float(R), self.tolerance).x, R.dtype)
 
-    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
         refuse_data("CGGP, where its matrix does not fit into the memory,")
 
 
-def _transposed_solve(L: Array, R: Array) -> Array:
+def _solve_transposed(L: Array, R: Array) -> Array:
     """L^-T R."""
     return backend_of(L).solve_triangular(L, R, transpose=True)
 
@@ -278,7 +278,7 @@ class SiteConditional(DataConditional):
     site_shift, site_precision
         lam1 and lam2 [N, P].
     root, weights
-        Those of `agp.posteriors.solved_sites`, [P, N, N] and [N, P].
+        Those of `agp.posteriors.solve_sites`, [P, N, N] and [N, P].
     """
 
     kernel: Kernel
@@ -292,7 +292,7 @@ class SiteConditional(DataConditional):
     @classmethod
     def of(cls, kernel: Kernel, mean_function: Mean, X: Array, shift: Array, precision: Array, /) -> Self:
         """The posterior for sites [N, P] at X [N, D]: O(P N^3)."""
-        solved = solved_sites(kernel(X)[0], shift, precision)
+        solved = solve_sites(kernel(X)[0], shift, precision)
         return cls(kernel, mean_function, X, shift, precision, solved.root, solved.weights)
 
     @property
@@ -322,7 +322,7 @@ class SiteConditional(DataConditional):
 
         return self._paths(weights_of, rng, count, features)
 
-    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> "SiteConditional":
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> "SiteConditional":
         xp = backend_of(X).xp
         h = self.mean_function(X)[0]
         new = sites_of_new(self.mean(X), self.covariance(X), xp.zeros_like(X[:, :1]), y, likelihood)
@@ -366,7 +366,7 @@ class ActionConditional(DataConditional):
         xp = backend_of(X).xp
         Kfs, pull_kernel = self.kernel(X, self.X)
         W, pull_actions = self.actions.times(Kfs)
-        return wide(W), lambda bar: pull_kernel(pull_actions(xp.astype(bar, X.dtype))[1])[1]
+        return as_widest_float(W), lambda bar: pull_kernel(pull_actions(xp.astype(bar, X.dtype))[1])[1]
 
     def mean(self, X: Array, /) -> Array:
         return self.mean_function(X)[0] + backend_of(X).xp.astype(self._features(X)[0] @ self.weights, X.dtype)
@@ -377,13 +377,13 @@ class ActionConditional(DataConditional):
         WP = W @ self.inverse
 
         def pullback(mu_bar, explained_bar):
-            return pull(wide(mu_bar) @ self.weights.mT + 2.0 * wide(explained_bar) * WP)
+            return pull(as_widest_float(mu_bar) @ self.weights.mT + 2.0 * as_widest_float(explained_bar) * WP)
 
         return (xp.astype(W @ self.weights, X.dtype), xp.sum(WP * W, axis=1)[:, None]), pullback
 
     def covariance(self, X: Array, /) -> Array:
         W = self._features(X)[0]
-        full = wide(self.kernel(X)[0]) - W @ self.inverse @ W.mT
+        full = as_widest_float(self.kernel(X)[0]) - W @ self.inverse @ W.mT
         return self._for_each(backend_of(X).xp.astype(full, X.dtype))
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:
@@ -395,12 +395,12 @@ class ActionConditional(DataConditional):
             seen = values + xp.sqrt(self.noise_variance) * noise
             columns = xp.reshape(xp.permute_dims(seen, (1, 0, 2)), (m, P * count))
             projected, times_actions = self.actions.project(columns)
-            change = xp.reshape(self.tangent @ wide(projected), (-1, P, count))
+            change = xp.reshape(self.tangent @ as_widest_float(projected), (-1, P, count))
             known = self.weights[:, :, None] - change
             _, weights = times_actions(xp.astype(xp.reshape(known, projected.shape), self.X.dtype))
             return xp.permute_dims(xp.reshape(weights, (m, P, count)), (1, 0, 2))
 
         return self._paths(weights_of, rng, count, features)
 
-    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
         refuse_data("CaGP, whose actions are chosen for its data,")

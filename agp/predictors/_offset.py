@@ -29,7 +29,7 @@ class OffsetConditional(Conditional):
 
     def mean(self, X: Array, /) -> Array:
         mean = self.conditional.mean(X[:, :-1])
-        return mean + _tiled(X[:, -1:], mean)
+        return mean + _tile_samples(X[:, -1:], mean)
 
     def moments(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         (mean, variance), pull = self.conditional.moments(X[:, :-1])
@@ -41,7 +41,7 @@ class OffsetConditional(Conditional):
             offset_bar = xp.sum(xp.reshape(mu_bar, (-1, rows, mu_bar.shape[1])), axis=(0, 2))
             return xp.concat([X_bar, offset_bar[:, None]], axis=1)
 
-        return (mean + _tiled(X[:, -1:], mean), variance), pullback
+        return (mean + _tile_samples(X[:, -1:], mean), variance), pullback
 
     def covariance(self, X: Array, /) -> Array:
         return self.conditional.covariance(X[:, :-1])
@@ -80,7 +80,7 @@ class OffsetPaths(Paths):
         return samples + X[..., -1:], pullback
 
 
-def _tiled(offset: Array, mean: Array) -> Array:
+def _tile_samples(offset: Array, mean: Array) -> Array:
     """Offsets [N, 1] for means [S N, P], sample after sample."""
     return backend_of(mean).xp.tile(offset, (mean.shape[0] // offset.shape[0], 1))
 
@@ -88,4 +88,4 @@ def _tiled(offset: Array, mean: Array) -> Array:
 def with_offsets(predictor: Predictor, /) -> Predictor:
     """The predictor of inputs [..., N, D + 1], whose last column is added to the latent functions."""
     moved: tuple[Any, ...] = tuple(OffsetConditional(one) for one in predictor.conditionals)
-    return tree.replaced(predictor, {"conditionals": moved})
+    return tree.replace(predictor, {"conditionals": moved})

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, backend_of, check_array_type, placed
-from agp.bounds import tiled
+from agp.backend import Array, asarray_like, backend_of, check_array_type
+from agp.bounds import tile_samples
 from agp.checks import (
     check_finite,
     check_inputs,
@@ -20,7 +20,7 @@ from agp.checks import (
 from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
-from agp.markup import guarded
+from agp.markup import html_with_fallback
 from agp.predictors._conditional import Conditional
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._further import with_known_noise
@@ -31,7 +31,7 @@ from agp.predictors._mixture import (
     mixture,
     output_covariances,
     slopes,
-    with_own,
+    with_output_covariances,
 )
 from agp.random import generator
 from agp.speculation import speculate
@@ -69,7 +69,7 @@ class Predictor:
     _built_by = "model.predictor() builds one"
 
     def _repr_html_(self) -> str:
-        return guarded(lambda: summary_html(self), self)
+        return html_with_fallback(lambda: summary_html(self), self)
 
     @property
     def outputs(self) -> int:
@@ -118,7 +118,7 @@ class Predictor:
                     _refuse_nonfinite(variance=moments[1])
                 moments = self.likelihood.predict(*moments) if observed else moments
                 parts.append(mixture(moments, chunk.shape[0]))
-            found = _joined(parts)
+            found = _concat(parts)
             _refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
             return found
 
@@ -147,7 +147,7 @@ class Predictor:
             parts = []
             for chunk, here in self._chunks(conditional, X, memory):
                 parts.append(slopes(*here.moments(chunk), chunk))
-            mean, variance = _joined(parts)
+            mean, variance = _concat(parts)
             _refuse_nonfinite(**{"slope of the mean": mean, "slope of the variance": variance})
             return mean, variance
 
@@ -216,10 +216,10 @@ class Predictor:
         self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], memory: float | None
     ) -> Array:
         def density(mu: Array, var: Array, y: Array) -> Array:
-            targets, _ = tiled(mu.shape[0] // y.shape[0], y, {})
+            targets, _ = tile_samples(mu.shape[0] // y.shape[0], y, {})
             return over_samples(self.likelihood.predictive_log_density(mu, var, targets), y.shape[0])
 
-        return self._scored("log density", density, X, self._targets(X, y), memory)
+        return self._score("log density", density, X, self._targets(X, y), memory)
 
     @public
     def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
@@ -261,13 +261,13 @@ class Predictor:
 
         Source: Czado, Gneiting & Held, "Predictive model assessment for count data", Biometrics 2009.
         """
-        y = self._observed(X, y)
+        y = self._check_targets(X, y)
         F = self._cdf(X, y, memory)
         if not self.likelihood.whole_numbers:
             return F
         below = self._cdf(X, y - 1.0, memory)
         share = generator(check_whole("seed", seed, least=0), 17).uniform(size=tuple(F.shape))
-        return below + placed(share, F) * (F - below)
+        return below + asarray_like(share, F) * (F - below)
 
     @public
     def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
@@ -282,15 +282,15 @@ class Predictor:
         def score(mu: Array, var: Array, y: Array) -> Array:
             return self.likelihood.predictive_crps(mu, var, y, samples=mu.shape[0] // y.shape[0])
 
-        return self._scored(None, score, X, self._observed(X, y), memory)
+        return self._score(None, score, X, self._check_targets(X, y), memory)
 
     def _cdf(self, X: Array, y: Array, memory: float | None) -> Array:
         def below(mu: Array, var: Array, y: Array) -> Array:
             return self.likelihood.predictive_cdf(mu, var, y, samples=mu.shape[0] // y.shape[0])
 
-        return self._scored(None, below, X, y, memory)
+        return self._score(None, below, X, y, memory)
 
-    def _scored(
+    def _score(
         self,
         what: str | None,
         score: Callable[[Array, Array, Array], Array],
@@ -327,26 +327,26 @@ class Predictor:
             Test inputs, like the inputs of training.
         cross_outputs
             Return covariances across outputs [N, P, N, P]: entry [n, p, m, q] is that of output p at row n with output
-            q at row m, zero unless outputs are coregionalised (`Mixed`).
+            q at row m, zero unless outputs are coregionalised (`LinearMixing`).
         """
 
         def joint(conditional: Conditional, X: Array) -> Array:
-            variance = _joined([moments for _, moments in self._moments(conditional, X, None)]).variance
+            variance = _concat([moments for _, moments in self._moments(conditional, X, None)]).variance
             latent, mixing = conditional.covariance(X), conditional.mixing
             covariance = covariance_with(variance.mT, output_covariances(latent, mixing))  # type: ignore[union-attr]
             if cross_outputs:
-                covariance = with_own(covariance, cross_covariances(latent, mixing))
+                covariance = with_output_covariances(covariance, cross_covariances(latent, mixing))
             _refuse_nonfinite(covariance=covariance)
             return covariance
 
-        return self._by_set(joint, X)
+        return self._map_sets(joint, X)
 
     @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Joint samples [..., S, N, P] of the latent functions at X [..., N, D]; the same on every backend.
 
         Uses symmetric roots of the covariances [N, N] from their eigenvalues, also in inverse-free methods: O(L N^3)
-        operations for L independent functions, no jitter. Outputs that are mixtures (`Mixed`) are dependent.
+        operations for L independent functions, no jitter. Outputs that are mixtures (`LinearMixing`) are dependent.
 
         Parameters
         ----------
@@ -367,7 +367,7 @@ class Predictor:
         def sampled(conditional: Conditional, X: Array) -> Array:
             latent, mean, mixing = conditional.covariance(X), conditional.mean(X), conditional.mixing
             if mixing is None:
-                variance = _joined([moments for _, moments in self._moments(conditional, X, None)]).variance
+                variance = _concat([moments for _, moments in self._moments(conditional, X, None)]).variance
                 latent = covariance_with(variance.mT, latent)  # type: ignore[union-attr]
             _refuse_nonfinite(covariance=latent, mean=mean)
             xp = backend_of(X).xp
@@ -375,11 +375,11 @@ class Predictor:
             scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
             noise = generator(seed, 6).standard_normal((count, *latent.shape[:2], 1))
             # the symmetric root is unique, eigenvectors are not
-            rooted = (vectors * scale) @ (vectors.mT @ placed(noise, X))
+            rooted = (vectors * scale) @ (vectors.mT @ asarray_like(noise, X))
             functions = xp.permute_dims(rooted[..., 0], (0, 2, 1))
             return mean + (functions if mixing is None else functions @ mixing.mT)
 
-        return self._by_set(sampled, X)
+        return self._map_sets(sampled, X)
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
@@ -422,7 +422,7 @@ class Predictor:
 
         Exact for Gaussian noise: k rows cost O(k N^2) after N data, or O(k M^2 + M^3) with M inducing inputs. Other
         likelihoods get a Gaussian site for each new row, by dual steps to convergence; old sites do not change. Several
-        outputs may have separate processes (`Stack`) or be multiples of one (`Mixed`), but not sums.
+        outputs may have separate processes (`Stack`) or be multiples of one (`LinearMixing`), but not sums.
 
         Parameters
         ----------
@@ -451,7 +451,7 @@ class Predictor:
         sets = list(zip(_sets(X), _sets(y), strict=True))
         olds = list(self.conditionals)
         olds, sets = (olds * len(sets), sets) if len(olds) == 1 else (olds, sets * (len(olds) // len(sets)))
-        more = [old.given(*data, likelihood) for old, data in zip(olds, sets, strict=True)]
+        more = [old.condition_on(*data, likelihood) for old, data in zip(olds, sets, strict=True)]
         return type(self)(tuple(more), self.likelihood, self.lead or new)
 
     # -- rows, sets, chunks -----------------------------------------------------------------------------------------
@@ -463,22 +463,22 @@ class Predictor:
         if B.is_lazy:
 
             def gathered(*rows: Array) -> tuple[Array, ...]:
-                return f(self.conditionals[0], *(self._gathered(x) for x in rows))
+                return f(self.conditionals[0], *(self._gather(x) for x in rows))
 
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
         found, _ = speculate(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
-        return tuple(self._shaped(list(parts), batch, 1) for parts in zip(*found, strict=True))
+        return tuple(self._reshape_batch(list(parts), batch, 1) for parts in zip(*found, strict=True))
 
-    def _by_set(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
+    def _map_sets(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
         """Arrays [..., .] of ``f(conditional, X)`` for each set [N, D] of inputs."""
         self._check(X)
         check_finite("X", X)
-        sets = _sets(self._gathered(X))
+        sets = _sets(self._gather(X))
         found = [backend_of(sets[0]).xp.stack([f(one, x) for x in sets]) for one in self.conditionals]
-        return self._shaped(found, X.shape[:-2], 1)
+        return self._reshape_batch(found, X.shape[:-2], 1)
 
-    def _shaped(self, parts: list[Array], batch: tuple[int, ...], axes: int) -> Array:
+    def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...], axes: int) -> Array:
         """The arrays of all posteriors as one, with the axes of a batch first."""
         shape = tuple(batch) + tuple(parts[0].shape[axes:])
         if not self.lead:
@@ -486,11 +486,11 @@ class Predictor:
         xp = backend_of(parts[0]).xp
         return xp.reshape(xp.stack(parts), (*self.lead, *shape))
 
-    def _gathered(self, X: Array) -> Array:
+    def _gather(self, X: Array) -> Array:
         """Rows in memory, as an array like the leaves."""
         reference = first_leaf(self)
-        x = backend_of(X).gathered(X)
-        return x if backend_of(x) is backend_of(reference) else placed(x, reference)
+        x = backend_of(X).gather(X)
+        return x if backend_of(x) is backend_of(reference) else asarray_like(x, reference)
 
     def _moments(
         self, conditional: Conditional, X: Array, memory: float | None
@@ -520,7 +520,7 @@ class Predictor:
             likelihood.check_targets(columns)
         return y
 
-    def _observed(self, X: Array, y: Array) -> Array:
+    def _check_targets(self, X: Array, y: Array) -> Array:
         """Targets [..., N, K], checked except for NaN."""
         y = self._thresholds(X, y)
         B = backend_of(y)
@@ -601,7 +601,7 @@ def _refuse_nonfinite(**predicted: Array) -> None:
     check_results("the predicted", predicted, remedy)
 
 
-def _joined(parts: list[tuple[Array, Array]]) -> Prediction:
+def _concat(parts: list[tuple[Array, Array]]) -> Prediction:
     """The predictions for consecutive rows as one."""
     mean, variance = (list(column) for column in zip(*parts, strict=True))
     if len(mean) == 1:

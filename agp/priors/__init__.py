@@ -10,4 +10,4 @@ from agp.priors._model import log_prior
 __all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Prior", "Relative", "log_prior"]
 
 # for other rooms
-from agp.priors._model import Priors, as_priors, assigned, check_priors
+from agp.priors._model import Priors, as_priors, assign_priors, check_priors

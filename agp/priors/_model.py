@@ -34,7 +34,7 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
 
 def check_priors(model: Any, /) -> None:
     """Raise unless the `priors` of a model fit its parameters; errors as `log_prior`."""
-    assigned(model)
+    assign_priors(model)
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
@@ -52,7 +52,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
         If a pattern matches no parameter (the parameters are listed) or a part of q(u), or if a prior on the positive
         numbers matches a parameter that may be negative.
     """
-    parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assigned(model)]
+    parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assign_priors(model)]
     if parts:
         total = sum((value for _, (value, _) in parts[1:]), parts[0][1][0])
     else:
@@ -66,7 +66,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     return total, pullback
 
 
-def assigned(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
+def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
     """The parameters with a prior, each with its prior; errors as for `log_prior`."""
     pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._deprecated import former_methods
 from agp.backend import Array, Pullback
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
-from agp.random import NO_DRAWS, Draws, below
+from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
 """``(mu_bar, var_bar) -> {path of a posterior: its sums}``, see `Process.project_to_sites`."""
 
 
+@former_methods(drawn="with_draws", refreshed="recompute_factors", sampled="sample_marginals")
 class Process(MultiOutput):
     """An approximate posterior process f, from X [N, D] to marginals of P latent functions.
 
@@ -65,7 +67,7 @@ class Process(MultiOutput):
         """KL[q || p] of all uncertain parts, 0-d (or an upper bound), and ``bar -> (process_bar, factor_bar)``."""
 
     @abstractmethod
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         """Samples [S N, P] of f at each row of X [N, D], from standard normal noise [S, N, latents].
 
         Rows are independent of each other. The pullback is ``bar -> (process_bar, factor_bar, X_bar)``.
@@ -108,7 +110,7 @@ class Process(MultiOutput):
         """The factors of these posteriors, by path."""
 
     @abstractmethod
-    def refreshed(self) -> Self:
+    def recompute_factors(self) -> Self:
         """The process with auxiliary arrays that fit its parameters for predictions; usually itself."""
 
     @abstractmethod
@@ -119,7 +121,7 @@ class Process(MultiOutput):
         """The noise for an evaluation on this number of rows, from a NumPy generator or an `agp.random.Noise`."""
         return NO_DRAWS
 
-    def drawn(self, draws: Draws, /) -> "Process":
+    def with_draws(self, draws: Draws, /) -> "Process":
         """The process that uses these draws: those of the whole before `factorise`, those by row before `project`."""
         return self
 
@@ -161,12 +163,12 @@ class Transformed(Process):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {f"process.{path}": x for path, x in self.process.site_factors(factor).items()}
 
-    def refreshed(self) -> Self:
-        process = self.process.refreshed()
-        return self if process is self.process else tree.replaced(self, {"process": process})
+    def recompute_factors(self) -> Self:
+        process = self.process.recompute_factors()
+        return self if process is self.process else tree.replace(self, {"process": process})
 
-    def drawn(self, draws: Draws, /) -> Self:
-        return tree.replaced(self, {"process": self.process.drawn(below("process", draws))})
+    def with_draws(self, draws: Draws, /) -> Self:
+        return tree.replace(self, {"process": self.process.with_draws(draws_with_prefix("process", draws))})
 
 
 class Composite(Process):
@@ -197,8 +199,8 @@ class Composite(Process):
 
         return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
 
-    def refreshed(self) -> Self:
-        new = tuple(child.refreshed() for child in self._children)
+    def recompute_factors(self) -> Self:
+        new = tuple(child.recompute_factors() for child in self._children)
         same = all(a is b for a, b in zip(new, self._children, strict=True))
         return self if same else dataclasses.replace(self, **{self.children: new})  # type: ignore[type-var]
 
@@ -206,7 +208,7 @@ class Composite(Process):
 def check_process(what: str, x: Any) -> None:
     """TypeError unless x is a process."""
     if not isinstance(x, Process):
-        kinds = "agp.processes.Sparse, Stack, Mixed, EachPatch or Deep"
+        kinds = "agp.processes.Sparse, Stack, LinearMixing, Patchwise or Deep"
         msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
         raise TypeError(msg)
 

@@ -9,9 +9,9 @@ from agp.posteriors import SiteHolder
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
-from agp.random import Draws, below, common_normals, row_normals, under, union
+from agp.random import Draws, common_normals, draws_with_prefix, merge_draws, prefix_draws, row_normals
 
-NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
+NESTED_MESSAGE = "a Deep process cannot be a layer; write all layers into one Deep."
 
 
 @tree.model
@@ -44,7 +44,7 @@ class Deep(Chained, Composite):
         check_processes("layers of a Deep", self.layers)
         check_whole("samples", self.samples)
         if any(tree.nodes(layer, Deep) for layer in self.layers):
-            raise TypeError(NESTED)
+            raise TypeError(NESTED_MESSAGE)
 
     @property
     def floats_per_row(self) -> int:
@@ -70,7 +70,7 @@ class Deep(Chained, Composite):
             eps = self._noise[:, :, start : start + layer.latents]
             if pulls:  # from the second layer on the rows are S N
                 eps = xp.reshape(eps, (1, -1, layer.latents))
-            H, pull = layer.sampled(one, H, eps)
+            H, pull = layer.sample_marginals(one, H, eps)
             pulls.append(pull)
             start += layer.latents
         return H, pulls
@@ -99,8 +99,8 @@ class Deep(Chained, Composite):
             factors.insert(0, factor_bar)
         return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
 
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        raise TypeError(NESTED)
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        raise TypeError(NESTED_MESSAGE)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -160,8 +160,8 @@ class Deep(Chained, Composite):
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
         noise = rng.standard_normal((self.samples, rows, self._latents))
-        layers = union(under(f"layers.{i}", layer.draws(rng, rows)) for i, layer in enumerate(self.layers))
-        return union([Draws({"noise": noise}, {}), layers])
+        layers = merge_draws(prefix_draws(f"layers.{i}", layer.draws(rng, rows)) for i, layer in enumerate(self.layers))
+        return merge_draws([Draws({"noise": noise}, {}), layers])
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
         noise = row_normals(seed, start, rows, self.samples * self._latents)
@@ -175,6 +175,6 @@ class Deep(Chained, Composite):
     def _latents(self) -> int:
         return sum(layer.latents for layer in self.layers[:-1])
 
-    def drawn(self, draws: Draws, /) -> "Deep":
-        layers = tuple(layer.drawn(below(f"layers.{i}", draws)) for i, layer in enumerate(self.layers))
+    def with_draws(self, draws: Draws, /) -> "Deep":
+        layers = tuple(layer.with_draws(draws_with_prefix(f"layers.{i}", draws)) for i, layer in enumerate(self.layers))
         return Deep(layers, self.samples, draws.by_row.get("noise", self.noise))

@@ -7,17 +7,18 @@ from agp.backend import Array, Pullback, backend_of
 from agp.inducing import PatchGrid
 from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import EachPatchPaths, Paths
-from agp.random import Draws, under
+from agp.random import Draws, prefix_draws
 
 
 @tree.model
-class EachPatch(Transformed):
+class Patchwise(Transformed):
     """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
 
     From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
     outputs of g: a layer of a deep model (`Deep`), whose last layer is often a response to `Patches`.
 
-    Marginals, and samples from noise (`sampled`), treat the patches of an image as independent given q(u), as in the
+    Marginals, and samples from noise (`sample_marginals`), treat the patches of an image as independent given q(u),
+    as in the
     source, although they are values of the same g; bounds of deep models use the marginals of each patch. Samples of
     functions (`paths`) share one g for all patches.
 
@@ -35,12 +36,12 @@ class EachPatch(Transformed):
     grid: PatchGrid
 
     def __post_init__(self) -> None:
-        check_process("the process of an EachPatch", self.process)
+        check_process("the process of an Patchwise", self.process)
         if not isinstance(self.grid, PatchGrid):
-            msg = f"the grid of an EachPatch is {self.grid!r}, but must be a PatchGrid."
+            msg = f"the grid of an Patchwise is {self.grid!r}, but must be a PatchGrid."
             raise TypeError(msg)
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
-            msg = "the process of an EachPatch is sampled; apply EachPatch to each layer of a Deep process instead."
+            msg = "the process of an Patchwise is sampled; apply Patchwise to each layer of a Deep process instead."
             raise TypeError(msg)
 
     @property
@@ -87,11 +88,11 @@ class EachPatch(Transformed):
 
         return (self._by_image(mu), self._by_image(var)), pullback
 
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         rows, pull_rows = self.grid.rows(X)
         eps = xp.reshape(noise, (noise.shape[0], rows.shape[0], self.process.latents))
-        samples, pull = self.process.sampled(factor, rows, eps)
+        samples, pull = self.process.sample_marginals(factor, rows, eps)
 
         def pullback(bar):
             process_bar, factor_bar, rows_bar = pull(self._by_patch(bar))
@@ -107,7 +108,7 @@ class EachPatch(Transformed):
         if self.grid.number == 1:
             return self.process.joint(factor, self.grid.rows(X)[0])
         msg = (
-            "the outputs of an EachPatch are values of one function, not a mixture of independent ones, and have no "
+            "the outputs of an Patchwise are values of one function, not a mixture of independent ones, and have no "
             "joint covariances; use predict for marginals and sample_functions for joint samples."
         )
         raise TypeError(msg)
@@ -128,11 +129,11 @@ class EachPatch(Transformed):
         self.grid.check()
         if self.process.width != self.grid.columns:
             msg = (
-                f"the process of an EachPatch takes inputs with {self.process.width} columns, but "
-                f"{self.grid.described()} have {self.grid.columns}."
+                f"the process of an Patchwise takes inputs with {self.process.width} columns, but "
+                f"{self.grid.describe()} have {self.grid.columns}."
             )
             raise ValueError(msg)
         self.process.check()
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        return under("process", self.process.draws(rng, rows * self.grid.number))
+        return prefix_draws("process", self.process.draws(rng, rows * self.grid.number))

@@ -11,7 +11,7 @@ from agp.processes._paths import KnownPaths, Paths
 
 
 @tree.model
-class Known(Mapped, Process):
+class FixedMap(Mapped, Process):
     """Functions without uncertainty: a fixed linear map of the inputs, such as the identity.
 
     In a `Stack` with the process of a layer it passes the inputs of a deep model on to the next layer.
@@ -50,7 +50,7 @@ class Known(Mapped, Process):
         weights = self.mean_function.weights
         return backend_of(weights).xp.zeros((), **like(weights)), lambda _bar: (tree.cotangent(self), None)
 
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         h, pull = self.mean_function(X)
         xp, shape = backend_of(h).xp, (noise.shape[0], *h.shape)
 
@@ -78,7 +78,7 @@ class Known(Mapped, Process):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {}
 
-    def refreshed(self) -> Self:
+    def recompute_factors(self) -> Self:
         return self
 
     def check(self) -> None:

@@ -6,12 +6,12 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
 from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
-from agp.processes._paths import MixedPaths, Paths, mixed, unmixed, weights_bar
-from agp.random import Draws, under
+from agp.processes._paths import MixedPaths, Paths, mix_outputs, mix_outputs_pullback, weights_bar
+from agp.random import Draws, prefix_draws
 
 
 @tree.model
-class Mixed(Transformed):
+class LinearMixing(Transformed):
     """f = h + W g: P outputs as linear combinations of the L independent outputs of a process g.
 
     The linear model of coregionalisation. With a `Stack` of processes, each latent function has its own kernel; one
@@ -35,7 +35,7 @@ class Mixed(Transformed):
     weights_unit: Array | None = tree.unit(default=None)
 
     def __post_init__(self) -> None:
-        check_process("the process of a Mixed", self.process)
+        check_process("the process of a LinearMixing", self.process)
 
     @property
     def outputs(self) -> int:
@@ -75,23 +75,25 @@ class Mixed(Transformed):
         squares = W * W
 
         def pullback(mu_bar, var_bar):
-            process_bar, factor_bar, X_bar = pull(unmixed(mu_bar, W), unmixed(var_bar, squares))
+            process_bar, factor_bar, X_bar = pull(
+                mix_outputs_pullback(mu_bar, W), mix_outputs_pullback(var_bar, squares)
+            )
             W_bar = weights_bar(mu_bar, mu, W) + 2.0 * W * weights_bar(var_bar, var, W)
             mean_bar, X_mean_bar = pull_mean(mu_bar)
             bar = tree.cotangent(self, process=process_bar, weights=W_bar, mean_function=mean_bar)
             return bar, factor_bar, tree.add(X_bar, X_mean_bar)
 
-        return (h + mixed(mu, W), mixed(var, squares)), pullback
+        return (h + mix_outputs(mu, W), mix_outputs(var, squares)), pullback
 
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        latent, pull = self.process.sampled(factor, X, noise)
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+        latent, pull = self.process.sample_marginals(factor, X, noise)
         xp, W = backend_of(X).xp, self.weights
         h, pull_mean = self.mean_function(X)
-        samples = mixed(latent, W)
+        samples = mix_outputs(latent, W)
         shape = (-1, X.shape[0], self.outputs)
 
         def pullback(bar):
-            process_bar, factor_bar, X_bar = pull(unmixed(bar, W))
+            process_bar, factor_bar, X_bar = pull(mix_outputs_pullback(bar, W))
             mean_bar, X_mean_bar = pull_mean(xp.sum(xp.reshape(bar, shape), axis=0))
             own = tree.cotangent(self, process=process_bar, weights=weights_bar(bar, latent, W), mean_function=mean_bar)
             return own, factor_bar, tree.add(X_bar, X_mean_bar)
@@ -99,7 +101,7 @@ class Mixed(Transformed):
         return xp.reshape(h + xp.reshape(samples, shape), samples.shape), pullback
 
     def project_mean(self, factor: Any, X: Array, /) -> Array:
-        return self.mean_function(X)[0] + mixed(self.process.project_mean(factor, X), self.weights)
+        return self.mean_function(X)[0] + mix_outputs(self.process.project_mean(factor, X), self.weights)
 
     def joint(self, factor: Any, X: Array, /) -> Array:
         return self.process.joint(factor, X)
@@ -112,10 +114,10 @@ class Mixed(Transformed):
         W = self.weights
 
         def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
-            found = pull(unmixed(mu_bar, W), unmixed(var_bar, W * W))
+            found = pull(mix_outputs_pullback(mu_bar, W), mix_outputs_pullback(var_bar, W * W))
             return {f"process.{path}": x for path, x in found.items()}
 
-        return (self.mean_function(X)[0] + mixed(mu, W), mixed(var, W * W)), to_sites
+        return (self.mean_function(X)[0] + mix_outputs(mu, W), mix_outputs(var, W * W)), to_sites
 
     def check(self) -> None:
         check_array_type("weights", self.weights)
@@ -128,17 +130,17 @@ class Mixed(Transformed):
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
-                "the outputs of the process of a Mixed are dependent, so marginals do not determine the mixture; use "
-                "one Mixed with the product of the weights."
+                "the outputs of the process of a LinearMixing are dependent, so marginals do not determine the "
+                "mixture; use one LinearMixing with the product of the weights."
             )
             raise ValueError(msg)
         self.process.check()
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        return under("process", self.process.draws(rng, rows))
+        return prefix_draws("process", self.process.draws(rng, rows))
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        return under("process", self.process.row_draws(seed, start, rows))
+        return prefix_draws("process", self.process.row_draws(seed, start, rows))
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        return under("process", self.process.common_draws(seed, rows))
+        return prefix_draws("process", self.process.common_draws(seed, rows))

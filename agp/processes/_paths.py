@@ -13,19 +13,19 @@ from collections.abc import Callable
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
 from agp.means import Mean, Projection, ZeroMean
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
 
-def mixed(x: Array, weights: Array) -> Array:
+def mix_outputs(x: Array, weights: Array) -> Array:
     """x W^T [..., P] for x [..., L] and weights W [P, L], or [P], the diagonal of a diagonal W."""
     return x * weights if weights.ndim == 1 else x @ weights.mT
 
 
-def unmixed(bar: Array, weights: Array) -> Array:
+def mix_outputs_pullback(bar: Array, weights: Array) -> Array:
     """The cotangent [..., L] of x, from that of `mixed` [..., P]."""
     return bar * weights if weights.ndim == 1 else bar @ weights
 
@@ -102,8 +102,8 @@ class SparsePaths(Paths):
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
         h, pull_h = _mean_of(self.mean_function, X)
         groups = X.shape[:-2]  # (S,) for different inputs of each sample
-        prior, pull_prior = _combined(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
-        update, pull_update = _combined(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
+        prior, pull_prior = _combine(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
+        update, pull_update = _combine(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
 
         def pullback(bar):
             X_bar = pull_phi(xp.reshape(pull_prior(bar), phi.shape))
@@ -127,7 +127,7 @@ def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
     return xp.reshape(h, (*groups, -1, h.shape[1])), pullback
 
 
-def _combined(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
+def _combine(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
     """The sums [S, N, P] of features [N, F], or [S, N, F], by weights [P, F, S], and ``bar -> features_bar``."""
     xp = backend_of(features).xp
     if features.ndim == 3:
@@ -137,7 +137,7 @@ def _combined(features: Array, weights: Array) -> tuple[Array, Callable[[Array],
     return sums, lambda bar: xp.sum(xp.permute_dims(bar, (2, 1, 0)) @ weights.mT, axis=0)
 
 
-def conditioned_paths(
+def conditional_paths(
     prior: Any,
     inducing: Inducing,
     weights_of: Callable[[Array, Array], Array],
@@ -155,8 +155,8 @@ def conditioned_paths(
     frequencies for each stationary kernel, drawn from the NumPy generator `rng` on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
-    prior_weights = placed(rng.standard_normal((outputs, own.shape[1], count)), own)
-    noise = placed(rng.standard_normal((outputs, own.shape[0], count)), own)
+    prior_weights = asarray_like(rng.standard_normal((outputs, own.shape[1], count)), own)
+    noise = asarray_like(rng.standard_normal((outputs, own.shape[0], count)), own)
     weights = weights_of(own @ prior_weights, noise)
     return SparsePaths(prior.kernel, inducing, prior.mean_function, phi, prior_weights, weights)
 
@@ -241,9 +241,9 @@ class MixedPaths(Paths):
         h, pull_mean = _mean_of(self.mean_function, X)
 
         def pullback(bar):
-            return tree.add(pull(unmixed(bar, self.weights)), pull_mean(bar))
+            return tree.add(pull(mix_outputs_pullback(bar, self.weights)), pull_mean(bar))
 
-        return h + mixed(latent, self.weights), pullback
+        return h + mix_outputs(latent, self.weights), pullback
 
 
 @tree.model

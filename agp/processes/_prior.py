@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import usable
-from agp.inducing import Inducing, placement
+from agp.inducing import Inducing, resolve_inducing
 from agp.kernels import Kernel
-from agp.linalg import add_jitter, checked_jitter, default_jitter
+from agp.linalg import add_jitter, check_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 
 
@@ -23,10 +23,10 @@ class SparsePrior(ABC):
     mean_function: Mean
     jitter: float | None
 
-    def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:
+    def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:
         """The same with further inducing inputs Z [M, D] and the same q(f).
 
-        `begun` as in `agp.posteriors.Posterior.grown`; TypeError if there is no such q.
+        `initial_state` as in `agp.posteriors.Posterior.add_inducing`; TypeError if there is no such q.
         """
         msg = f"{type(self).__name__} does not grow by inducing inputs; use SGPR, or SVGP."
         raise TypeError(msg)
@@ -41,7 +41,7 @@ class SparsePrior(ABC):
 
         return add_jitter(Kuu, self.jitter), pullback
 
-    def _own_jitter(self) -> Array:
+    def _absolute_jitter(self) -> Array:
         """The jitter added to the diagonal of Kuu, 0-d."""
         Kuu = self.inducing.covariance(self.kernel)[0]
         return default_jitter(Kuu) if self.jitter is None else backend_of(Kuu).xp.asarray(self.jitter, **like(Kuu))
@@ -81,7 +81,7 @@ class StartedPrior(NamedTuple):
     jitter: float | None
 
 
-def started_prior(
+def initialise_prior(
     X: Array,
     kernel: Kernel | None,
     mean_function: Mean | None,
@@ -99,10 +99,10 @@ def started_prior(
 
     Arguments and errors as `Sparse.from_data`.
     """
-    place, how = placement(inducing, Z)
+    place, how = resolve_inducing(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
-    place, kernel = place.started(X, place.usual_kernel() if kernel is None else kernel, variance, **choice)
+    place, kernel = place.initialise(X, place.usual_kernel() if kernel is None else kernel, variance, **choice)
     mean_function = ZeroMean() if mean_function is None else mean_function
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     mean_function.check(X.shape[1], level.shape[0])
-    return StartedPrior(kernel, place, mean_function, checked_jitter(jitter))
+    return StartedPrior(kernel, place, mean_function, check_jitter(jitter))

@@ -4,17 +4,17 @@ from typing import Any, Self
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, Pullback, backend_of, like, placed
+from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_inputs
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
-from agp.processes._paths import Paths, conditioned_paths
-from agp.processes._prior import SparsePrior, started_prior
-from agp.random import Draws, below, under
-from agp.tree import constant_data, detached
+from agp.processes._paths import Paths, conditional_paths
+from agp.processes._prior import SparsePrior, initialise_prior
+from agp.random import Draws, draws_with_prefix, prefix_draws
+from agp.tree import constant_data, detach
 
 FLOOR = 1e-12
 """Variances are raised to this share of the prior's before their roots are taken."""
@@ -93,9 +93,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         start = start_of(posterior)
         level = backend_of(X).xp.zeros((outputs,), **like(X)) if level is None else level
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        prior = started_prior(X, kernel, mean_function, level, variance, **choice)
+        prior = initialise_prior(X, kernel, mean_function, level, variance, **choice)
         Kuu = cls(**prior._asdict(), posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
-        return detached(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
+        return detach(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
 
     inducing_covariance = SparsePrior._inducing_covariance
     features = SparsePrior._features
@@ -134,10 +134,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return factor, pullback
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        moments, _, pullback = self._projected(factor, X)
+        moments, _, pullback = self._project_with_prior(factor, X)
         return moments, pullback
 
-    def _projected(self, factor: Any, X: Array) -> tuple[tuple[Array, Array], Array, Pullback]:
+    def _project_with_prior(self, factor: Any, X: Array) -> tuple[tuple[Array, Array], Array, Pullback]:
         """The marginals, the prior variances kff [N], and the pullback of the marginals."""
         (Kuf, kff, h), pull_features = self.features(X)
         (residual, var), pull_moments = self.posterior.project(factor, Kuf, kff)
@@ -158,11 +158,11 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
         return kl, pullback
 
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         # mu + sqrt(max(var, floor)) eps
         B = backend_of(X)
         xp = B.xp
-        (mu, var), kff, pull = self._projected(factor, X)
+        (mu, var), kff, pull = self._project_with_prior(factor, X)
         floor = B.stop_gradient(FLOOR * kff)[:, None]
         above = var > floor
         deviation = xp.sqrt(xp.where(above, var, floor))
@@ -189,12 +189,12 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         def weights_of(values: Array, noise: Array) -> Array:
             xp = backend_of(values).xp
-            jitter = placed(rng.standard_normal(values.shape), values)  # u has the covariance Kuu + jitter I
-            u = values + xp.sqrt(self._own_jitter()) * jitter
+            jitter = asarray_like(rng.standard_normal(values.shape), values)  # u has the covariance Kuu + jitter I
+            u = values + xp.sqrt(self._absolute_jitter()) * jitter
             return self.posterior.path_weights(factor, u, noise)
 
         choice = {"outputs": self.outputs, "count": count, "features": features}
-        return conditioned_paths(self, self.inducing, weights_of, rng, **choice)
+        return conditional_paths(self, self.inducing, weights_of, rng, **choice)
 
     def inducing_moments(self) -> tuple[Array, Array]:
         """Mean [M, P] and covariances [P, M, M] of u.
@@ -218,7 +218,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
         return (h + residual, var), to_sites
 
-    def _followed_matrix(self) -> Array:
+    def _matrix_to_invert(self) -> Array:
         """Kuu."""
         return self.inducing_covariance()[0]
 
@@ -229,14 +229,16 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {"posterior": factor}
 
-    def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:
-        inducing = self.inducing.grown(Z, front=self.posterior.grows_in_front)
-        wider = tree.replaced(self, {"inducing": inducing})
-        return tree.replaced(wider, {"posterior": self.posterior.grown(wider.inducing_covariance()[0], begun=begun)})
+    def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:
+        inducing = self.inducing.add_inducing(Z, front=self.posterior.grows_in_front)
+        wider = tree.replace(self, {"inducing": inducing})
+        return tree.replace(
+            wider, {"posterior": self.posterior.add_inducing(wider.inducing_covariance()[0], begun=begun)}
+        )
 
-    def refreshed(self) -> Self:
-        posterior = self.posterior.refreshed(self.inducing_covariance()[0])
-        return self if posterior is self.posterior else tree.replaced(self, {"posterior": posterior})
+    def recompute_factors(self) -> Self:
+        posterior = self.posterior.recompute_factors(self.inducing_covariance()[0])
+        return self if posterior is self.posterior else tree.replace(self, {"posterior": posterior})
 
     def check(self) -> None:
         self.inducing.check(self.kernel)
@@ -247,8 +249,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
         self.mean_function.check(self.width, self.outputs)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        return under("posterior", Draws({}, self.posterior.draws(rng)))
+        return prefix_draws("posterior", Draws({}, self.posterior.draws(rng)))
 
-    def drawn(self, draws: Draws, /) -> "Sparse":
-        posterior = self.posterior.drawn(below("posterior", draws).whole)
-        return self if posterior is self.posterior else tree.replaced(self, {"posterior": posterior})
+    def with_draws(self, draws: Draws, /) -> "Sparse":
+        posterior = self.posterior.with_draws(draws_with_prefix("posterior", draws).whole)
+        return self if posterior is self.posterior else tree.replace(self, {"posterior": posterior})

@@ -9,7 +9,7 @@ from agp.linalg import block_diagonal
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
-from agp.random import Draws, below, under, union
+from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 
 @tree.model
@@ -60,16 +60,18 @@ class Stack(SideBySide, Composite):
 
         def pullback(mu_bar, var_bar):
             bars = zip(found, self._split(mu_bar), self._split(var_bar), strict=True)
-            return self._joined(pull(mu, var) for (_, pull), mu, var in bars)
+            return self._join_cotangents(pull(mu, var) for (_, pull), mu, var in bars)
 
         return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), pullback
 
-    def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         shares = _columns(noise, [part.latents for part in self.parts])
-        found = [part.sampled(one, X, eps) for (part, one), eps in zip(self._with(factor), shares, strict=True)]
+        found = [
+            part.sample_marginals(one, X, eps) for (part, one), eps in zip(self._with(factor), shares, strict=True)
+        ]
 
         def pullback(bar):
-            return self._joined(pull(one) for (_, pull), one in zip(found, self._split(bar), strict=True))
+            return self._join_cotangents(pull(one) for (_, pull), one in zip(found, self._split(bar), strict=True))
 
         return _side_by_side(samples for samples, _ in found), pullback
 
@@ -112,16 +114,22 @@ class Stack(SideBySide, Composite):
             part.check()
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        return union(under(f"parts.{i}", part.draws(rng, rows)) for i, part in enumerate(self.parts))
+        return merge_draws(prefix_draws(f"parts.{i}", part.draws(rng, rows)) for i, part in enumerate(self.parts))
 
-    def drawn(self, draws: Draws, /) -> "Stack":
-        return Stack(tuple(part.drawn(below(f"parts.{i}", draws)) for i, part in enumerate(self.parts)))
+    def with_draws(self, draws: Draws, /) -> "Stack":
+        return Stack(
+            tuple(part.with_draws(draws_with_prefix(f"parts.{i}", draws)) for i, part in enumerate(self.parts))
+        )
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        return union(under(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts))
+        return merge_draws(
+            prefix_draws(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts)
+        )
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        return union(under(f"parts.{i}", part.common_draws(seed, rows)) for i, part in enumerate(self.parts))
+        return merge_draws(
+            prefix_draws(f"parts.{i}", part.common_draws(seed, rows)) for i, part in enumerate(self.parts)
+        )
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class Stack(SideBySide, Composite):
         """The columns [R, P] of each part."""
         return _columns(bar, [part.outputs for part in self.parts])
 
-    def _joined(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
+    def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
         own, factors, inputs = zip(*bars, strict=True)
         X_bar = None
         for one in inputs:

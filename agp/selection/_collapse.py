@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.bounds import (
     Statistics,
-    bound_of,
+    bound_from_totals,
     first_inducing,
     posterior_of,
     profile_of,
@@ -81,7 +81,7 @@ class Collapse(NamedTuple):
     def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
         """Of the rows held out, on average, from the first inducing inputs; -inf if it is not finite."""
         M = self.totals.gram.shape[0] if count is None else count
-        s = placed(np.asarray(noise), self.Lu)
+        s = asarray_like(np.asarray(noise), self.Lu)
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
         B = backend_of(self.Lu)
         xp = B.xp
@@ -100,19 +100,19 @@ class Collapse(NamedTuple):
         M = self.totals.gram.shape[0] if count is None else count
         both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
         totals = scaled_statistics(first_inducing(both, M), factor)
-        s = placed(np.asarray(noise), self.Lu)
+        s = asarray_like(np.asarray(noise), self.Lu)
         found = posterior_of(factor**0.5 * self.Lu[:M, :M], totals, s)
         mean = backend_of(self.Lu).solve_triangular(found.LB, found.c, transpose=True)
-        model = tree.replaced(
+        model = tree.replace(
             self.model,
             {
-                "kernel": self.model.kernel.scaled_by(placed(np.asarray(factor), self.Lu)),
+                "kernel": self.model.kernel.scale_by(asarray_like(np.asarray(factor), self.Lu)),
                 "inducing": tree.with_leaves(self.model.inducing, {"Z": tree.leaves(self.model.inducing)["Z"][:M, :]}),
                 "likelihood": tree.with_leaves(self.model.likelihood, {"noise_variance": s}),
             },
         )
         sparse = SVGP(Sparse.of(model, shared_covariance(mean, found.LB)), model.likelihood, ())
-        return sparse, float(bound_of(totals, s, self.observations + self.held_observations)[0])
+        return sparse, float(bound_from_totals(totals, s, self.observations + self.held_observations)[0])
 
 
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, placed, to_numpy
+from agp.backend import Array, asarray_like, to_numpy
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.kernels import Kernel
 from agp.models import GPR
@@ -21,21 +21,21 @@ __all__ = [
     "LONG",
     "Tuned",
     "default_priors",
+    "evaluate_on",
     "exact_gp",
-    "judged_on",
     "log_density_of",
     "on_rows",
-    "searched",
-    "trained",
+    "search_hyperparameters",
+    "train_exact",
 ]
 
 SHORT, LONG = 20, 40
 """Iterations of L-BFGS from each start, and further ones from the best of them."""
-KEPT = 2
+NUM_KEPT_STARTS = 2
 """How many starts are trained further."""
-LEAST_GAIN = 1e-4
+MIN_GAIN = 1e-4
 """In nats per row: what 20 iterations must gain."""
-LEAST_NOISE = 1e-4
+MIN_NOISE = 1e-4
 """The least noise at which training on more rows starts, in shares of the variance of the targets."""
 ROWS_PER_COLUMN = 5
 """With fewer rows lengthscales have a prior."""
@@ -83,7 +83,7 @@ class Tuned(NamedTuple):
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
             msg = "it holds numbers of another model"
             raise ValueError(msg)
-        leaves = {name: placed(x, model.X) for name, x in pieces.items() if name not in ("evidence", "log")}
+        leaves = {name: asarray_like(x, model.X) for name, x in pieces.items() if name not in ("evidence", "log")}
         return cls(tree.with_leaves(model, leaves), float(pieces["evidence"]), float(pieces["log"]))
 
 
@@ -93,12 +93,12 @@ def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
 
 
-def searched(
+def search_hyperparameters(
     kernel: Kernel,
     data: Data,
     parts: dict[str, Any],
     watch: Watch,
-    least_gain: float = LEAST_GAIN,
+    least_gain: float = MIN_GAIN,
     among: Callable[[], Array] | None = None,
 ) -> Tuned:
     """The best exact GP from several starts: a few iterations of L-BFGS from each, more from the best two.
@@ -107,11 +107,11 @@ def searched(
     `parts` are the other arguments of `GPR.from_data`. L-BFGS ends when 20 iterations gain less than `least_gain` nats
     per row, or when the watch ends it. `among` returns rows for the spread of columns that are constant in the data.
     """
-    found = starting_kernels(kernel, *data.repeated(), parts["likelihood"], among=among)
+    found = starting_kernels(kernel, *data.repeat_rows(), parts["likelihood"], among=among)
     models = [exact_gp(data, kernel=start, **parts) for start in [start for _, start in found] or [kernel]]
-    begun = [trained(model, data, SHORT, watch, least_gain) for model in models]
-    best = sorted(begun, key=lambda one: -one.score)[:KEPT]
-    further = [trained(one.model, data, LONG, watch, least_gain) for one in best]
+    begun = [train_exact(model, data, SHORT, watch, least_gain) for model in models]
+    best = sorted(begun, key=lambda one: -one.score)[:NUM_KEPT_STARTS]
+    further = [train_exact(one.model, data, LONG, watch, least_gain) for one in best]
     return max([*further, best[0]], key=lambda one: one.score)
 
 
@@ -127,12 +127,12 @@ def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -
     """
     parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": priors}
     found = exact_gp(data, kernel=model.kernel if kernel is None else kernel, **parts)
-    least = LEAST_NOISE * float(data.moments()[1].mean())
+    least = MIN_NOISE * float(data.moments()[1].mean())
     noise = float(found.likelihood.noise_variance)
-    return tree.with_leaves(found, {"likelihood.noise_variance": placed(np.asarray(max(noise, least)), data.X)})
+    return tree.with_leaves(found, {"likelihood.noise_variance": asarray_like(np.asarray(max(noise, least)), data.X)})
 
 
-def trained(model: Any, data: Data, iterations: int, watch: Watch, least_gain: float) -> Tuned:
+def train_exact(model: Any, data: Data, iterations: int, watch: Watch, least_gain: float) -> Tuned:
     """The model after at most so many iterations of L-BFGS; the evidence is -inf if the bound is not finite."""
     try:
         with warnings.catch_warnings():
@@ -145,7 +145,7 @@ def trained(model: Any, data: Data, iterations: int, watch: Watch, least_gain: f
         return Tuned(model, -float("inf"), -float("inf"))
 
 
-def judged_on(model: GPR, data: Data) -> Tuned:
+def evaluate_on(model: GPR, data: Data) -> Tuned:
     """The model without further training."""
     evidence = float(model.bound(data.X, data.y)[0] + log_prior(model)[0]) / data.observations
     return Tuned(model, evidence if np.isfinite(evidence) else -float("inf"), log_density_of(model))

@@ -4,18 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, asarray_like, backend_of
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.random import generator
-from agp.selection._exact import default_priors, searched
+from agp.selection._exact import default_priors, search_hyperparameters
 from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
 from agp.selection._rows import Data
 from agp.selection._watch import Watch
 
 __all__ = ["select_kernel"]
 
-LEAST_ROWS = 8
+MIN_ROWS = 8
 """The least rows that tell kernels apart."""
 
 
@@ -28,18 +28,20 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
-    if data.X.shape[0] < LEAST_ROWS or not data.y.shape[1]:
+    if data.X.shape[0] < MIN_ROWS or not data.y.shape[1]:
         return RBF()
     with Watch(max_seconds, (), progress=False) as watch:
-        found = [_searched(kind(), data, watch, X) for kind in KERNELS.values()]
+        found = [_search(kind(), data, watch, X) for kind in KERNELS.values()]
     best: Any = max(found, key=lambda one: one.score).model.kernel
     return type(best)(lengthscale=best.lengthscale if observed else None)
 
 
-def _searched(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
+def _search(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
     parts = {"likelihood": Gaussian(), "mean_function": None}
     parts["priors"] = default_priors(data.observations, kernel, data.X.shape[1])
-    return searched(kernel, data, parts, watch, among=lambda: backend_of(rows).gathered(rows[:COMPARED_ROWS, :]))
+    return search_hyperparameters(
+        kernel, data, parts, watch, among=lambda: backend_of(rows).gather(rows[:COMPARED_ROWS, :])
+    )
 
 
 def _sample(data: Data) -> Data:
@@ -54,4 +56,4 @@ def _sample(data: Data) -> Data:
     spread = values.std(axis=0) if len(values) else np.zeros(values.shape[1])
     some = spread > 1e-12 * np.abs(values).max(axis=0, initial=0.0)
     values = (values[:, some] - values[:, some].mean(axis=0)) / spread[some] if some.any() else values[:, :0]
-    return data.at(known)._replace(y=placed(values, data.X))
+    return data.at(known)._replace(y=asarray_like(values, data.X))

@@ -12,7 +12,7 @@ import numpy as np
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_positive, check_whole
 from agp.chunking import check_memory
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
@@ -27,17 +27,17 @@ from agp.selection._exact import (
     LONG,
     Tuned,
     default_priors,
+    evaluate_on,
     exact_gp,
-    judged_on,
     log_density_of,
     on_rows,
-    searched,
-    trained,
+    search_hyperparameters,
+    train_exact,
 )
 from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Data, Rows, drawn_rows
+from agp.selection._rows import Data, Rows, subsample_rows
 from agp.selection._watch import Pieces, Watch
-from agp.training import Callback, baseline, written
+from agp.training import Callback, baseline, strip_addresses
 
 __all__ = ["EXACT_ROWS", "fit_regression"]
 
@@ -52,7 +52,7 @@ COMPARED_ROWS, FEW, MOST = 50_000, 1024, 4096
 """Rows and inducing inputs of a comparison, and the most inducing inputs."""
 COST, MOST_ROWS = 1e13, 300_000
 """The most operations of the last pass, which takes 2 N M^2; and the most rows that are drawn."""
-PAYS = 0.003
+MIN_GAIN_PER_ROW = 0.003
 """What further inducing inputs must gain, in nats per row held out."""
 CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
 """In nats per row: kernels closer than the first to the best are trained further, those closer than the second count as
@@ -69,7 +69,7 @@ SOME, OVER, LEAST_SHARE = 2.0, 0.2, 0.25
 """With a time limit: how many evidences must fit in the rest to start with them; by which share of it the 2 N^3
 operations of an exact posterior may exceed it; and the least share of the inducing inputs of a comparison for which a
 pass over all rows is made."""
-NOTHING = 1e-6
+NO_SIGNAL_VARIANCE = 1e-6
 """The variance of the latent function if the inputs are uninformative, in shares of that of the targets."""
 
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
@@ -182,7 +182,7 @@ def fit_regression(
             facts = plan.facts() | {"method": "gpr" if exact else "sgpr", "most": most, "seed": seed}
             arrays = tuple(x for x in data if x is not None)
             facts |= {"data": backend_of(X).checksum(arrays), "library": backend_of(X).name}
-        rows = drawn_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
+        rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
         fit = _Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
         try:
             fit.run_exact() if exact else fit.run_collapsed()
@@ -230,7 +230,7 @@ class _Plan(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """What must be the same to resume from a checkpoint, by the names of the arguments."""
-        return {name: _described(part) for name, part in self._asdict().items()}
+        return {name: _describe_part(part) for name, part in self._asdict().items()}
 
     def kernels(self) -> dict[str, Kernel]:
         """The kernels to be compared, by name."""
@@ -250,9 +250,9 @@ class _Plan(NamedTuple):
         return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
 
 
-def _described(part: Any) -> str:
+def _describe_part(part: Any) -> str:
     """A part as text, the numbers of its leaves to the last bit."""
-    text = written(f"{part!r}")[:2000]
+    text = strip_addresses(f"{part!r}")[:2000]
     if not isinstance(part, Kernel | Likelihood | Mean):
         return text
     return f"{text} {_checksum(part)}"
@@ -305,7 +305,7 @@ class _Fit:
         self.few = min(FEW, most, len(rows.order))
         self.most = min(most, len(rows.order))
         self.candidates: list[Candidate] = []
-        self.best: Callable[[], _Found] = lambda: self._exact_of(self._started(), SAMPLE, "")
+        self.best: Callable[[], _Found] = lambda: self._exact_of(self._initialise(), SAMPLE, "")
 
     # -- the two methods --------------------------------------------------------------------------------------------
 
@@ -319,18 +319,18 @@ class _Fit:
             if rows == self.rows.total:
                 iterations = max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
             found = self._on_rows(found, rows)
-            found = _sorted([*found, *self._train(_close(found), rows, iterations)])
+            found = _sort_by_density([*found, *self._train(_close(found), rows, iterations)])
             self._keep_exact(found[0])
         if self.rows.total > rows and self._in_time(self.rows.total):
             found = self._on_rows(found[:1], self.rows.total)
-            found = _sorted([*found, *self._train(found, self.rows.total, LAST_ITERATIONS)])
+            found = _sort_by_density([*found, *self._train(found, self.rows.total, LAST_ITERATIONS)])
         self._keep_exact(found[0])
 
     def _in_time(self, rows: int) -> bool:
         """Whether there is time for some evidences of so many rows, and their gradients."""
-        if not self.watch.ended and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
+        if not self.watch.is_done and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
             self.watch.late = True
-        return not self.watch.ended
+        return not self.watch.is_done
 
     def _on_rows(self, found: list[_Chosen], rows: int) -> list[_Chosen]:
         """The same hyperparameters, judged by more rows, the best first."""
@@ -340,9 +340,9 @@ class _Fit:
             for one in found:
                 model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
                 piece = f"judge {one.name} {rows} from {_checksum(model)}"
-                tuned = self._tuned(piece, model, judged_on, model, data)
+                tuned = self._tuned(piece, model, evaluate_on, model, data)
                 judged.append(one._replace(tuned=tuned, log_density=tuned.score))
-        return _sorted(judged)
+        return _sort_by_density(judged)
 
     def run_collapsed(self) -> None:
         """Compare kernels by the rows held out, with few inducing inputs; then as many inducing inputs as pay."""
@@ -350,16 +350,16 @@ class _Fit:
         ample = self.watch.left() > AMPLE * self.watch.elapsed()
         if not found:  # the posterior of the sample is the result
             return
-        if not self.watch.ended and not ample:
+        if not self.watch.is_done and not ample:
             best = found[0]
             trained = self._train([best], LARGER, ITERATIONS)[0].tuned
             found = [best._replace(tuned=trained, settings=((1.0, float(trained.model.likelihood.noise_variance)),))]
-        if not self.watch.ended and ample:
+        if not self.watch.is_done and ample:
             found = self._compare(self._train(_close(found), LARGER, ITERATIONS), found)
-        if not self.watch.ended and ample and len(self.rows.order) > LARGER:
+        if not self.watch.is_done and ample and len(self.rows.order) > LARGER:
             found = self._compare(self._train(found[:1], EXACT_ROWS, LAST_ITERATIONS), found)
-        if not self.watch.ended:
-            self._grow(_best_trained(found))
+        if not self.watch.is_done:
+            self._grow(_select_best(found))
 
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
@@ -371,21 +371,21 @@ class _Fit:
             for name, kernel in self.plan.kernels().items():
                 if found and self.watch.stage_over:
                     break
-                tuned = self._searched(name, kernel, data)
-                found = _sorted([*found, _Chosen(name, tuned, log_density=tuned.score)])
+                tuned = self._search(name, kernel, data)
+                found = _sort_by_density([*found, _Chosen(name, tuned, log_density=tuned.score)])
                 self._keep_sample(found[0])
             if isinstance(self.plan.kernel, str) and not self.watch.stage_over:
-                found = _sorted([*found, *self._with_linear(found[0], data)])
+                found = _sort_by_density([*found, *self._with_linear(found[0], data)])
                 self._keep_sample(found[0])
         self._note(found, data.X.shape[0])
         return found
 
-    def _started(self) -> GPR:
+    def _initialise(self) -> GPR:
         data = self.rows.first(SAMPLE)
         kernel = next(iter(self.plan.kernels().values()))
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
-    def _searched(self, name: str, kernel: Kernel, data: Data) -> Tuned:
+    def _search(self, name: str, kernel: Kernel, data: Data) -> Tuned:
         parts = self.plan.parts(kernel, data)
 
         def among() -> Array:
@@ -393,12 +393,12 @@ class _Fit:
 
         settings = (self.watch, self.plan.least_gain, among)
         model = exact_gp(data, kernel=kernel, **parts)
-        return self._tuned(f"search {name}", model, searched, kernel, data, parts, *settings)
+        return self._tuned(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 
-    def _trained(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
+    def _train(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
         """After so many iterations."""
         settings = (iterations, self.watch, self.plan.least_gain)
-        return self._tuned(f"{piece} from {_checksum(model)}", model, trained, model, data, *settings)
+        return self._tuned(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
 
     def _tuned(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
         """``work(*arguments)``, or its result from the checkpoint, put into the model."""
@@ -406,10 +406,10 @@ class _Fit:
 
     def _with_linear(self, best: _Chosen, data: Data) -> list[_Chosen]:
         """A kernel with a linear part, if it gains more than by chance."""
-        kernel = best.tuned.model.kernel + Linear.centred(data.repeated()[0])
+        kernel = best.tuned.model.kernel + Linear.centred(data.repeat_rows()[0])
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
-        tuned = self._trained(f"search {name}", model, data, LONG)
+        tuned = self._train(f"search {name}", model, data, LONG)
         gain = data.observations * (tuned.evidence - best.tuned.evidence)
         return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
@@ -424,7 +424,7 @@ class _Fit:
                     break
                 start = one.tuned.model
                 model = on_rows(start, data, self.plan.parts(start.kernel, data)["priors"])
-                tuned = self._trained(f"train {one.name} {done}", model, data, iterations)
+                tuned = self._train(f"train {one.name} {done}", model, data, iterations)
                 more.append(_Chosen(one.name, tuned, log_density=tuned.score))
         self._note(more, done)
         return more
@@ -434,36 +434,36 @@ class _Fit:
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
         """Judge each by the rows held out, the best first, together with those judged before."""
         compared: list[_Chosen] = []
-        rows = self._compared_rows(len(found))
+        rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
         with self.watch.stage("compare", data.X.shape[0]):
             for one in found:
-                if (compared or before) and self.watch.ended:
+                if (compared or before) and self.watch.is_done:
                     break
                 begun = self.watch.elapsed()
                 try:
                     model = one.tuned.model
                     passed = collapse(model, data.X[: self.few, :], data, held, self.plan.memory, inside=False)
                     seconds = (self.watch.elapsed() - begun) / passed.rows
-                    compared.append(self._judged(one, passed)._replace(seconds=seconds))
+                    compared.append(self._score_candidate(one, passed)._replace(seconds=seconds))
                 except ArithmeticError:  # the precision of the dtype is too low
                     continue
                 if not before:
-                    self._keep_collapsed(_sorted(compared)[0])
-        both = _sorted([*before, *compared])
+                    self._keep_collapsed(_sort_by_density(compared)[0])
+        both = _sort_by_density([*before, *compared])
         if not both:
             return []
         self._keep_collapsed(both[0])
         return [both[0], *(one._replace(passed=None) for one in both[1:])]  # a pass holds large arrays
 
-    def _compared_rows(self, passes: int) -> int:
+    def _rows_to_compare(self, passes: int) -> int:
         rows = min(COMPARED_ROWS, len(self.rows.order))
         if self.watch.limit is None:
             return rows
         operations = SHARES["search"] * self.watch.limit * SPEED
         return max(min(rows, 2 * self.few), min(rows, int(operations / (2.0 * passes * self.few**2))))
 
-    def _judged(self, one: _Chosen, passed: Collapse) -> _Chosen:
+    def _score_candidate(self, one: _Chosen, passed: Collapse) -> _Chosen:
         factor, noise, bound = passed.profile()
         settings = ((1.0, float(passed.model.likelihood.noise_variance)), (factor, noise))
         scored = sorted(((passed.log_density(*setting), setting) for setting in settings), reverse=True)
@@ -493,9 +493,9 @@ class _Fit:
                 return
             setting, density = _best_setting(passed, best.settings)
             count = M
-            while count >= 2 * self.few and density - passed.log_density(*setting, count=count // 2) < PAYS:
+            while count >= 2 * self.few and density - passed.log_density(*setting, count=count // 2) < MIN_GAIN_PER_ROW:
                 count //= 2
-            self.best = lambda: self._collapsed_of(best, passed, setting, count, density)
+            self.best = lambda: self._collapsed_candidate(best, passed, setting, count, density)
 
     def _part(self) -> int:
         """The number of rows that the most inducing inputs can afford."""
@@ -542,7 +542,7 @@ class _Fit:
         self.best = lambda: self._exact_of(one.tuned.model, rows, one.name)
 
     def _keep_collapsed(self, one: _Chosen) -> None:
-        self.best = lambda: self._collapsed_of(one, one.passed, one.settings[0], self.few, one.log_density)
+        self.best = lambda: self._collapsed_candidate(one, one.passed, one.settings[0], self.few, one.log_density)
 
     def _exact_of(self, model: Any, rows: int, name: str) -> _Found:
         """The exact posterior of some rows, or of all."""
@@ -552,7 +552,7 @@ class _Fit:
         kind, bound = f"the exact posterior of {data.X.shape[0]:,} rows", float(found.bound(data.X, data.y)[0])
         return _Found(found, name, kind, bound, data, log_density_of(found), held_out=False)
 
-    def _collapsed_of(
+    def _collapsed_candidate(
         self, one: _Chosen, passed: Any, setting: tuple[float, float], count: int, density: float
     ) -> _Found:
         model, bound = passed.posterior(*setting, count=count)
@@ -612,7 +612,7 @@ class _Fit:
 
         The best model instead if the user's mean function is not a constant.
         """
-        started = self._started()
+        started = self._initialise()
         if "mean_function.value" not in tree.leaves(started):
             return best, "what it found"
         X, one = self.rows.first(SAMPLE).X, self.rows.first(1)
@@ -623,22 +623,25 @@ class _Fit:
         xp = backend_of(X).xp
         average, least = float(xp.mean(kernel.diag(X)[0])), 2.0 * float(xp.finfo(X.dtype).smallest_normal)
         if average > 0.0:  # else the function is zero at the data
-            kernel = kernel.scaled_by(placed(np.asarray(max(NOTHING * spread, least) / average), X))
-        leaves = {"likelihood.noise_variance": placed(np.asarray(spread), X), "mean_function.value": placed(level, X)}
+            kernel = kernel.scale_by(asarray_like(np.asarray(max(NO_SIGNAL_VARIANCE * spread, least) / average), X))
+        leaves = {
+            "likelihood.noise_variance": asarray_like(np.asarray(spread), X),
+            "mean_function.value": asarray_like(level, X),
+        }
         return tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves), "the mean"
 
 
 def _doublings(gain: float) -> int:
     """How many doublings of the inducing inputs may pay, after one with such a gain: each gains half of the last."""
-    return 0 if gain < PAYS else int(math.log2(min(gain, 1.0) / PAYS))
+    return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 
 
-def _sorted(found: Iterable[_Chosen]) -> list[_Chosen]:
+def _sort_by_density(found: Iterable[_Chosen]) -> list[_Chosen]:
     """The best first."""
     return sorted(found, key=lambda one: -one.log_density)
 
 
-def _best_trained(found: list[_Chosen]) -> _Chosen:
+def _select_best(found: list[_Chosen]) -> _Chosen:
     """Among those as good as the best, the one whose exact GP predicts best."""
     as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
     return max(as_good, key=lambda one: one.tuned.log_density)

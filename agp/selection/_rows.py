@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.models import repeated_rows
+from agp.models import repeat_rows
 from agp.random import generator
 
-__all__ = ["HELD_OUT", "Data", "Rows", "average", "drawn_rows"]
+__all__ = ["HELD_OUT", "Data", "Rows", "average", "subsample_rows"]
 
 HELD_OUT = 2000
 """The most rows that are held out; a tenth of all if that is less."""
@@ -35,7 +35,7 @@ class Data(NamedTuple):
 
     def targets_on_host(self) -> tuple[Any, Any]:
         """Targets and weights in float64."""
-        found = [None if x is None else to_numpy(backend_of(x).gathered(x)).astype(np.float64) for x in self[1:]]
+        found = [None if x is None else to_numpy(backend_of(x).gather(x)).astype(np.float64) for x in self[1:]]
         return found[0], found[1]
 
     def moments(self) -> tuple[Any, Any]:
@@ -44,13 +44,13 @@ class Data(NamedTuple):
         mean = np.average(y, axis=0, weights=weights)
         return mean, np.var(y, axis=0) if weights is None else np.average((y - mean) ** 2, axis=0, weights=weights)
 
-    def repeated(self) -> tuple[Array, Array]:
+    def repeat_rows(self) -> tuple[Array, Array]:
         """X and y, each row repeated by its weight, for starting values."""
-        return (self.X, self.y) if self.weights is None else repeated_rows(self.X, self.y, self.weights)
+        return (self.X, self.y) if self.weights is None else repeat_rows(self.X, self.y, self.weights)
 
     def at(self, index: Any = None, /) -> "Data":
         """Some of the rows, or all, in memory."""
-        return Data(*(None if x is None else backend_of(x).gathered(x, index) for x in self))
+        return Data(*(None if x is None else backend_of(x).gather(x, index) for x in self))
 
 
 class Rows(NamedTuple):
@@ -79,7 +79,7 @@ class Rows(NamedTuple):
         return self.data._replace(X=None).at(np.concatenate([self.order[:count], self.held]))
 
 
-def drawn_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
+def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
     """Draw rows by the seed: at most so many, and if asked a tenth to hold out, but at most 2,000."""
     N = data.X.shape[0]
     if hold_out and N == 1:

@@ -59,7 +59,7 @@ class Watch:
         return float("inf") if self.limit is None else self.limit - self.elapsed()
 
     @property
-    def ended(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing more should be started."""
         self.late = self.late or self.left() <= 0.0
         return self.stopped or self.late
@@ -78,7 +78,7 @@ class Watch:
     @property
     def stage_over(self) -> bool:
         """Whether the time of the stage, or of the fit, is over."""
-        return self.ended or (self.until is not None and self.elapsed() >= self.until)
+        return self.is_done or (self.until is not None and self.elapsed() >= self.until)
 
     def __call__(self, seen: Progress) -> bool:
         self.steps += 1
@@ -130,9 +130,9 @@ class Pieces:
             self._refuse(path, error)
 
     def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
-        """``taken(piece)`` of the piece of that name, from the file or from ``work()``.
+        """``take_rows(piece)`` of the piece of that name, from the file or from ``work()``.
 
-        Work that a deadline cut short is not kept. ValueError for a piece in the file that `taken` refuses.
+        Work that a deadline cut short is not kept. ValueError for a piece in the file that `take_rows` refuses.
         """
         if self.path is not None and name in self.done:
             try:

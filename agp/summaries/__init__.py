@@ -5,4 +5,4 @@ from agp.summaries._summary import summary, summary_html
 __all__ = ["summary", "summary_html"]
 
 # for other rooms
-from agp.summaries._summary import columns_seen
+from agp.summaries._summary import columns_by_kernel

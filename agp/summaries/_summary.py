@@ -13,12 +13,12 @@ from agp.likelihoods import Likelihood
 from agp.markup import table_html, text_table
 from agp.means import Mean
 from agp.posteriors import Posterior
-from agp.priors import assigned
+from agp.priors import assign_priors
 from agp.processes import Deep
 
-SHOWN, SHOWN_HTML = 4, 12
+MAX_ENTRIES, SHOWN_HTML = 4, 12
 """Entries of a leaf that text and notebooks show; of larger leaves, they show the shape and the range."""
-NAMED = 20
+MAX_NAMED_ENTRIES = 20
 """The entries shown of a leaf with an entry for each named column."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
@@ -63,7 +63,7 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
         If a pattern matches no parameter (the parameters are listed).
     """
     rows: list[tuple[str | list[str], ...]] = [HEADINGS]
-    rows += [line.cells(SHOWN) for line in _lines_of(model, frozen, columns)]
+    rows += [line.cells(MAX_ENTRIES) for line in _lines_of(model, frozen, columns)]
     table = [row for cells in rows for row in zip_longest(*map(_lines, cells), fillvalue="")]
     return "\n".join([type(model).__name__, *text_table(table)])
 
@@ -105,10 +105,10 @@ def _kind(part: Any) -> str:
         return text
 
 
-def columns_seen(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
+def columns_by_kernel(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
     """The columns that each kernel sees, by its path; kernels of inner layers are left out."""
     inner = [
-        f"{tree.joined(path, 'layers', str(i))}."
+        f"{tree.join_path(path, 'layers', str(i))}."
         for path, deep in tree.nodes(model, Deep).items()
         for i in range(1, len(deep.layers))
     ]
@@ -119,7 +119,7 @@ def columns_seen(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str
         found[path] = narrowed[max((above for above in narrowed if _is_below(path, above)), key=len)]
         if isinstance(kernel, ActiveDims):
             named = dict(enumerate(found[path]))
-            narrowed[tree.joined(path, "kernel")] = tuple(named[i] for i in kernel.columns if i in named)
+            narrowed[tree.join_path(path, "kernel")] = tuple(named[i] for i in kernel.columns if i in named)
     return found
 
 
@@ -136,23 +136,23 @@ def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[st
         if not any(tree.matches(name, pattern) for name in names):
             msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(names)}."
             raise ValueError(msg)
-    pairs = assigned(model) if "priors" in vars(model) else []  # parts of models have none
+    pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have none
     priors = {leaf.name: repr(prior) for leaf, prior in pairs}
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
-    names_of = columns_seen(model, tuple(map(str, columns))) if columns else {}
+    names_of = columns_by_kernel(model, tuple(map(str, columns))) if columns else {}
     return [
         Line(
             leaf,
             priors.get(leaf.name, ""),
-            _trained(leaf, patterns),
+            _training_role(leaf, patterns),
             names_of.get(leaf.name.rpartition(".")[0], ()),
         )
         for leaf in shown
     ]
 
 
-def _trained(leaf: tree.Leaf, frozen: tuple[str, ...]) -> str:
+def _training_role(leaf: tree.Leaf, frozen: tuple[str, ...]) -> str:
     if leaf.role != "parameter":
         return leaf.role
     return "frozen" if any(tree.matches(leaf.name, pattern) for pattern in frozen) else "yes"
@@ -168,9 +168,11 @@ def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
     if isinstance(host, str):
         return host
     if names and host.shape == (len(names),):
-        rest = host[NAMED:]
+        rest = host[MAX_NAMED_ENTRIES:]
         more = [f"{rest.size} more: {_spread(rest)}"] if rest.size else []
-        return [f"{name}: {_entry(value)}" for name, value in zip(names[:NAMED], host.tolist(), strict=False)] + more
+        return [
+            f"{name}: {_entry(value)}" for name, value in zip(names[:MAX_NAMED_ENTRIES], host.tolist(), strict=False)
+        ] + more
     if host.size <= shown:
         inside = ", ".join(map(_entry, host.ravel().tolist()))
         return inside if host.ndim == 0 else f"[{inside}]"

@@ -133,17 +133,17 @@ class _Problem:
         raw = {name: np.asarray(x) for name, x in tree.unconstrain(stage.part).items()}
         moved = {name: np.asarray(x + SPREAD * rng.standard_normal(x.shape)) for name, x in raw.items()}
         self.leaves = moved | {f"input {name}": np.asarray(x) for name, x in stage.inputs.items()}
-        outputs = self._evaluated(stage.part, self.leaves)[1]
+        outputs = self._evaluate(stage.part, self.leaves)[1]
         self.bars = [rng.standard_normal(x.shape) for x in outputs]
 
-    def _evaluated(self, part: Any, leaves: Mapping[str, Array]) -> tuple[Any, tuple[Array, ...], Callable]:
+    def _evaluate(self, part: Any, leaves: Mapping[str, Array]) -> tuple[Any, tuple[Array, ...], Callable]:
         raw = {name: x for name, x in leaves.items() if not name.startswith("input ")}
         inputs = {name.removeprefix("input "): x for name, x in leaves.items() if name not in raw}
         here = tree.constrain(part, raw)
         return here, *self.stage.run(here, inputs)
 
     def _total(self, B: Backend, part: Any, bars: list[Array], leaves: Mapping[str, Array]) -> Array:
-        products = (B.xp.sum(bar * x) for bar, x in zip(bars, self._evaluated(part, leaves)[1], strict=True))
+        products = (B.xp.sum(bar * x) for bar, x in zip(bars, self._evaluate(part, leaves)[1], strict=True))
         return functools.reduce(operator.add, products)
 
     def _there(self, B: Backend) -> tuple[Any, list[Array], dict[str, Array]]:
@@ -157,7 +157,7 @@ class _Problem:
         part, bars, leaves = self._there(B)
 
         def evaluated(leaves: dict[str, Array]) -> tuple[tuple[Array, ...], dict[str, Array]]:
-            here, outputs, pullback = self._evaluated(part, leaves)
+            here, outputs, pullback = self._evaluate(part, leaves)
             part_bar, input_bars = pullback(*bars)
             given = tree.leaves(part_bar) if part_bar is not None else {}
             given |= {f"input {name}": bar for name, bar in input_bars.items() if bar is not None}

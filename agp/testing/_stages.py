@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, placed
+from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.inducing import Inducing
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
@@ -16,7 +16,7 @@ from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
 from agp.random import Draws
-from agp.tree import placed as fill_leaves
+from agp.tree import place_leaves as fill_leaves
 
 NOISE = 0.1
 """Added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
@@ -143,8 +143,8 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
 
     def of_moments(likelihood: Likelihood, inputs: Inputs) -> tuple[tuple, Pullback]:
         mu = inputs["mu"]
-        draws = {name: placed(x, mu) for name, x in noise.items()} or None
-        ell, pull = likelihood.expected_log_density(mu, inputs["var"], placed(y, mu), draws)
+        draws = {name: asarray_like(x, mu) for name, x in noise.items()} or None
+        ell, pull = likelihood.expected_log_density(mu, inputs["var"], asarray_like(y, mu), draws)
         return _with_inputs((ell,), pull, "mu", "var")
 
     return [Stage("expected_log_density", likelihood, moments, of_moments)]
@@ -171,7 +171,7 @@ def _(posterior: Posterior, points: Points, /) -> list[Stage]:
 
     def of_covariances(posterior: Posterior, inputs: Inputs) -> tuple[tuple, Pullback]:
         Kuu, Kuf, kff = (inputs[name] for name in ("Kuu", "Kuf", "kff"))
-        drawn = posterior.drawn({name: placed(x, Kuu) for name, x in noise.items()}) if noise else posterior
+        drawn = posterior.with_draws({name: asarray_like(x, Kuu) for name, x in noise.items()}) if noise else posterior
         factor, pull_factor = drawn.factorise(0.5 * (Kuu + Kuu.mT))
         (mu, var), pull_project = drawn.project(factor, Kuf, kff)
         kl, pull_kl = drawn.kl_divergence(factor)
@@ -206,7 +206,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
     X = points.X
     kernel = RBF() if points.kernel is None else points.kernel
     choice: dict[str, Any] = {"num_inducing": points.inducing, "how": "random", "seed": 0}
-    pair = _Placed(*inducing.started(X, kernel, 1.0, **choice))
+    pair = _Placed(*inducing.initialise(X, kernel, 1.0, **choice))
 
     def covariance(pair: _Placed, _inputs: Inputs) -> tuple[tuple, Pullback]:
         Kuu, pull = pair.inducing.covariance(pair.kernel)
@@ -238,7 +238,7 @@ def _with_fixed_jitter(process: Process) -> Process:
     sparse = {path: node for path, node in tree.nodes(process, Sparse).items() if node.jitter is None}
     scales = {path: float(np.mean(np.diagonal(node.inducing_covariance()[0]))) for path, node in sparse.items()}
     fixed = {path: dataclasses.replace(node, jitter=JITTER * scales[path]) for path, node in sparse.items()}
-    return tree.replaced(process, fixed) if fixed else process
+    return tree.replace(process, fixed) if fixed else process
 
 
 @stages_of.register
@@ -249,10 +249,10 @@ def _(process: Process, points: Points, /) -> list[Stage]:
     noise = points.rng.standard_normal((1, X.shape[0], process.latents))
 
     def drawn(process: Process, X: Array) -> tuple[Process, Any, Pullback]:
-        by_row, whole = ({name: placed(x, X) for name, x in part.items()} for part in found)
-        process = process.drawn(Draws({}, whole)) if whole else process
+        by_row, whole = ({name: asarray_like(x, X) for name, x in part.items()} for part in found)
+        process = process.with_draws(Draws({}, whole)) if whole else process
         factor, pull_factor = process.factorise()
-        return process.drawn(Draws(by_row, {})) if by_row else process, factor, pull_factor
+        return process.with_draws(Draws(by_row, {})) if by_row else process, factor, pull_factor
 
     def marginals(process: Process, inputs: Inputs) -> tuple[tuple, Pullback]:
         process, factor, pull_factor = drawn(process, inputs["X"])
@@ -269,7 +269,7 @@ def _(process: Process, points: Points, /) -> list[Stage]:
 
     def samples(process: Process, inputs: Inputs) -> tuple[tuple, Pullback]:
         process, factor, pull_factor = drawn(process, inputs["X"])
-        f, pull = process.sampled(factor, inputs["X"], placed(noise, inputs["X"]))
+        f, pull = process.sample_marginals(factor, inputs["X"], asarray_like(noise, inputs["X"]))
 
         def pullback(bar):
             own, factor_bar, X_bar = pull(bar)

@@ -1,7 +1,8 @@
 """Training until it converges; the loop: minibatches, callbacks, progress, checkpoints; L-BFGS on all data."""
 
+from agp._deprecated import former_names
 from agp.training._batches import Batches
-from agp.training._begun import begun
+from agp.training._begun import initial_state
 from agp.training._fit import FitResult, Gain, fit
 from agp.training._growth import GrowthResult, Round, fit_growing
 from agp.training._lbfgs import fit_lbfgs
@@ -18,18 +19,20 @@ __all__ = [
     "Progress",
     "Result",
     "Round",
-    "begun",
     "fit",
     "fit_growing",
     "fit_lbfgs",
+    "initial_state",
     "recipe",
     "train",
 ]
+
+__getattr__ = former_names(__name__, begun="initial_state")
 
 # for other rooms
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace
-from agp.training._recipe import FALL, RATE, SITE_RATE
+from agp.training._recipe import FINAL_RATE_FRACTION, RATE, SITE_RATE
 from agp.training._result import Callback, call_all, progress_bar
-from agp.training._resume import check_checkpoint, checkpoint_exists, write_checkpoint, written
+from agp.training._resume import check_checkpoint, checkpoint_exists, strip_addresses, write_checkpoint

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agp.backend import Array, Backend, backend_of, placed
+from agp.backend import Array, Backend, asarray_like, backend_of
 from agp.batch import Batch
 from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order, Pooled
@@ -16,7 +16,7 @@ __all__ = ["Batches", "Place", "check_place"]
 DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
-TOGETHER, TOGETHER_MIB = 10, 16.0
+NOISE_STEPS, NOISE_MIB = 10, 16.0
 """Steps whose noise goes to a device in one transfer, if it takes no more than so many MiB."""
 
 
@@ -65,7 +65,7 @@ class Batches:
         self.pooled = None
         if backend_of(X).is_lazy and not self.whole:
             self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
-        self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
+        self._placed = lru_cache(maxsize=1)(lambda epoch: asarray_like(self.order.rows(epoch, 0, X.shape[0]), X))
         self._joined_draws = lru_cache(maxsize=1)(self._together)
 
     @property
@@ -119,7 +119,7 @@ class Batches:
     def _rows(self, step: int) -> Array:
         """The rows [B] of a step; those of an epoch go to a device in one transfer."""
         epoch, here = self._place(step)
-        return self._placed(epoch)[here] if self.order.listed else placed(self.indices(step), self.X)
+        return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
     def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
         """The batch of these rows [B] of all data, or of all; it may be traced."""
@@ -137,17 +137,17 @@ class Batches:
     def _draws_from_host(self, step: int) -> Draws:
         """The noise of a step, drawn on the host, as arrays like the batches."""
         if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
-            group, i = divmod(step, TOGETHER)
+            group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
                 return Draws(*({name: x[i, ...] for name, x in part.items()} for part in several))
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
         """The noise of several steps along a first axis; None if it takes too much memory."""
-        first = self.host_draws(group * TOGETHER)
-        if sum(x.nbytes for part in first for x in part.values()) * TOGETHER > TOGETHER_MIB * 2**20:
+        first = self.host_draws(group * NOISE_STEPS)
+        if sum(x.nbytes for part in first for x in part.values()) * NOISE_STEPS > NOISE_MIB * 2**20:
             return None
-        several = [first, *(self.host_draws(group * TOGETHER + i) for i in range(1, TOGETHER))]
+        several = [first, *(self.host_draws(group * NOISE_STEPS + i) for i in range(1, NOISE_STEPS))]
         parts = ({name: np.stack([one[k][name] for one in several]) for name in first[k]} for k in range(2))
         return _beside(self.reference, Draws(*parts))
 
@@ -166,7 +166,7 @@ def _beside(X: Array, draws: Draws) -> Draws:
 
     def one(x: Any) -> Array:
         if backend_of(x) is not B or isinstance(x, np.ndarray):
-            return placed(x, X)
+            return asarray_like(x, X)
         return B.xp.astype(x, X.dtype) if B.xp.isdtype(x.dtype, "real floating") else x
 
     return Draws(*({name: one(x) for name, x in part.items()} for part in draws))

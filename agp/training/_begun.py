@@ -15,7 +15,7 @@ from agp.posteriors import InverseOwner, Posterior
 from agp.repairs import outside
 from agp.updates import ActionsUpdate, InverseUpdate, SiteStep, Update, moves_of
 
-__all__ = ["begun", "check_training", "frozen_parameters", "leaves_kept", "warn_of_untouched"]
+__all__ = ["check_training", "frozen_parameters", "initial_state", "kept_leaves", "warn_about_untouched"]
 
 M = TypeVar("M", bound=Any)
 
@@ -29,7 +29,7 @@ def check_training(model: Any, X: Array, y: Array, /) -> tuple[Array, Array]:
 
 
 @public(repairs=False, ignore=None)
-def begun(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
+def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     """The model as `train` and `fit` start to train it.
 
     An untrained model predicts its prior. From there gradient steps are slow where q(u) has the form of
@@ -46,28 +46,28 @@ def begun(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     """
     new, wide = {}, model.likelihood.slopes_vanish
     for path, owner in tree.nodes(model, InverseOwner).items():
-        where, old = tree.joined(path, "posterior"), owner.posterior
-        first = old.begun(owner._followed_matrix(), wide=wide) if isinstance(old, Posterior) else old
+        where, old = tree.join_path(path, "posterior"), owner.posterior
+        first = old.begun(owner._matrix_to_invert(), wide=wide) if isinstance(old, Posterior) else old
         before = tree.leaves(old)
-        changed = {tree.joined(where, name) for name, x in tree.leaves(first).items() if x is not before[name]}
+        changed = {tree.join_path(where, name) for name, x in tree.leaves(first).items() if x is not before[name]}
         if changed and not changed & kept:
             new[where] = first
-    return tree.replaced(model, new) if new else model
+    return tree.replace(model, new) if new else model
 
 
-def leaves_kept(model: Any, updates: Sequence[Update]) -> frozenset[str]:
+def kept_leaves(model: Any, updates: Sequence[Update]) -> frozenset[str]:
     """The leaves that updates were told not to change, and the parameters that none of them moves."""
     found, complete = moves_of(model, updates)
     return found.kept | (frozenset(tree.leaves(model, "parameter")) - found.leaves if complete else frozenset())
 
 
 def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
-    """The names of the parameters among `leaves_kept`."""
-    kept = leaves_kept(model, updates)
+    """The names of the parameters among `kept_leaves`."""
+    kept = kept_leaves(model, updates)
     return tuple(name for name in tree.leaves(model, "parameter") if name in kept)
 
 
-def warn_of_untouched(model: Any, updates: Sequence[Update]) -> None:
+def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
     """Warn of inverse factors, sites and chosen actions that no update moves, and name the updates that would.
 
     No warning if an update does not say what it moves, for leaves that are frozen by name, and for inverses of which

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
 from agp.random import generator
 
-__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certified"]
+__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certify"]
 
 BASELINE_ROWS = 10_000
 """The most targets of an iterative baseline."""
@@ -25,12 +25,12 @@ def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) 
     parameters. If finding the constant takes iterations, at most 10,000 targets are used.
     """
     B = backend_of(y)
-    held = () if weights is None else (backend_of(weights).gathered(weights),)
-    alone = likelihood.log_density_alone(B.gathered(y), *held)
+    held = () if weights is None else (backend_of(weights).gather(weights),)
+    alone = likelihood.log_density_alone(B.gather(y), *held)
     if alone is not None:
         return alone
     some = generator(0, 17).choice(y.shape[0], BASELINE_ROWS, replace=False) if y.shape[0] > BASELINE_ROWS else None
-    return _best_constant(likelihood, B.gathered(y, some))
+    return _best_constant(likelihood, B.gather(y, some))
 
 
 def _best_constant(likelihood: Likelihood, y: Array) -> float:
@@ -42,7 +42,7 @@ def _best_constant(likelihood: Likelihood, y: Array) -> float:
     start, unit = _levels(likelihood, y, P)
 
     def loss(u: Any) -> tuple[float, Any]:
-        ell, pullback = likelihood.expected_log_density(zeros + placed(start + unit * u, y), zeros, y)
+        ell, pullback = likelihood.expected_log_density(zeros + asarray_like(start + unit * u, y), zeros, y)
         _, mu_bar, _ = pullback(xp.ones_like(ell))
         slope = unit * to_numpy(xp.sum(mu_bar, axis=0)).astype(np.float64)
         return -float(xp.sum(ell)) / N, -slope / N
@@ -77,7 +77,7 @@ class Certificate(NamedTuple):
     """The number of rows of the upper bound."""
 
 
-def certified(
+def certify(
     model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float | None
 ) -> Certificate:
     """The bound of a model per datum, and for Gaussian noise an upper bound: O(N M^2).
@@ -86,7 +86,7 @@ def certified(
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:
-        B, index = backend_of(X), placed(generator(seed, 14).permutation(N)[:rows], X)
+        B, index = backend_of(X), asarray_like(generator(seed, 14).permutation(N)[:rows], X)
         X, y, all_rows = B.rows_at(X, index), B.rows_at(y, index), False
     scale = {} if all_rows else {"scale": N / rows}
     bound = float(model.bound(X, y, memory=memory, **scale)[0]) / N

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, backend_of, placed
+from agp.backend import Array, asarray_like, backend_of
 from agp.random import Draws
 from agp.training._batches import Batches
 
-__all__ = ["LEAST", "Epochs", "check_loops"]
+__all__ = ["MIN_STEPS_PER_CALL", "Epochs", "check_loops"]
 
-LEAST = 100
+MIN_STEPS_PER_CALL = 100
 """The least number of steps in a call."""
 
 
@@ -23,7 +23,7 @@ class Epochs:
     """
 
     def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:
-        self.batches, self.length = batches, max(LEAST, batches.per_epoch)
+        self.batches, self.length = batches, max(MIN_STEPS_PER_CALL, batches.per_epoch)
         B = backend_of(batches.X)
 
         def steps(model: Any, states: list[Any], data: tuple[Array, Array], ahead: tuple, count: Array) -> tuple:
@@ -40,7 +40,7 @@ class Epochs:
 
     def to(self, first: int, last: int) -> int:
         """The last step of a call that starts at `first`: the end of its epoch, or `last`."""
-        if self.batches.per_epoch >= LEAST:
+        if self.batches.per_epoch >= MIN_STEPS_PER_CALL:
             return min(last, first - first % self.batches.per_epoch + self.batches.per_epoch)
         return min(last, first + self.length)
 
@@ -48,7 +48,7 @@ class Epochs:
         """The model and the states after the steps from `first` to `last`, and the log of each step on the host."""
         data = self.batches.X, self.batches.y
         ahead = self._ahead(range(first, last))
-        (model, states), logged = self._run(model, states, data, ahead, placed(np.asarray(last - first), data[0]))
+        (model, states), logged = self._run(model, states, data, ahead, asarray_like(np.asarray(last - first), data[0]))
         B = backend_of(data[0])
         return model, states, {name: B.to_numpy(x)[: last - first] for name, x in logged.items()}
 
@@ -57,7 +57,7 @@ class Epochs:
         X, batches = self.batches.X, self.batches
 
         def stacked(arrays: list[Any]) -> Array:
-            return placed(np.stack(arrays + arrays[-1:] * (self.length - len(arrays))), X)
+            return asarray_like(np.stack(arrays + arrays[-1:] * (self.length - len(arrays))), X)
 
         rows = None if batches.whole else stacked([batches.indices(step) for step in steps])
         drawn = [batches.host_draws(step) for step in steps]

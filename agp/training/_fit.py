@@ -23,12 +23,12 @@ from agp.training._certificate import baseline
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
 from agp.training._objective import inner_updates, moves_posteriors
-from agp.training._recipe import FALL, RATE, recipe
+from agp.training._recipe import FINAL_RATE_FRACTION, RATE, recipe
 from agp.training._result import Callback, Progress, Result
-from agp.training._resume import checkpoint_exists, saved_trace
+from agp.training._resume import checkpoint_exists, load_trace
 from agp.updates import Update
 
-__all__ = ["FitResult", "Gain", "check_plan", "continued", "fit"]
+__all__ = ["FitResult", "Gain", "check_plan", "fit", "resume_training"]
 
 BATCH_ROWS = 1024
 """Rows of a minibatch, by default."""
@@ -40,7 +40,7 @@ STEPS, EPOCHS = 5_000, 20
 """The most steps of the recipe, by default, or passes over the data, whichever is more."""
 WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
 """Steps, or passes, whichever is more, over which the slope of a noisy bound is estimated."""
-SHORTEST_EPOCH = 100
+MIN_EPOCH_STEPS = 100
 """The least steps that the tolerance applies to, and the window of a bound without noise."""
 FIRST_STEPS = 200
 """Steps of the recipe before L-BFGS moves a q(u)."""
@@ -154,7 +154,7 @@ def fit(
         if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
             limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
             how = {"gradient": gradient, "memory": memory}
-            return judged(_by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings, graphs), y)
+            return warn_without_signal(_by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings, graphs), y)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model._draws(generator(0), X.shape[0]))
@@ -167,12 +167,14 @@ def fit(
     found = train(model, X, y, steps=slope.steps if slope.converged else steps, batch_size=size, **watched)
     if slope.converged:
         cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
-        reached = RATE * (1.0 - (1.0 - FALL) * found.steps / steps)
+        reached = RATE * (1.0 - (1.0 - FINAL_RATE_FRACTION) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "checkpoint": cooled, **launched}
-        return judged(_said(continued(found, train, X, y, settings), True, clock, slope.message), y)
+        return warn_without_signal(
+            _with_message(resume_training(found, train, X, y, settings), True, clock, slope.message), y
+        )
     ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
-    return _said(found, False, clock, ending)
+    return _with_message(found, False, clock, ending)
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
@@ -183,10 +185,10 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
     if checkpoint is None:
         return None
     path = Path(checkpoint)
-    slope.resume(saved_trace(path).get("bound", []))
+    slope.resume(load_trace(path).get("bound", []))
     last = path.with_name(f"{path.stem}-last{path.suffix}")
     if not slope.converged and checkpoint_exists(last):
-        saved_trace(last)  # raises if it is not a file of a training
+        load_trace(last)  # raises if it is not a file of a training
         last.unlink()
     return last
 
@@ -213,14 +215,14 @@ def _by_lbfgs(
         found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
         if found.steps < steps or steps == limit:
             ending = "a callback ended it" if found.steps < steps else f"the limit of {limit} steps was reached"
-            return _said(found, False, clock, ending)
+            return _with_message(found, False, clock, ending)
     settings = {**watched, **how, "inner": inner, "tolerance": 1e-3 * tolerance}
     settings["callbacks"] = [*watched["callbacks"], gain]
 
     def searched(before: Any) -> Any:
         if before is None:
             return fit_lbfgs(model, X, y, **settings, max_iterations=limit)
-        return continued(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
+        return resume_training(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
 
     found = searched(found)
     if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
@@ -229,7 +231,7 @@ def _by_lbfgs(
         if "ABNORMAL" in found.message and gain.since(height) < gain.least:
             found = replace(found, converged=True, message="the line search finds no further gain above rounding")
     ending = f"the limit of {limit} iterations was reached" if found.steps >= limit else found.message
-    return _said(found, found.converged or gain.converged, clock, gain.message or ending)
+    return _with_message(found, found.converged or gain.converged, clock, gain.message or ending)
 
 
 def check_plan(updates: Any) -> None:
@@ -251,7 +253,7 @@ def _refuse(checkpoint: Any, batch_size: Any) -> None:
         raise ValueError(msg)
 
 
-def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult:
+def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult:
     if clock.ended and not converged:
         message = f"the limit of {clock.budget:g} s was reached"
     if not converged:
@@ -264,7 +266,7 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
     return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, **said)
 
 
-def judged(found: FitResult, y: Array) -> FitResult:
+def warn_without_signal(found: FitResult, y: Array) -> FitResult:
     """The result; warns, and says so in it, if the model has learned nothing of the targets."""
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
@@ -282,17 +284,17 @@ def judged(found: FitResult, y: Array) -> FitResult:
     return replace(found, learned=False)
 
 
-def continued(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
+def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
     """The result of a training that continues a first one, which it includes; so do the results in its errors."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:
-        return _joined(first, training(first.model, X, y, **settings))
+        return _join_results(first, training(first.model, X, y, **settings))
     except (Interrupted, NonFiniteError) as error:
-        error.result = first if error.result is None else _joined(first, error.result)
+        error.result = first if error.result is None else _join_results(first, error.result)
         raise
 
 
-def _joined(first: Any, second: Any) -> Any:
+def _join_results(first: Any, second: Any) -> Any:
     """Two results as one: sums of steps and times, the rest from the second."""
     trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
     steps, seconds = first.steps + second.steps, first.seconds + second.seconds
@@ -347,8 +349,8 @@ class _Slope:
     """
 
     def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
-        self.window = max(WINDOW_STEPS, WINDOW_EPOCHS * epoch) if noisy else SHORTEST_EPOCH
-        self.epoch, self.rows, self.tolerance = max(epoch, SHORTEST_EPOCH), rows, tolerance
+        self.window = max(WINDOW_STEPS, WINDOW_EPOCHS * epoch) if noisy else MIN_EPOCH_STEPS
+        self.epoch, self.rows, self.tolerance = max(epoch, MIN_EPOCH_STEPS), rows, tolerance
         self.steps = 0
         self.read: list[float] = []
         self.waiting: list[Array] = []
@@ -357,17 +359,17 @@ class _Slope:
     def resume(self, bounds: list[float]) -> None:
         """Continue after these bounds, one a step."""
         self.steps = len(bounds)
-        self.read = bounds[-(self.window + self.since_judged(self.steps)) :]
+        self.read = bounds[-(self.window + self.steps_since_check(self.steps)) :]
         self._judge()
 
-    def since_judged(self, steps: int) -> int:
+    def steps_since_check(self, steps: int) -> int:
         """Steps since the slope was computed, after so many steps."""
         return steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:
         self.waiting.append(seen.info["bound"])
         self.steps += 1
-        if not self.since_judged(self.steps):  # read in one transfer
+        if not self.steps_since_check(self.steps):  # read in one transfer
             xp = backend_of(self.waiting[0]).xp
             self.read = [*self.read, *to_numpy(xp.stack(self.waiting)).tolist()][-self.window :]
             self.waiting = []
@@ -375,7 +377,7 @@ class _Slope:
         return self.converged
 
     def _judge(self) -> None:
-        if len(self.read) < self.window or self.since_judged(self.steps):
+        if len(self.read) < self.window or self.steps_since_check(self.steps):
             return
         times = np.arange(self.window) - 0.5 * (self.window - 1)
         gained = float(times @ np.asarray(self.read)) / float(times @ times) * self.epoch / self.rows

@@ -1,7 +1,7 @@
 """Training steps as graphs of the device: recorded once, launched by one call each.
 
 A step is a pure function of a model, states and a batch, so every step launches the same, as long as its decisions are
-the same. A graph guesses them (`agp.backend.guessing`) and reads no number. The model and the states are in fixed
+the same. A graph guesses them (`agp.backend.speculating`) and reads no number. The model and the states are in fixed
 arrays; a launch overwrites them only if all guesses, in it and before, were right. The host learns this while the next
 step runs. So a wrong guess costs two launches without effect, after which the steps are repeated without a graph.
 """
@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, backend_of, constants, guessing, mapped, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, constants, map_arrays, speculating, to_numpy
 from agp.errors import BackendError
 from agp.random import Draws
 from agp.repairs import collect_reports
 from agp.training._batches import Batches
 from agp.tree import first_leaf
 
-__all__ = ["EAGER", "StepGraph"]
+__all__ = ["EAGER_STEPS", "StepGraph"]
 
-EAGER = 3
+EAGER_STEPS = 3
 """Steps before a graph is recorded, in which libraries initialise."""
-PAUSE = 10
+PAUSE_STEPS = 10
 """Steps without the graph after a wrong guess; doubled after each further one that follows soon."""
 
 Step = Callable[[Any, list[Any], Any], tuple[Any, list[Any], dict[str, Array]]]
@@ -39,21 +39,21 @@ class _Recording:
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
         self.step, self.batches, self.key = step, batches, _key(model, states, parts)
         B = backend_of(first_leaf(model))
-        self.held, self.parts = B.copies(_arrays(model, states)), mapped(parts, lambda x: B.copies([x])[0])
+        self.held, self.parts = B.copies(_arrays(model, states)), map_arrays(parts, lambda x: B.copies([x])[0])
         self.model, self.states = _with_arrays(model, states, self.held)
         self.reference = first_leaf(self.model)
         # whether all guesses were right so far; False while recording, so that nothing changes
         self.right = B.xp.zeros((), dtype=B.xp.bool, device=self.reference.device)
         self.count = B.xp.zeros((), **B.like(self.reference))
         self.dtypes: dict[str, Any] = {}
-        self.replay, self.log = B.capture(self._recorded, self.reference)
+        self.replay, self.log = B.capture(self._record, self.reference)
         self.kept = constants()  # keeps their memory, which the graph reads
 
-    def _recorded(self) -> Array:
+    def _record(self) -> Array:
         """One step on the fixed arrays; whether it was right, and its log, as a vector."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
-        with guessing(guesses, blind=True), collect_reports() as reports:
+        with speculating(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:
@@ -79,13 +79,13 @@ class _Recording:
     def launch(self, parts: Any) -> Callable[[], Any]:
         """Launch a step; the function that waits for its log."""
         new: list[Array] = []
-        mapped(parts, new.append)
+        map_arrays(parts, new.append)
         each = iter(new)
 
         def copy(x: Array) -> None:
             x[...] = next(each)
 
-        mapped(self.parts, copy)
+        map_arrays(self.parts, copy)
         self.replay()
         return backend_of(self.log).fetch(self.log)
 
@@ -98,7 +98,7 @@ class _Recording:
         if not logs:
             return []
         found = [dict(zip(self.dtypes, map(float, log[1:]), strict=True)) for log in logs[:-1]]
-        last = placed(np.asarray(logs[-1][1:]), self.log)
+        last = asarray_like(np.asarray(logs[-1][1:]), self.log)
         xp = backend_of(last).xp
         return [*found, {name: xp.astype(last[i], dtype) for i, (name, dtype) in enumerate(self.dtypes.items())}]
 
@@ -110,7 +110,10 @@ class StepGraph:
         self.step, self.batches = step, batches
         self.recording: _Recording | None = None
         self.refusal = ""
-        self.next, self.pause = first + EAGER, PAUSE  # the next step that may be a graph; the pause after a wrong guess
+        self.next, self.pause = (
+            first + EAGER_STEPS,
+            PAUSE_STEPS,
+        )  # the next step that may be a graph; the pause after a wrong guess
         self.loaded: list[Any] | None = None  # the states in the recording
         self.start, self.done = 0, 0  # the step it was loaded at, and the last one known to be right
         self.logs: dict[int, Any] = {}  # of steps that are running
@@ -148,10 +151,10 @@ class StepGraph:
         self.logs, self.start, self.done, self.loaded = {}, step, step, states
         return True
 
-    def arrived(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
+    def collect(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
         """The model, the states and the logs of the launched steps from `step` on that were right.
 
-        None if none were launched. The same again until `settled` is called.
+        None if none were launched. The same again until `acknowledge` is called.
         """
         if not self.logs or self.recording is None:
             return None
@@ -160,31 +163,31 @@ class StepGraph:
         logs = [to_numpy(self.recording.log) if log is None else log() for log in here]
         return *self.recording.reached(), self.recording.infos(logs)
 
-    def settled(self, states: list[Any]) -> None:
+    def acknowledge(self, states: list[Any]) -> None:
         """The caller has taken what has arrived, with these states."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)
         self.logs, self.loaded = {}, None if wrong else states
         if wrong:
             self.wrong += 1
-            self.pause = 2 * self.pause if self.done - self.start < PAUSE else PAUSE
+            self.pause = 2 * self.pause if self.done - self.start < PAUSE_STEPS else PAUSE_STEPS
             self.next = self.done + self.pause
 
 
 def _arrays(model: Any, states: list[Any]) -> list[Array]:
     """The leaves of the model and the arrays of the states."""
     found: list[Array] = []
-    mapped((tree.leaves(model), tuple(states)), found.append)
+    map_arrays((tree.leaves(model), tuple(states)), found.append)
     return found
 
 
 def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[Any, list[Any]]:
     """The same with these arrays, in the order of `_arrays`."""
     each = iter(arrays)
-    leaves, states = mapped((tree.leaves(model), tuple(states)), lambda _: next(each))
+    leaves, states = map_arrays((tree.leaves(model), tuple(states)), lambda _: next(each))
     return tree.with_leaves(model, leaves), list(states)
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
     """Everything in a recording but the numbers: classes and settings of the model, shapes and dtypes."""
-    return tree.outline(model), mapped((tuple(states), parts), lambda x: (list(x.shape), x.dtype))
+    return tree.outline(model), map_arrays((tuple(states), parts), lambda x: (list(x.shape), x.dtype))

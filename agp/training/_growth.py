@@ -15,19 +15,19 @@ from agp.errors import ConvergenceWarning, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.inducing import greedy_variance
 from agp.likelihoods import Gaussian
-from agp.models import exact_model, growing_part, grown
+from agp.models import add_inducing, exact_model, growing_part
 from agp.random import generator
 from agp.repairs import outside
 from agp.training._begun import check_training
-from agp.training._certificate import CERTIFIED_ROWS, Certificate, baseline, certified
-from agp.training._fit import FitResult, check_plan, continued, fit
+from agp.training._certificate import CERTIFIED_ROWS, Certificate, baseline, certify
+from agp.training._fit import FitResult, check_plan, fit, resume_training
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._result import Callback, Progress, call_all
 from agp.updates import Update
 
-__all__ = ["GROWTH_TOLERANCE", "MOST_INDUCING", "GrowthResult", "Round", "fit_growing"]
+__all__ = ["GROWTH_TOLERANCE", "MAX_INDUCING", "GrowthResult", "Round", "fit_growing"]
 
-MOST_INDUCING = 1024
+MAX_INDUCING = 1024
 """The most inducing inputs, by default."""
 GROWTH_TOLERANCE = 0.005
 """In nats per datum: what a doubling must gain."""
@@ -36,7 +36,7 @@ RESETS, LITTLE = 2, 5.0
 that of noise alone."""
 SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
 """Rows of the exact evidence that trains hyperparameters first, and its iterations of L-BFGS."""
-LAST, LOOSEST, ERROR = 3.0, 10.0, 180.0
+FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Tolerances of training, in units of `fit_tolerance`: the first for the first round and the training at the end. Other
 rounds need to measure gains only up to the error of an average over N rows: they take the third over the root of N,
 within the first two."""
@@ -200,7 +200,7 @@ def fit_growing(
     /,
     *,
     tolerance: float = GROWTH_TOLERANCE,
-    most: int = MOST_INDUCING,
+    most: int = MAX_INDUCING,
     fit_tolerance: float = 1e-3,
     max_steps: int | None = None,
     max_seconds: float | None = None,
@@ -236,7 +236,7 @@ def fit_growing(
     Parameters
     ----------
     model
-        `SGPR`, or an `SVGP` whose process is a `Sparse` one (or a `Mixed` one of that) with `Points`, as from
+        `SGPR`, or an `SVGP` whose process is a `Sparse` one (or a `LinearMixing` one of that) with `Points`, as from
         `from_data`, with the first number of inducing inputs: 64 for instance. It is not changed.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
@@ -286,22 +286,22 @@ def fit_growing(
     sample_rows = check_whole("sample_rows", sample_rows, least=0)
     found, tuned = FitResult(model, 0, 0.0), False
     if sample_rows and not model.stochastic:
-        found = _tuned_on_sample(model, X, y, sample_rows, limits, settings)
+        found = _tune_on_sample(model, X, y, sample_rows, limits, settings)
         tuned, model = found.model is not model, found.model
     rounds: list[Round] = []
     reached: list[Any] = []  # the model after each round
-    resets, looser = 0, min(max(LAST, ERROR / math.sqrt(X.shape[0])), LOOSEST)
+    resets, looser = 0, min(max(FINAL_TOLERANCES, ERROR / math.sqrt(X.shape[0])), MAX_TOLERANCES)
 
     def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Certificate]:
         if not limits.ending(found):
             with warnings.catch_warnings():  # only those of the last model matter
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", NoSignalWarning)
-                found = continued(found, fit, X, y, settings | limits.left(found) | {"tolerance": tolerance})
+                found = resume_training(found, fit, X, y, settings | limits.left(found) | {"tolerance": tolerance})
         return noted(found)
 
     def noted(found: FitResult) -> tuple[FitResult, Certificate]:
-        seen = certified(found.model, X, y, rows=certified_rows, seed=seed, memory=memory)
+        seen = certify(found.model, X, y, rows=certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
         rounds.append(Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps))
         reached.append(found.model)
@@ -312,7 +312,7 @@ def fit_growing(
         part: Any = growing_part(start)[1]
         Z, M = part.inducing.Z, part.inducing.count
         new = greedy_variance(X, part.kernel, min(limits.most - M, M), seed=seed, tolerance=0.0, given=Z)
-        return replace(found, model=grown(start, new, begun=True)) if new.shape[0] else None
+        return replace(found, model=add_inducing(start, new, begun=True)) if new.shape[0] else None
 
     def nothing_learned(seen: Certificate) -> bool:
         return seen.rows > 0 and seen.bound - baseline(Gaussian(), y, model._row_weights) < LITTLE * limits.tolerance
@@ -320,7 +320,7 @@ def fit_growing(
     while True:
         last = limits.size(found.model)
         in_full = not rounds  # the first may be the only one, and costs least
-        found, seen = trained(found, fit_tolerance * (LAST if in_full else looser))
+        found, seen = trained(found, fit_tolerance * (FINAL_TOLERANCES if in_full else looser))
         lost = (tuned or resets < RESETS) and nothing_learned(seen)
         judged = None if lost else limits.judged(rounds)
         short = limits.budget(found, rounds)
@@ -329,7 +329,7 @@ def fit_growing(
         if more is None and not in_full and (not last or _behind(rounds)):
             found = replace(found, converged=False)  # it was trained at a loose tolerance
             if not limits.ending(found):
-                found, seen = trained(found, LAST * fit_tolerance)
+                found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
                 if ending in (None, judged) and not limits.stands(ending, rounds):
                     ending = limits.callback_ending() or limits.budget(found, rounds)
                     more = None if ending else larger(found, lost=False)
@@ -338,7 +338,7 @@ def fit_growing(
             continue
         if _behind(rounds):  # after a reset, or at the end of the budget
             found, seen = trained(
-                replace(found, model=reached[_highest(rounds)], converged=False), LAST * fit_tolerance
+                replace(found, model=reached[_highest(rounds)], converged=False), FINAL_TOLERANCES * fit_tolerance
             )
         if _behind(rounds):  # further training did not help
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
@@ -354,12 +354,12 @@ def fit_growing(
         return GrowthResult(**(vars(found) | {"message": message}), **growth)
 
 
-def _tuned_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
+def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
     """The model with the hyperparameters of the exact GP of some rows, if that has learned anything."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
-    X, y = backend_of(X).gathered(X, index), backend_of(y).gathered(y, index)
+    X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights
-    weights = None if weights is None else backend_of(weights).gathered(weights, index)
+    weights = None if weights is None else backend_of(weights).gather(weights, index)
     exact = exact_model(model, X, y, weights)
     if exact is None:
         return FitResult(model, 0, 0.0)
@@ -370,7 +370,7 @@ def _tuned_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits,
         return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
     path = growing_part(model)[0]
     own = tree.leaves(found.model, "parameter").items()
-    inside = {name if name.startswith("likelihood.") else tree.joined(path, name): x for name, x in own}
+    inside = {name if name.startswith("likelihood.") else tree.join_path(path, name): x for name, x in own}
     return FitResult(tree.with_leaves(model, inside), found.steps, found.seconds, found.trace, found.repairs)
 
 

@@ -17,7 +17,7 @@ from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
 from agp.training._begun import check_training
 from agp.training._lbfgs import why_not_lbfgs
-from agp.training._objective import Objective, inner_updates, moves_posteriors, solved_leaves
+from agp.training._objective import Objective, closed_form_leaves, inner_updates, moves_posteriors
 from agp.updates import NaturalGradient, Repeat
 from agp.vectors import Unflatten
 
@@ -27,7 +27,7 @@ STEP = 1e-4
 """Of finite differences, in raw coordinates."""
 MAX_INDUCING = 300
 """The most inducing inputs that are used, since each evaluation solves for q(u)."""
-VAGUE = 3.0
+PRIOR_STD = 3.0
 """The prior deviation of logarithms: a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
 """Natural-gradient steps of q(u) for likelihoods that are not quadratic; and rounds of them at the start."""
@@ -80,12 +80,12 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
         msg = f"the q(u) of {type(model).__name__} does not follow its hyperparameters by natural gradients."
         raise TypeError(msg)
     fixed = {
-        tree.joined(path, name)
+        tree.join_path(path, name)
         for kind in (Inducing, Actions)
         for path, node in tree.nodes(model, kind).items()
         for name in tree.leaves(node, "parameter")
     }
-    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | solved_leaves(model, inner)]
+    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | closed_form_leaves(model, inner)]
     objective = Objective(model, Batch(X, y), moving, inner, "closed-form", None)
     mean = objective.vector_of(model)
     for _ in range(1 if model.likelihood.quadratic else ROUNDS):
@@ -99,7 +99,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     positive = np.concatenate([np.full(math.prod(leaf.value.shape), leaf.constraint is POSITIVE) for leaf in leaves])
     scale = np.where(positive, values / -np.expm1(-values), 1.0)
     curvatures, directions = np.linalg.eigh(0.5 * scale[:, None] * (hessian + hessian.T) * scale)
-    root = scale[:, None] * directions / np.sqrt(np.maximum(curvatures, 0.0) + VAGUE**-2)
+    root = scale[:, None] * directions / np.sqrt(np.maximum(curvatures, 0.0) + PRIOR_STD**-2)
     return Laplace(objective.unflatten, mean, root @ root.T)
 
 
@@ -115,7 +115,7 @@ def _with_solvable_posteriors(model: Any) -> Any:
         if many or not isinstance(node.posterior, (NaturalSteps, SiteHolder)):
             prior = replace(node, inducing=inducing)
             new[path] = Sparse.of(prior, start_of("whitened")(prior.inducing_covariance()[0], node.outputs))
-    return tree.replaced(model, new)
+    return tree.replace(model, new)
 
 
 def _point(objective: Objective, vector: npt.NDArray[np.float64]) -> Any:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, placed, to_numpy
+from agp.backend import Array, asarray_like, to_numpy
 from agp.batch import Batch
 from agp.checks import check_callables, check_whole
 from agp.constraints import POSITIVE
@@ -21,10 +21,10 @@ from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import collect_reports
-from agp.training._begun import begun, check_training
-from agp.training._objective import Objective, Point, solved_leaves
+from agp.training._begun import check_training, initial_state
+from agp.training._objective import Objective, Point, closed_form_leaves
 from agp.training._result import Callback, LBFGSResult, Progress, call_all, progress_bar
-from agp.tree import detached
+from agp.tree import detach
 from agp.updates import Adam, Update
 
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]
@@ -106,7 +106,7 @@ def fit_lbfgs(
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
     X, y = check_training(model, X, y)
-    model = detached(model)
+    model = detach(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     max_iterations, tolerance = (
@@ -117,7 +117,7 @@ def fit_lbfgs(
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
     moving = _moving(model, frozen, inner, gradient)
     if max_iterations:
-        model = begun(model, tree.leaves(model).keys() - moving - solved_leaves(model, inner))
+        model = initial_state(model, tree.leaves(model).keys() - moving - closed_form_leaves(model, inner))
     objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
     search = _Search(objective, max_iterations, tolerance, check_callables("callbacks", callbacks))
     total = max_iterations * (restarts + 1)
@@ -144,7 +144,7 @@ def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str
     draws = model._draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
         return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
-    solved = solved_leaves(model, inner)
+    solved = closed_form_leaves(model, inner)
     if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
         return f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
     return ""
@@ -153,7 +153,7 @@ def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
     """The names of the leaves to move; patterns and gradient modes as for Adam."""
     frozen = tree.patterns(frozen)
-    solved = solved_leaves(model, inner)
+    solved = closed_form_leaves(model, inner)
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
@@ -177,9 +177,9 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
             if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
                 noise = spread * rng.standard_normal(tuple(value.shape))
                 if leaf.constraint is POSITIVE:
-                    new[name] = placed(to_numpy(value).astype(np.float64) * np.exp(noise), value)
+                    new[name] = asarray_like(to_numpy(value).astype(np.float64) * np.exp(noise), value)
                 else:
-                    moved[name] = raw[name] + placed(noise, value)
+                    moved[name] = raw[name] + asarray_like(noise, value)
         yield objective.vector_of(tree.constrain(tree.with_leaves(model, new), moved))
 
 
@@ -217,7 +217,7 @@ class _Search:
                 return
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _time_call(self) -> Iterator[None]:
         began = time.perf_counter()
         try:
             yield
@@ -226,7 +226,7 @@ class _Search:
 
     def _run_from(self, vector: npt.NDArray[np.float64]) -> None:
         self.objective.settled = self.objective.given
-        with self._timed():
+        with self._time_call():
             first = self.objective(vector)
         if first is None and not self.runs:
             reason = next(iter(self.objective.rejections))
@@ -249,7 +249,7 @@ class _Search:
         def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
             if np.array_equal(vector, run.latest.vector):  # the first point is known
                 return run.latest.loss, run.latest.slope
-            with self._timed():
+            with self._time_call():
                 point = self.objective(vector)
             if point is None:
                 return run.height(vector), np.zeros_like(vector)

@@ -11,13 +11,13 @@ from agp.checks import check_callables, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
 from agp.repairs import collect_reports
 from agp.training._batches import Batches, Place, check_place
-from agp.training._begun import begun, check_training, leaves_kept, warn_of_untouched
+from agp.training._begun import check_training, initial_state, kept_leaves, warn_about_untouched
 from agp.training._epochs import check_loops
 from agp.training._recipe import recipe
 from agp.training._result import Callback, Result, progress_bar
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
-from agp.tree import detached, first_leaf
+from agp.tree import detach, first_leaf
 from agp.updates import Update
 
 __all__ = ["train"]
@@ -42,7 +42,7 @@ def train(
     draws: Place = "host",
     graphs: bool = True,
 ) -> Result:
-    """Train a model: apply the updates in turn, `steps` times; an untrained model starts at `begun`.
+    """Train a model: apply the updates in turn, `steps` times; an untrained model starts at `initial_state`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def train(
     if data_parallel and not elsewhere:
         msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
         raise ValueError(msg)
-    model = detached(model)
+    model = detach(model)
     steps = check_whole("steps", steps, least=0)
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
     size = _batch_size(model, X.shape[0], batch_size)
@@ -118,15 +118,15 @@ def train(
     if updates is None:
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on it
-    updates = _checked_updates(updates)
+    updates = _check_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model._draws, draws, **rows)
-    model = begun(model, leaves_kept(model, updates)) if steps else model
+    model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)
     if run.step < steps:
-        warn_of_untouched(model, updates)
+        warn_about_untouched(model, updates)
         run.begin()
     try:
         with progress_bar(steps, run.step) if progress else nullcontext() as bar, collect_reports(run.aside):
@@ -137,11 +137,11 @@ def train(
         return result
     except KeyboardInterrupt as interrupt:
         so_far, trouble = run.rescue()
-        raise _noted(Interrupted(so_far), trouble) from interrupt
+        raise _with_note(Interrupted(so_far), trouble) from interrupt
     except CheckpointError:
         raise
     except NonFiniteError as error:
-        _noted(error, run.rescue()[1])
+        _with_note(error, run.rescue()[1])
         raise
     except Exception as error:  # the steps so far are in the checkpoint, or in the error about it
         trouble = run.rescue()[1]
@@ -150,14 +150,14 @@ def train(
         raise
 
 
-def _noted(error: Any, trouble: Exception | None) -> Any:
+def _with_note(error: Any, trouble: Exception | None) -> Any:
     """The error, with a note if the checkpoint could not be written."""
     if trouble is not None:
         error.add_note(str(trouble))
     return error
 
 
-def _checked_updates(updates: Any) -> list[Update]:
+def _check_updates(updates: Any) -> list[Update]:
     if callable(updates) or not all(callable(update) for update in updates):
         msg = f"updates is {updates!r}, but must be a list of updates, such as [Adam(0.01)]."
         raise TypeError(msg)

@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import tree
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.errors import NotPositiveDefiniteError
-from agp.gradient import GradientMode, gradient_of
+from agp.gradient import GradientMode, gradient_of_batch
 from agp.posteriors import Posterior
 from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
 from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, moves_of
 from agp.vectors import Unflatten
 
-__all__ = ["Objective", "Point", "inner_updates", "moves_posteriors", "solved_leaves"]
+__all__ = ["Objective", "Point", "closed_form_leaves", "inner_updates", "moves_posteriors"]
 
 ROUNDING = 1e3
 """The smallest value of a positive leaf, in units of rounding of its own unit."""
@@ -53,7 +53,7 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
     return found
 
 
-def solved_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
+def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
     """The leaves that inner updates take to their optimum. TypeError for an update that does not say what it moves."""
     found, complete = moves_of(model, inner)
     if not complete:
@@ -66,11 +66,11 @@ def solved_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
 def moves_posteriors(model: Any, inner: Sequence[Update]) -> bool:
     """Whether L-BFGS itself moves parameters of a q(u)."""
     own = {
-        tree.joined(path, leaf)
+        tree.join_path(path, leaf)
         for path, posterior in tree.nodes(model, Posterior).items()
         for leaf in tree.leaves(posterior, "parameter")
     }
-    return bool(own - solved_leaves(model, inner))
+    return bool(own - closed_form_leaves(model, inner))
 
 
 # -- the objective ----------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Objective:
     ) -> None:
         self.given = self.settled = model
         self.batch, self.moving, self.count = batch, moving, model._count(batch.y)
-        moved = solved_leaves(model, inner).union(moving)
+        moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
         self.reference = self.unflatten.leaves[0].value  # the data may lie elsewhere
@@ -117,7 +117,7 @@ class Objective:
         def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any]:
             for update, state in zip(inner, states, strict=True):
                 model, _, _ = update(model, batch, state)
-            bound, raw_bar = gradient_of(model, batch, gradient, memory=memory)
+            bound, raw_bar = gradient_of_batch(model, batch, gradient, memory=memory)
             return bound, raw_bar, model
 
         compiled = backend_of(batch.X).compile(evaluated)
@@ -152,19 +152,19 @@ class Objective:
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             try:
                 with collect_reports() as reports:
-                    here = tree.constrain(self.settled, self.unflatten.raw(placed(vector, self.reference)))
+                    here = tree.constrain(self.settled, self.unflatten.raw(asarray_like(vector, self.reference)))
                     (bound, raw_bar, model), _ = speculate(lambda: self._evaluated(here), self.reference)
             except NotPositiveDefiniteError:
-                return self._rejected("a factorisation failed")
+                return self._reject("a factorisation failed")
             tally = Tally(reports)
             if tally.failures:
-                return self._rejected("a factorisation failed")
+                return self._reject("a factorisation failed")
             loss, slope = -float(bound) / self.count, -self._on_host(raw_bar) / self.count
         if not np.isfinite(loss):
-            return self._rejected("the bound was not finite")
+            return self._reject("the bound was not finite")
         if not np.isfinite(slope).all():
-            return self._rejected("the gradient was not finite")
+            return self._reject("the gradient was not finite")
         return Point(vector, model, loss, slope, bound, tally)
 
-    def _rejected(self, reason: str) -> None:
+    def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp.backend import Array, backend_of, placed, to_numpy
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.chunking import mebibytes
 from agp.random import generator
 
-__all__ = ["LISTED", "Order", "Pooled", "Pools", "Rows", "scrambled"]
+__all__ = ["MAX_LISTED_ROWS", "Order", "Pooled", "Pools", "Rows", "permute_index"]
 
-LISTED = 2**24
+MAX_LISTED_ROWS = 2**24
 """The most rows whose order is a list; a longer order is computed, in no memory."""
 ROUNDS = 4
 """Of a Feistel network; four make its permutations indistinguishable from random ones."""
-POOL = 64.0
+POOL_MIB = 64.0
 """The least size of the rows of a pool, in MiB; two pools are in memory."""
 BATCHES = 8
 """The least number of batches in a pool."""
@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.int64]
 class Order:
     """A permutation of N rows for each epoch; a list of more than `most_listed` rows is never made."""
 
-    def __init__(self, N: int, seed: int, most_listed: int = LISTED) -> None:
+    def __init__(self, N: int, seed: int, most_listed: int = MAX_LISTED_ROWS) -> None:
         self.N, self.seed, self.listed = N, seed, most_listed >= N
         self._listed = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(N))
         self._keys = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).integers(2**63, size=(ROUNDS, 2)))
@@ -39,10 +39,10 @@ class Order:
         """The rows at the places from `start` to `stop` of an epoch."""
         if self.listed:
             return np.ascontiguousarray(self._listed(epoch)[start:stop])
-        return scrambled(np.arange(start, stop), self.N, self._keys(epoch))
+        return permute_index(np.arange(start, stop), self.N, self._keys(epoch))
 
 
-def scrambled(places: Rows, N: int, keys: Any) -> Rows:
+def permute_index(places: Rows, N: int, keys: Any) -> Rows:
     """A pseudo-random permutation of 0, ..., N - 1 at these numbers, in no memory.
 
     A Feistel network permutes the numbers below 4^b; it is applied again to results beyond N (at most four times on
@@ -58,13 +58,13 @@ def scrambled(places: Rows, N: int, keys: Any) -> Rows:
     while out.any():
         left, right = found[out] >> bits, found[out] & mask
         for add, times in keys.astype(np.uint64):
-            left, right = right, left ^ (_mixed(right, add, times) & mask)
+            left, right = right, left ^ (_hash64(right, add, times) & mask)
         found[out] = (left << bits) | right
         out = found >= N
     return found.astype(np.int64)
 
 
-def _mixed(x: Any, add: np.uint64, times: np.uint64) -> Any:
+def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
     """A hash of x in 64 bits: two rounds of multiplication by an odd number and a shift."""
     with np.errstate(over="ignore"):  # modulo 2^64
         x = (x + add) * (times | np.uint64(1))
@@ -128,7 +128,7 @@ class Pooled:
         self.source, self.reference, self.in_place = backend_of(X), reference, in_place
         self.X, self.y, chunks = self.source.in_chunks(X, y)
         floats = X.shape[1] + y.shape[1]
-        least = max(BATCHES * size, int(POOL / mebibytes(floats, reference)))
+        least = max(BATCHES * size, int(POOL_MIB / mebibytes(floats, reference)))
         self.pools = Pools(chunks, seed, least)
         self.ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agp-rows")
         self.fetched: OrderedDict[tuple[int, int], Future] = OrderedDict()
@@ -143,12 +143,14 @@ class Pooled:
         numbers = self.indices(epoch, start, stop)
         order = np.argsort(numbers)  # in place, each chunk is read once; the same order in both ways
         if self.in_place:
-            X, y = (self.source.selected(x, numbers[order]) for x in (self.X, self.y))
+            X, y = (self.source.take_rows(x, numbers[order]) for x in (self.X, self.y))
         else:
             parts = self.pools.parts(epoch, start, stop)
             several = [[x[here:there] for x in self._pool(epoch, pool)] for pool, here, there in parts]
-            X, y = (placed(np.concatenate(column)[order], self.reference) for column in zip(*several, strict=True))
-        return X, y, placed(numbers[order], self.reference)
+            X, y = (
+                asarray_like(np.concatenate(column)[order], self.reference) for column in zip(*several, strict=True)
+            )
+        return X, y, asarray_like(numbers[order], self.reference)
 
     def _pool(self, epoch: int, pool: int) -> tuple[Any, Any]:
         """The rows of a pool in their order, on the host; the next pool begins to be fetched."""

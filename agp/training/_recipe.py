@@ -15,7 +15,7 @@ __all__ = ["recipe"]
 
 RATE = 5e-2
 """Adam's first rate, in dimensionless raw leaves."""
-FALL = 0.1
+FINAL_RATE_FRACTION = 0.1
 """The last rates, in shares of the first."""
 FROZEN_SHARE = 0.05
 """The share of the steps for which inducing inputs do not move."""
@@ -28,7 +28,7 @@ def recipe(
     steps: int,
     *,
     rate: float = RATE,
-    fall: float = FALL,
+    fall: float = FINAL_RATE_FRACTION,
     natural: float | Literal["usual"] | None = "usual",
     frozen: str | Iterable[str] = (),
     gradient: GradientMode = "closed-form",
@@ -73,7 +73,7 @@ def recipe(
 
     late = Group(delayed(falling(rate / 5.0, steps - start), start), beta1=0.99)
     groups = {
-        tree.joined(path, leaf): late
+        tree.join_path(path, leaf): late
         for path, inducing in tree.nodes(model, Inducing).items()
         for leaf in inducing.locations
     }
@@ -84,7 +84,7 @@ def recipe(
     adam.init(model)  # raises early
     updates: list[Update] = [adam]
     actions = tree.nodes(model, Actions).values()
-    if any(node.normalises for node in actions):
+    if any(node.is_scale_invariant for node in actions):
         updates.append(Normalise())  # before the inverse, which depends on the norms
     if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
         updates.append(InverseUpdate())

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array
-from agp.errors import not_installed
-from agp.markup import guarded, table_html
+from agp.errors import missing_package_message
+from agp.markup import html_with_fallback, table_html
 from agp.summaries import summary_html
 
 __all__ = ["Callback", "LBFGSResult", "Progress", "Result", "call_all", "progress_bar"]
@@ -63,7 +63,7 @@ class Result:
     """Why no step was launched as one graph of the device; empty where steps were, or where there are no graphs."""
 
     def _repr_html_(self) -> str:
-        return guarded(lambda: _result_html(self), self)
+        return html_with_fallback(lambda: _result_html(self), self)
 
 
 @dataclass
@@ -141,7 +141,7 @@ def progress_bar(total: int | None, start: int = 0) -> Iterator[_Bar]:
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
-        msg = f"progress=True needs {not_installed('tqdm', 'cli')}."
+        msg = f"progress=True needs {missing_package_message('tqdm', 'cli')}."
         raise ImportError(msg) from error
     with tqdm(total=total, initial=start, unit="step", dynamic_ncols=True, leave=False) as bar:
         yield _Bar(bar)

@@ -13,23 +13,23 @@ import numpy as np
 
 from agp import tree
 from agp.errors import CheckpointError
-from agp.io import REMEDY, load_checkpoint, named_arrays, save_checkpoint
+from agp.io import REMEDY, arrays_by_path, load_checkpoint, save_checkpoint
 from agp.repairs import Tally
 
 __all__ = [
     "Saved",
     "check_checkpoint",
     "checkpoint_exists",
+    "load_trace",
     "not_finite",
     "read",
-    "saved_trace",
+    "strip_addresses",
     "write_checkpoint",
-    "written",
 ]
 
-MORE = 2**30
+MAX_EXTRA_BYTES = 2**30
 """Bytes that a file may have besides leaves and states, such as traces."""
-SHOWN = 2000
+MAX_FACT_CHARS = 2000
 """Characters of another run's fact in a message."""
 
 
@@ -46,7 +46,7 @@ class Saved(NamedTuple):
     repairs: Tally
 
 
-def written(text: str) -> str:
+def strip_addresses(text: str) -> str:
     """A text without the addresses of functions."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
@@ -103,8 +103,10 @@ def read(
 
     The leaves named in `resized` may have another shape. ValueError for any other file.
     """
-    expected = named_arrays(tree.leaves(model))
-    arrays, meta = load_checkpoint(path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MORE)
+    expected = arrays_by_path(tree.leaves(model))
+    arrays, meta = load_checkpoint(
+        path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MAX_EXTRA_BYTES
+    )
     if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
         msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
         raise ValueError(msg)
@@ -122,12 +124,12 @@ def read(
     return Saved(leaves, found, _trace(path, trace, step), step, seconds, repairs)
 
 
-def saved_trace(path: Path) -> dict[str, list[float]]:
+def load_trace(path: Path) -> dict[str, list[float]]:
     """The trace in a file, one number a step; empty without a file. `read` checks whether it is of the same run."""
     if not checkpoint_exists(path):
         return {}
     trace = load_checkpoint(path)[0].get("trace")
-    return _trace(path, named_arrays(trace), sys.maxsize) if isinstance(trace, dict) else {}
+    return _trace(path, arrays_by_path(trace), sys.maxsize) if isinstance(trace, dict) else {}
 
 
 def _refuse(path: Path, what: str) -> NoReturn:
@@ -135,15 +137,15 @@ def _refuse(path: Path, what: str) -> NoReturn:
     raise ValueError(msg)
 
 
-BEFORE = {"draws": "host"}
+FORMER_DEFAULTS = {"draws": "host"}
 """Facts of runs that were saved by older versions, which had no such choice."""
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
-    saved = BEFORE | saved
+    saved = FORMER_DEFAULTS | saved
     for name, value in mine.items():
         if saved.get(name) != value:
-            other = f"{saved.get(name)}"[:SHOWN]
+            other = f"{saved.get(name)}"[:MAX_FACT_CHARS]
             what = f"other {name}" if name in ("data", "updates") else f"{name}={other}; this one has {name}={value}"
             msg = f"{path} was written by a run with {what}; {REMEDY}"
             raise ValueError(msg)
@@ -154,7 +156,7 @@ def _folder(path: Path, arrays: dict[str, Any], name: str) -> dict[str, Any]:
     folder = arrays.get(name)
     if not isinstance(folder, dict):
         _refuse(path, f"it has no {name}")
-    return named_arrays(folder)
+    return arrays_by_path(folder)
 
 
 def _check_arrays(
@@ -179,7 +181,7 @@ def _check_leaves(path: Path, saved: dict[str, Any], model: Any, resized: Abstra
         _refuse(path, f"the leaf {broken[0]} has NaN or infinite entries")
     found = tree.with_leaves(model, saved)
     for leaf in tree.describe(found):
-        if bool(leaf.constraint.violated(leaf.value)):
+        if bool(leaf.constraint.is_violated(leaf.value)):
             _refuse(path, f"the leaf {leaf.name} is not {leaf.constraint.name}")
     try:
         if resized:

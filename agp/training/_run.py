@@ -10,16 +10,16 @@ from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
-from agp.io import layout, named_arrays, nested, remove_leftovers
-from agp.repairs import Report, Tally, collect_reports, fetched
+from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arrays
+from agp.repairs import Report, Tally, collect_reports, fetch_reports
 from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
-from agp.training._resume import checkpoint_exists, not_finite, read, write_checkpoint, written
-from agp.tree import laid_out, row_major
+from agp.training._resume import checkpoint_exists, not_finite, read, strip_addresses, write_checkpoint
+from agp.tree import make_contiguous, row_major
 from agp.updates import Update, apply_updates, moves_of
 
 __all__ = ["Run"]
@@ -46,7 +46,7 @@ class Run:
         on_device: bool = False,
         graphs: bool = False,
     ) -> None:
-        model, _ = laid_out(model)
+        model, _ = make_contiguous(model)
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
         self.states = [row_major(update.init(model)) for update in updates]
         self.step, self.seconds = 0, 0.0
@@ -63,8 +63,8 @@ class Run:
                 {"dtype": backend_of(batches.reference).dtype_name(batches.reference)}
                 | facts
                 | {
-                    "model": written(tree.outline(model)),
-                    "updates": written(repr(updates)),
+                    "model": strip_addresses(tree.outline(model)),
+                    "updates": strip_addresses(repr(updates)),
                     "data": batches.fingerprint(),
                 }
             )
@@ -120,18 +120,18 @@ class Run:
 
     def _arrive(self) -> None:
         """Take the results of launched steps, as far as they were right."""
-        if self.graph is None or (arrived := self.graph.arrived(self.step)) is None:
+        if self.graph is None or (arrived := self.graph.collect(self.step)) is None:
             return
         model, states, infos = arrived
         pending = [*self.pending, *((info, []) for info in infos)]
         # one assignment, as below
         self.model, self.states, self.step, self.pending = model, states, self.step + len(infos), pending
-        self.graph.settled(states)
+        self.graph.acknowledge(states)
 
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
         with collect_reports() as reports:
-            model, states, logged = self._laid_out(*self.epochs(self.model, self.states, self.step, last))
+            model, states, logged = self._make_contiguous(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted together: report them with the step that they explain, or with the last
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
@@ -144,10 +144,10 @@ class Run:
     def _advance(self) -> dict[str, Array]:
         try:
             with collect_reports() as reports:
-                model, states, info = self._applied(self.batches[self.step])
+                model, states, info = self._apply_step(self.batches[self.step])
         except NotPositiveDefiniteError as error:
             self._look()  # earlier numbers that are not finite explain more
-            raise self._failed(self.step + 1, str(error)) from error
+            raise self._failure(self.step + 1, str(error)) from error
         except NonFiniteError as error:
             self._look()
             raise NonFiniteError(str(error), self._last_finite(), self._circumstances()) from error
@@ -156,11 +156,11 @@ class Run:
         self.model, self.states, self.step, self.pending = model, states, self.step + 1, pending
         return info
 
-    def _applied(self, batch: Batch) -> tuple[Any, list, dict]:
+    def _apply_step(self, batch: Batch) -> tuple[Any, list, dict]:
         """The step with guessed decisions, checked at its end; without guesses for a while after a wrong one."""
 
         def once() -> tuple[Any, list, dict]:
-            return self._laid_out(*self._apply(self.model, self.states, batch))
+            return self._make_contiguous(*self._apply(self.model, self.states, batch))
 
         if self.step < self.wary_until:
             return once()
@@ -170,9 +170,9 @@ class Run:
         return done
 
     @staticmethod
-    def _laid_out(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
+    def _make_contiguous(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
         """The results in the memory layout of a loaded file, so that a resumed run rounds alike."""
-        return *laid_out(model, states), info
+        return *make_contiguous(model, states), info
 
     def _show(self, bar: Any) -> None:
         if bar is not None:
@@ -186,29 +186,29 @@ class Run:
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
-        unsound = [leaf.constraint.violated(leaf.value) for leaf in leaves]
+        unsound = [leaf.constraint.is_violated(leaf.value) for leaf in leaves]
         logged = iter(numbers_of([*unsound, *(value for info, _ in self.pending for value in info.values())]))
         violated = [leaf for leaf in leaves if next(logged)]
         numbers = [{name: next(logged) for name in info} for info, _ in self.pending]
-        for (_, reports), hosted in zip(self.pending, fetched([x for _, x in self.pending]), strict=True):
+        for (_, reports), hosted in zip(self.pending, fetch_reports([x for _, x in self.pending]), strict=True):
             reports[:] = hosted
         failures = [self._count(reports) for _, reports in self.pending]
         self._count(self.aside)
         for offset, info in enumerate(numbers):
             if failures[offset]:
-                raise self._failed(first + offset, failures[offset][0])
+                raise self._failure(first + offset, failures[offset][0])
             for name, number in info.items():
                 if not np.isfinite(number):
                     seen = [earlier[name] for earlier in numbers[:offset] if name in earlier]
-                    last = (_joined(self.looks).get(name, []) + seen)[-1:]
+                    last = (_join_logs(self.looks).get(name, []) + seen)[-1:]
                     self._refuse(f"{name} became {number}", first + offset, last)
         if violated:  # leaves that are not finite are, too
-            if broken := self._broken_leaves():
+            if broken := self._nonfinite_leaves():
                 self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
             # softplus underflows to zero, from where no gradient leads back
             outside = ", ".join(leaf.name for leaf in violated)
             self._refuse(f"{outside} became 0, but must be positive", self.step, [])
-        seen = _joined([{name: [number] for name, number in info.items()} for info in numbers])
+        seen = _join_logs([{name: [number] for name, number in info.items()} for info in numbers])
         # one assignment, so that an interrupt neither loses numbers nor has them twice
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
@@ -220,11 +220,11 @@ class Run:
         self.repairs.merge(tally)
         return tally.failures
 
-    def _failed(self, step: int, why: str) -> NonFiniteError:
+    def _failure(self, step: int, why: str) -> NonFiniteError:
         msg = f"a factorisation failed in step {step}; {REMEDY}."
         return NonFiniteError(msg, self._last_finite(), f"Of the factorisation: {why}\n{self._circumstances()}")
 
-    def _broken_leaves(self) -> list[str]:
+    def _nonfinite_leaves(self) -> list[str]:
         leaves = tree.leaves(self.model).items()
         return [name for name, x in leaves if not bool(backend_of(x).xp.all(backend_of(x).xp.isfinite(x)))]
 
@@ -235,7 +235,7 @@ class Run:
 
     def _circumstances(self) -> str:
         """Further lines of an error: leaves that are not finite, and ranges in the last finite model."""
-        broken = ", ".join(self._broken_leaves()) or "none"
+        broken = ", ".join(self._nonfinite_leaves()) or "none"
         extremes = ", ".join(
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
             for name, x in tree.leaves(self.finite[1], "parameter").items()
@@ -246,7 +246,7 @@ class Run:
         step, model = self.finite
         frozen = frozen_parameters(model, self.updates)
         told = {"frozen": frozen, "launched_singly": self.graph.reason if self.graph else ""}
-        return Result(model, step, self.seconds, _joined(self.looks), self.repairs.messages, **told)
+        return Result(model, step, self.seconds, _join_logs(self.looks), self.repairs.messages, **told)
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class Run:
         if self.path is None or self.saved == self.step:
             return
         self._look()
-        if broken := not_finite(named_arrays(self._named_states()), self.unset):
+        if broken := not_finite(arrays_by_path(self._named_states()), self.unset):
             self._refuse(f"the state {', '.join(broken)} of an update became NaN or infinite", self.step, [])
         self._write(self.path)
 
@@ -290,7 +290,7 @@ class Run:
         return {str(i): state for i, state in enumerate(self.states)}
 
     def _write(self, path: Path) -> None:
-        trace = {name: np.asarray(values) for name, values in _joined(self.looks).items()}
+        trace = {name: np.asarray(values) for name, values in _join_logs(self.looks).items()}
         arrays = {"model": tree.leaves(self.model), "states": self._named_states(), "trace": trace}
         progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs.rows()}
         try:
@@ -303,7 +303,7 @@ class Run:
 
     def _resume(self, path: Path) -> None:
         """Continue from the checkpoint, if the file exists."""
-        start = named_arrays(self._named_states())
+        start = arrays_by_path(self._named_states())
         self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
         if not checkpoint_exists(path):
             return
@@ -315,13 +315,13 @@ class Run:
             {name: B.from_numpy(x, device=B.device_name(reference)) for name, x in found.items()}
             for found in (saved.leaves, saved.states)
         )
-        states = nested(layout(self._named_states()), arrays)
-        self.model, self.states = laid_out(tree.with_leaves(self.model, leaves), [*states.values()])
+        states = unflatten_arrays(path_layout(self._named_states()), arrays)
+        self.model, self.states = make_contiguous(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
 
 
-def _joined(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:
+def _join_logs(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:
     """One list for each name."""
     out: dict[str, list[float]] = {}
     for look in looks:

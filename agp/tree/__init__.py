@@ -16,8 +16,9 @@ whatever the units of the data are. A gradient is a model of the same class whos
 there is none.
 """
 
+from agp._deprecated import former_names
 from agp.tree._arrays import to_backend
-from agp.tree._copies import add, cotangent, filled, join, replaced, split, with_leaves
+from agp.tree._copies import add, cotangent, join, replace, split, with_defaults, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, unit
 from agp.tree._fields import is_model, on_model_class
 from agp.tree._raw import constrain, pull_raw, unconstrain
@@ -31,7 +32,6 @@ __all__ = [
     "constrain",
     "cotangent",
     "describe",
-    "filled",
     "is_model",
     "join",
     "leaves",
@@ -42,27 +42,30 @@ __all__ = [
     "on_model_class",
     "param",
     "pull_raw",
-    "replaced",
+    "replace",
     "split",
     "to_backend",
     "unconstrain",
     "unit",
+    "with_defaults",
     "with_leaves",
 ]
+
+__getattr__ = former_names(__name__, filled="with_defaults", replaced="replace")
 
 # for other rooms
 from agp.tree._arrays import (
     at_inputs,
     constant_data,
-    copied,
-    detached,
+    copy_array,
+    detach,
     first_leaf,
-    laid_out,
-    placed,
+    make_contiguous,
+    place_leaves,
     row_major,
     zero_like,
 )
 from agp.tree._fields import is_model_class, leaf_fields
-from agp.tree._plans import joined
+from agp.tree._plans import join_path
 from agp.tree._text import outline, structure
-from agp.tree._walks import constraints, is_placed, patterns
+from agp.tree._walks import constraints, holds_arrays, patterns

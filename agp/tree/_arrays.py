@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from agp.backend import Array, backend_of, check_array_type, get_backend, like, to_numpy
 from agp.tree._copies import with_leaves
 from agp.tree._fields import is_model
-from agp.tree._walks import is_placed, leaves, missing
+from agp.tree._walks import holds_arrays, leaves, missing
 
 T = TypeVar("T", bound=Any)
 
@@ -16,7 +16,7 @@ FLOATS = ("float64", "float32")
 """The types that `to_backend` can be asked for."""
 
 
-def placed(model: T, reference: Array) -> T:
+def place_leaves(model: T, reference: Array) -> T:
     """The model whose leaves given as numbers or lists are arrays like the reference."""
     xp = backend_of(reference).xp
     given = {name: x for name, x in leaves(model).items() if isinstance(x, (numbers.Real, list, tuple))}
@@ -33,12 +33,12 @@ def at_inputs(f: Callable, start: str) -> Callable:
 
     @wraps(f)
     def evaluated(self: Any, X: Array, *others: Any) -> Any:
-        if not is_placed(self):
+        if not holds_arrays(self):
             if absent := missing(self):
                 name = type(self).__name__
                 msg = f"{name} has no {' and no '.join(absent)} yet: give numbers, or {start}."
                 raise TypeError(msg)
-            self = placed(self, X)
+            self = place_leaves(self, X)
         found = f(self, X, *others)
         if type(found) is tuple and len(found) == 2 and found[1] is not None:
             return found
@@ -56,7 +56,7 @@ def _no_pullback(name: str) -> Callable:
     return pullback
 
 
-def copied(x: Array) -> Array:
+def copy_array(x: Array) -> Array:
     """A row-major copy of an array, which the user's later changes do not reach; rows elsewhere are not copied."""
     B = backend_of(x)
     if B.is_lazy:
@@ -81,13 +81,13 @@ def constant_data(*arrays: Array) -> tuple[Array, ...]:
     return tuple(backend_of(x).stop_gradient(x) for x in arrays)
 
 
-def detached(model: T) -> T:
+def detach(model: T) -> T:
     """The model with row-major leaves that are constants for automatic differentiation."""
     constants = {name: backend_of(x).stop_gradient(x) for name, x in leaves(model).items()}
     return with_leaves(model, row_major(constants))
 
 
-def laid_out(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
+def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
     """The model and the states with row-major arrays (`agp.backend.Backend.row_major`), as files give them back."""
     held = leaves(model)
     found = row_major({"": held, **dict(enumerate(states))})

@@ -4,30 +4,30 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from agp.backend import Array
-from agp.tree._fields import FIELDS, PLAIN, fields_of, is_branch, is_gradient, made
+from agp.tree._fields import FIELDS, PLAIN, fields_of, from_fields, is_branch, is_gradient
 from agp.tree._plans import plan_of
 
 T = TypeVar("T")
 
 
-def replaced(model: T, new: Mapping[str, Any], /) -> T:
+def replace(model: T, new: Mapping[str, Any], /) -> T:
     """A copy of the model with new nodes at these paths; the empty path is the model itself."""
-    return _replaced(model, new, "")
+    return _replace(model, new, "")
 
 
-def _replaced(x: Any, new: Mapping[str, Any], path: str) -> Any:
+def _replace(x: Any, new: Mapping[str, Any], path: str) -> Any:
     if path in new:
         return new[path]
     inside = f"{path}." if path else ""
     if not any(name.startswith(inside) for name in new):
         return x
     if isinstance(x, tuple):
-        return tuple(_replaced(part, new, f"{path}.{i}") for i, part in enumerate(x))
+        return tuple(_replace(part, new, f"{path}.{i}") for i, part in enumerate(x))
     values = dict(vars(x))
     for field in fields_of(x):
         if field.role is None and is_branch(values[field.name]):
-            values[field.name] = _replaced(values[field.name], new, inside + field.name)
-    return made(type(x), values)
+            values[field.name] = _replace(values[field.name], new, inside + field.name)
+    return from_fields(type(x), values)
 
 
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:
@@ -41,10 +41,10 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
     return plan_of(model).with_leaves(model, new)
 
 
-def filled(model: T, **start: Any) -> T:
+def with_defaults(model: T, **start: Any) -> T:
     """A copy of the model with these values for the named fields that are None."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
-    return made(type(model), values | {name: x for name, x in start.items() if values[name] is None})
+    return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
 
 def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -59,7 +59,7 @@ def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
     """The inverse of `split` for a model of that class."""
     names, settings = structure
-    return made(cls, dict(settings) | dict(zip(names, parts, strict=True)))
+    return from_fields(cls, dict(settings) | dict(zip(names, parts, strict=True)))
 
 
 def cotangent(model: T, **bars: Any) -> T:
@@ -72,7 +72,7 @@ def cotangent(model: T, **bars: Any) -> T:
     if not bars.keys() <= values.keys():
         msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
         raise TypeError(msg)
-    out = object.__new__(cls)  # as `made`
+    out = object.__new__(cls)  # as `from_fields`
     vars(out).update(values, **bars)
     return out
 
@@ -93,7 +93,7 @@ def add(a: Any, b: Any) -> Any:
                 sums[name] = x + y
             elif type(x) in FIELDS or (isinstance(x, tuple) and is_gradient(x)):
                 sums[name] = add(x, y)
-        out = object.__new__(type(a))  # as `made`
+        out = object.__new__(type(a))  # as `from_fields`
         vars(out).update(sums)
         return out
     if isinstance(a, tuple):

@@ -86,7 +86,7 @@ def model(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = text_of  # type: ignore[method-assign]
-    cls.__init__ = _explained(cls)  # type: ignore[method-assign]
+    cls.__init__ = _explain_arguments(cls)  # type: ignore[method-assign]
     fields = tuple(Field(f.name, *f.metadata.get("agp", _SETTING)) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
@@ -99,7 +99,7 @@ def model(cls: type[T]) -> type[T]:
     return cls
 
 
-def _explained(cls: type) -> Callable[..., None]:
+def _explain_arguments(cls: type) -> Callable[..., None]:
     """The constructor of a class, with a remedy in its errors about missing or unknown arguments."""
     init = cls.__init__
 

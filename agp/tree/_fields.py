@@ -93,7 +93,7 @@ def is_gradient(x: Any) -> bool:
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
 
 
-def made(cls: type[T], values: Mapping[str, Any]) -> T:
+def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
     """An instance with these fields; no constructor runs and nothing is checked."""
     out = object.__new__(cls)
     vars(out).update(values)  # frozen: no attribute can be set

@@ -52,11 +52,11 @@ class Plan:
         if isinstance(x, tuple):
             for i, part in enumerate(x):
                 if part is not None:
-                    self._add(part, joined(path, str(i)), number, i)
+                    self._add(part, join_path(path, str(i)), number, i)
             return
         fields, values = fields_of(x), vars(x)
         for field in fields:
-            name, value = joined(path, field.name), values[field.name]
+            name, value = join_path(path, field.name), values[field.name]
             if field.role is not None:
                 (self.empty if value is None else self.leaves)[name] = Standing(name, number, field)
             elif is_branch(value):
@@ -111,7 +111,7 @@ class Plan:
                 continue
             _, cls, parent, key = places[place]
             if cls in FIELDS:
-                out = object.__new__(cls)  # as `made`
+                out = object.__new__(cls)  # as `from_fields`
                 vars(out).update(changed[place])
             else:
                 out = tuple(changed[place])
@@ -140,6 +140,6 @@ def plan_of(model: Any, /) -> Plan:
 
 
 @lru_cache(maxsize=4096)
-def joined(*parts: str) -> str:
+def join_path(*parts: str) -> str:
     """The path made of these parts, of which some may be empty."""
     return ".".join(filter(None, parts))

@@ -19,7 +19,7 @@ def unconstrain(model: Any) -> dict[str, Array]:
         out[name] = values[key] if unit is None or values[unit] is None else values[key] / values[unit]
         if constraint is not REAL:
             given[name] = (out[name],)
-    return out | _mapped(plan, "unconstrain", given)
+    return out | _map_constraints(plan, "unconstrain", given)
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
@@ -31,7 +31,7 @@ def constrain(model: T, raw: Mapping[str, Array]) -> T:
             sizes[name] = None if unit is None else vars(nodes[place])[unit]
             if constraint is not REAL:
                 given[name] = (raw[name],)
-    new = {**raw, **_mapped(plan, "constrain", given)}
+    new = {**raw, **_map_constraints(plan, "constrain", given)}
     for name, size in sizes.items():
         if size is not None:
             new[name] = size * new[name]
@@ -49,7 +49,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
         sizes[name] = size = None if unit is None else values[unit]
         if known is not None and constraint is not REAL:
             given[name] = (value if size is None else value / size, known)
-    out |= _mapped(plan, "pull", given)
+    out |= _map_constraints(plan, "pull", given)
     # multiplied last: the unit times the cotangent may overflow where the slope of a small value is small, too
     for name, size in sizes.items():
         if size is not None:
@@ -57,7 +57,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
     return out
 
 
-def _mapped(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
+def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
     """The results of a method of constraints for the arrays of each leaf, by name.
 
     Elementwise constraints are applied to all their leaves at once.

@@ -8,7 +8,7 @@ from typing import Any
 from agp.backend import Array, backend_of, to_numpy
 from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
 
-SHOWN = 8
+MAX_NUMBERS = 8
 """The largest number of entries of a leaf that is printed in full; of others, dtype and shape."""
 
 
@@ -61,12 +61,12 @@ def _shape(x: Array) -> str:
 
 
 def _numbers(x: Array) -> str:
-    if not backend_of(x).is_concrete(x) or math.prod(x.shape) > SHOWN:
+    if not backend_of(x).is_concrete(x) or math.prod(x.shape) > MAX_NUMBERS:
         return _shape(x)
-    return _rounded(to_numpy(x).tolist())
+    return _format_number(to_numpy(x).tolist())
 
 
-def _rounded(x: Any) -> str:
+def _format_number(x: Any) -> str:
     if isinstance(x, list):
-        return f"[{', '.join(map(_rounded, x))}]"
+        return f"[{', '.join(map(_format_number, x))}]"
     return f"{x:.6g}" if isinstance(x, float) else repr(x)

@@ -53,14 +53,14 @@ def missing(model: Any) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _needed(cls: type) -> tuple[str, ...]:
+def _required_fields(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in FIELDS.get(cls, ()) if field.role is not None and not field.optional)
 
 
-def is_placed(model: Any) -> bool:
+def holds_arrays(model: Any) -> bool:
     """Whether the leaves of a node itself are arrays, rather than None, or numbers and lists as users give them."""
     values = vars(model)  # called at each evaluation of a kernel, so only types are compared
-    for name in _needed(type(model)):  # noqa: SIM110 - without the frames of a generator
+    for name in _required_fields(type(model)):  # noqa: SIM110 - without the frames of a generator
         if type(values[name]) in NO_ARRAY:
             return False
     return True

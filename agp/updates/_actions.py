@@ -40,7 +40,7 @@ class ActionsUpdate:
 
     def init(self, model: Any, /) -> State:
         """The count of steps, zero. TypeError unless a policy chose the model's actions (`FixedActions`)."""
-        if not any(actions.chosen for actions in tree.nodes(model, Actions).values()):
+        if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
             msg = f"{_kinds(model)} are not chosen by a policy; build the model with policy=."
             raise TypeError(msg)
         return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
@@ -48,7 +48,7 @@ class ActionsUpdate:
     @staticmethod
     def moves(model: Any, /) -> Moved:
         """The actions that a policy has chosen; their number may change."""
-        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.chosen})
+        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
         return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
@@ -73,27 +73,27 @@ class Normalise:
 
     def init(self, model: Any, /) -> State:
         """An empty state. TypeError if the model has no actions to scale, such as `BlockActions`."""
-        if not self._scaled(model):
+        if not self._scale(model):
             msg = f"Normalise is for BlockActions, not for {_kinds(model)}; leave it out."
             raise TypeError(msg)
         return {}
 
     def moves(self, model: Any, /) -> Moved:
         """The actions that are scaled."""
-        return Moved(_leaves_of(self._scaled(model)))
+        return Moved(_leaves_of(self._scale(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with actions of unit norm; logs nothing."""
-        scaled = {path: actions.normalised() for path, actions in self._scaled(model).items()}
-        return tree.replaced(model, scaled), state, {}
+        scaled = {path: actions.normalise() for path, actions in self._scale(model).items()}
+        return tree.replace(model, scaled), state, {}
 
     @staticmethod
-    def _scaled(model: Any) -> dict[str, Actions]:
-        return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.normalises}
+    def _scale(model: Any) -> dict[str, Actions]:
+        return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.is_scale_invariant}
 
 
 def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
-    return frozenset(tree.joined(path, name) for path, node in nodes.items() for name in tree.leaves(node))
+    return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node))
 
 
 def _kinds(model: Any) -> str:

@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import Array, Backend, backend_of
 from agp.batch import Batch
 from agp.constraints import LOWER
-from agp.gradient import GradientMode, check_mode, gradient_of
+from agp.gradient import GradientMode, check_mode, gradient_of_batch
 from agp.priors import check_priors
 from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
@@ -19,7 +19,7 @@ from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check
 __all__ = ["Adam", "Group"]
 
 
-REST = "other leaves"
+OTHER_LEAVES = "other leaves"
 """The name in the state for leaves in no group; it matches no leaf name."""
 
 
@@ -121,7 +121,7 @@ class Adam:
 
     @cached_property
     def _all_groups(self) -> dict[str, Group]:
-        return {**self.groups, REST: Group(self.rate, plateau=self.plateau)}
+        return {**self.groups, OTHER_LEAVES: Group(self.rate, plateau=self.plateau)}
 
     def init(self, model: Any, /) -> State:
         """Zero moments.
@@ -168,13 +168,13 @@ class Adam:
 
         The info holds the objective before the step as "bound", and the rate of each group with a plateau.
         """
-        bound, gradient = gradient_of(model, batch, self.gradient, memory=self.memory)
+        bound, gradient = gradient_of_batch(model, batch, self.gradient, memory=self.memory)
         raw, count, groups, B = tree.unconstrain(model), state["count"], self._all_groups, backend_of(bound)
         scheduled = {name: rate_at(group.rate, count) for name, group in groups.items()}
         waiting = _with_plateau(groups, state) if "plateau" in state else []
         rates = dict(scheduled)
         for name, plateau, old in waiting:
-            rates[name] = plateau.reduced(scheduled[name], old)
+            rates[name] = plateau.reduced_rate(scheduled[name], old)
         moved, first, second = {}, dict(state["first"]), dict(state["second"])
         constraints, later = tree.constraints(model), count + 1.0
         by_pattern = _by_pattern((*self.groups,), (*first,))
@@ -186,7 +186,7 @@ class Adam:
             for name in names:
                 arrays.append((raw[name], gradient[name], first[name], second[name]))
                 lower.append(constraints[name] is LOWER)
-            found = B.elementwise_each(_moved, arrays, numbers=numbers, lower=lower)
+            found = B.elementwise_each(_adam_step, arrays, numbers=numbers, lower=lower)
             for name, parts in zip(names, found, strict=True):
                 moved[name], first[name], second[name] = parts
         if self.natural is not None:
@@ -212,7 +212,7 @@ def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon
     return rate * root / first, epsilon * root
 
 
-def _moved(
+def _adam_step(
     B: Backend,
     raw: Array,
     slope: Array,
@@ -228,8 +228,8 @@ def _moved(
     # steps do not depend on the size of gradients. NaN and infinite entries become NaN, which training detects.
     largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
     slope = B.xp.clip(slope, -largest, largest) + 0.0 * slope
-    first = B.interpolated(first, slope, share1)
-    second = B.interpolated(second, slope * slope, share2)
+    first = B.lerp(first, slope, share1)
+    second = B.lerp(second, slope * slope, share2)
     return B.add_product(raw, size, first / (B.xp.sqrt(second) + least)), first, second
 
 
@@ -242,10 +242,10 @@ def _corrections(
         for beta in (groups[pattern].beta1, groups[pattern].beta2):
             if beta not in betas:
                 betas.append(beta)
-    return dict(zip(betas, B.fused(_grown, steps, *betas), strict=True))
+    return dict(zip(betas, B.fused(_extend_moments, steps, *betas), strict=True))
 
 
-def _grown(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...]:
+def _extend_moments(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...]:
     found: tuple[Array, ...] = ()
     for beta in betas:
         found += (1.0 - beta**steps,)
@@ -257,7 +257,7 @@ def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, 
     """The names of the leaves in each group, by its pattern: the first that matches."""
     found: dict[str, list[str]] = {}
     for name in names:
-        pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), REST)
+        pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), OTHER_LEAVES)
         found.setdefault(pattern, []).append(name)
     return found
 

@@ -24,7 +24,7 @@ from agp.updates._stopping import Residual, Stopping
 
 __all__ = ["InverseUpdate"]
 
-LOGGED = ("residual", "steps", "restarts", "gap", "fallbacks")
+LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
 """The results of an inversion that are logged, summarised over the factors."""
 
 TOLERANCE = 5e-3
@@ -117,11 +117,11 @@ class InverseUpdate:
             if self.tolerance is None and path in deep:
                 first = first_leaf(model)
                 tolerance = max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(first).xp.finfo(first.dtype).eps))
-            matrix, gap, posterior = owner._followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
+            matrix, gap, posterior = owner._matrix_to_invert(), self.stopping.gap(model, owner, batch), owner.posterior
             done: dict[str, Array] = {}
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
                 posterior = tree.with_leaves(posterior, done) if done else posterior
-                inverted = posterior.inverted(
+                inverted = posterior.invert(
                     matrix,
                     name,
                     tolerance=tolerance,
@@ -139,7 +139,7 @@ class InverseUpdate:
                 done = {name: found[leaf].factor}
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(next(iter(found.values())).factor).xp
-        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in LOGGED}
+        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in LOGGED_KEYS}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         if self.precision is not None:
             info |= {"fallbacks": xp.sum(all_of["fallbacks"])}
@@ -155,9 +155,9 @@ def _owners(model: Any) -> dict[str, InverseOwner]:
 def _paths_of_layers(model: Any) -> set[str]:
     """The paths of all owners in a process of several layers."""
     deep = {path: process for path, process in tree.nodes(model, Process).items() if process.depth > 1}  # type: ignore[type-abstract]
-    return {tree.joined(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
+    return {tree.join_path(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
 
 
 def _names(path: str, owner: InverseOwner) -> list[str]:
     """The names of the leaves that are the owner's factors."""
-    return [tree.joined(path, "posterior", name) for name in owner.posterior.inverse_factors]
+    return [tree.join_path(path, "posterior", name) for name in owner.posterior.inverse_factors]

@@ -10,12 +10,12 @@ from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
-from agp.repairs import collect_reports, reported
+from agp.repairs import collect_reports, propagate_reports
 from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._schedules import Rate, check_step, rate_at
 
-__all__ = ["NaturalGradient", "guarded_by_bound", "posterior_names", "root_steps", "stepping_leaves"]
+__all__ = ["NaturalGradient", "backtrack_on_bound", "posterior_names", "root_steps", "stepping_leaves"]
 
 SHORTENED = 40
 """How often a step is halved before it is left out."""
@@ -84,7 +84,9 @@ class NaturalGradient:
     def moves(self, model: Any, /) -> Moved:
         """The parameters of every q(u) that takes the steps."""
         stepping = self.stepping(model).items()
-        return Moved(frozenset(tree.joined(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter")))
+        return Moved(
+            frozenset(tree.join_path(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter"))
+        )
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with new q(u); the info is the largest number of halvings.
@@ -102,9 +104,9 @@ class NaturalGradient:
                 if path in stepping:
                     new[path], tried = stepping[path].natural_step(found, rate, self.coordinates)
                     halvings.append(tried)
-            return tree.replaced(model, new), {"halvings": xp.max(xp.stack(halvings))}
+            return tree.replace(model, new), {"halvings": xp.max(xp.stack(halvings))}
 
-        moved, info = guarded_by_bound(step, model, batch, rate, self.memory)
+        moved, info = backtrack_on_bound(step, model, batch, rate, self.memory)
         return moved, {"count": state["count"] + 1.0}, info
 
 
@@ -117,7 +119,7 @@ def posterior_names(model: Any) -> str:
 # -- guard ------------------------------------------------------------------------------------------------------------
 
 
-def guarded_by_bound(
+def backtrack_on_bound(
     step: Callable[[Any], tuple[Any, Info]], model: Any, batch: Batch, rate: Any, memory: float | None
 ) -> tuple[Any, Info]:
     """The model after ``step(rate)``, the rate halved until the bound of the batch does not fall, and what to log.
@@ -146,7 +148,7 @@ def guarded_by_bound(
         first, good = attempt(rate + none)
 
     def taken() -> tuple[Any, Info]:
-        reported(seen)
+        propagate_reports(seen)
         moved, info = first
         return moved, info | {"shortened": none}
 
@@ -187,7 +189,7 @@ def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
 
 def _leaves_at(path: str) -> tuple[str, str]:
     """The names of the leaves mean and scale of the posterior at that path."""
-    return tree.joined(path, "mean"), tree.joined(path, "scale")
+    return tree.join_path(path, "mean"), tree.join_path(path, "scale")
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from agp._deprecated import former_methods
 from agp.backend import Array, Backend, backend_of
 from agp.checks import check_whole
 
@@ -138,6 +139,7 @@ def _check_floor(floor: Any, rate: Any) -> None:
         raise ValueError(msg)
 
 
+@former_methods(reduced="reduced_rate")
 @dataclass(frozen=True)
 class Plateau:
     """Multiply a rate by `factor` whenever the bound has not exceeded its best for `patience` steps.
@@ -179,7 +181,7 @@ class Plateau:
         xp = backend_of(reference).xp
         return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
 
-    def reduced(self, rate: Array | float, state: dict[str, Array], /) -> Array:
+    def reduced_rate(self, rate: Array | float, state: dict[str, Array], /) -> Array:
         """The rate of a schedule after reductions, 0-d."""
         xp = backend_of(state["scale"]).xp
         rate = xp.zeros_like(state["scale"]) + rate

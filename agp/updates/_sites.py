@@ -9,7 +9,7 @@ from agp.batch import Batch
 from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
 from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
-from agp.updates._natural import guarded_by_bound, posterior_names
+from agp.updates._natural import backtrack_on_bound, posterior_names
 from agp.updates._schedules import Rate, check_step, rate_at
 
 __all__ = ["SiteStep"]
@@ -79,7 +79,7 @@ class SiteStep:
         holders = tree.nodes(model, SiteHolder)
         found = [path for path in model._site_paths if path in holders and holders[path]._has_sites]
         if self.groups is not None:
-            found = [tree.joined(path, f"parts.{i}") for path in found for i in self.groups]
+            found = [tree.join_path(path, f"parts.{i}") for path in found for i in self.groups]
         names = tree.leaves(model, "auxiliary")
         prefixes = tuple(f"{path}." if path else "" for path in found)
         return Moved(frozenset(name for name in names if name.startswith(prefixes)))
@@ -93,7 +93,7 @@ class SiteStep:
         that several such updates can alternate.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
-        model = model._settled()
+        model = model._prepare_site_step()
         if batch.rows is not None and isinstance(model, KeepsSums):
             model = model._with_sums(state["sums"], self.memory)
         holders = tree.nodes(model, SiteHolder)
@@ -107,11 +107,11 @@ class SiteStep:
                 new[path], info = holders[path]._site_step(found, rate, **chosen)
                 infos.append(info)
             logged = {name: xp.max(xp.stack([info[name] for info in infos if name in info])) for name in infos[0]}
-            return tree.replaced(model, new), logged
+            return tree.replace(model, new), logged
 
-        moved, logged = guarded_by_bound(step, model, batch, rate, self.memory)
+        moved, logged = backtrack_on_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         new = state | {"count": state["count"] + 1.0}
         if isinstance(moved, HoldsSums):
-            moved, new["sums"] = moved._released()
+            moved, new["sums"] = moved._release_sums()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}

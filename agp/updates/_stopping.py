@@ -80,7 +80,7 @@ class VarianceGap:
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap:
         """The loss, 0-d."""
-        X = backend_of(batch.X).gathered(batch.X)
+        X = backend_of(batch.X).gather(batch.X)
         Kuf = owner.inducing.cross(owner.kernel, X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
         factor = _cost(model, owner) * weight

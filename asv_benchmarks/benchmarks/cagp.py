@@ -34,9 +34,9 @@ class Loss:
         self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, posterior, backend, gradient, dtype):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, gradient)[1])
 
 
 class Growth:
@@ -55,9 +55,9 @@ class Growth:
         self.batch = protocol(self.model, "batch")(X, y)
 
     def time_gradient(self, support, backend, rows):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, "closed-form")[1])
 
     def peakmem_gradient(self, support, backend, rows):
         self.time_gradient(support, backend, rows)
@@ -79,9 +79,9 @@ class Large:
         self.batch = Batch(X[:batch_rows, :], y[:batch_rows, :], 200_000 / batch_rows)
 
     def time_gradient(self, backend, batch_rows):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, "closed-form")[1])
 
     def peakmem_gradient(self, backend, batch_rows):
         self.time_gradient(backend, batch_rows)

@@ -31,9 +31,9 @@ class Iterative:
         self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, backend, gradient, dtype):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, gradient)[1])
 
     def time_predictions(self, backend, gradient, dtype):
         self.B.synchronise(self.model.predict(self.X[:64, :]).variance)

@@ -65,9 +65,9 @@ class SitesOrNatural:
         settled(self.B, self.update(self.model, self.batch, self.state)[0])
 
     def time_bound_and_gradient(self, storage, backend, likelihood):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, "closed-form")[1])
 
     def peakmem_bound_and_gradient(self, storage, backend, likelihood):
         self.time_bound_and_gradient(storage, backend, likelihood)
@@ -109,6 +109,6 @@ class WithoutInducing:
         settled(self.B, self.update(self.model, self.batch, self.state)[0])
 
     def time_bound_and_gradient(self, backend):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, "closed-form")[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, "closed-form")[1])

@@ -98,7 +98,7 @@ class Traces:
         q = dataclasses.replace(Relaxed.from_prior(self.Kuu, 1), probes=probes)
         draws = q.draws(np.random.default_rng(0))
         device = self.B.device_name(self.Kuu)
-        self.q = q.drawn({name: self.B.from_numpy(x, device=device) for name, x in draws.items()})
+        self.q = q.with_draws({name: self.B.from_numpy(x, device=device) for name, x in draws.items()})
 
     def time_kl_and_gradient(self, backend, num_inducing, probes):
         factor, pull_factor = self.q.factorise(self.Kuu)

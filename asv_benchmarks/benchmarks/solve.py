@@ -46,9 +46,9 @@ class Step:
         self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, method, backend, gradient, dtype):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, gradient)[1])
 
     def time_step(self, method, backend, gradient, dtype):
         info = {}
@@ -81,9 +81,9 @@ class Collapsed:
         self.B.synchronise(protocol(self.model, "objective")(self.batch)[0])
 
     def time_gradient(self, bound, backend, gradient, dtype):
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        finished(self.B, gradient_of(self.model, self.batch, gradient)[1])
+        finished(self.B, gradient_of_batch(self.model, self.batch, gradient)[1])
 
     def peakmem_gradient(self, bound, backend, gradient, dtype):
         self.time_gradient(bound, backend, gradient, dtype)

@@ -20,7 +20,7 @@ class Stepping:
     def __init__(self, method, backend, gradient, dtype, num_inducing, *, rows=ROWS, batch_rows=BATCH, **options):
         from agp.likelihoods import Gaussian
         from agp.methods import build, updates_of
-        from agp.training import Batches, begun
+        from agp.training import Batches, initial_state
 
         self.B, device = backend_or_skip(backend, gradient)
         self.gradient = gradient
@@ -28,7 +28,7 @@ class Stepping:
         options = {"num_actions": num_inducing, "support": max(num_inducing, rows // 2)} | options
         parts = {"likelihood": Gaussian(0.1), "kernel": "rbf", "num_inducing": num_inducing, "seed": 0}
         model = build(method, X, y, **parts, **options)
-        self.model = begun(model)
+        self.model = initial_state(model)
         size = min(batch_rows, rows) if model.stochastic else rows
         self.batch = Batches(X, y, size, 0, protocol(model, "draws"))[0]
         self.updates = updates_of(method, self.model, 100, gradient=gradient)
@@ -60,9 +60,9 @@ class Stepping:
 
     def bound_and_gradient(self):
         """The work of which a step is made, without the updates."""
-        from agp.gradient import gradient_of
+        from agp.gradient import gradient_of_batch
 
-        bound, gradient = gradient_of(self.model, self.batch, self.gradient)
+        bound, gradient = gradient_of_batch(self.model, self.batch, self.gradient)
         for x in (bound, *gradient.values()):
             self.B.synchronise(x)
 

@@ -8,7 +8,7 @@ from exchange import Problem, serve
 
 import agp
 from agp.batch import Batch
-from agp.gradient import gradient_of
+from agp.gradient import gradient_of_batch
 from agp.updates import Adam
 
 
@@ -31,7 +31,7 @@ class Steps:
 
     def gradient(self) -> float:
         """The bound, computed with the gradient of all parameters."""
-        return float(gradient_of(self.model, self.batch, "closed-form")[0])
+        return float(gradient_of_batch(self.model, self.batch, "closed-form")[0])
 
     def step(self) -> float:
         """The same, and Adam's update."""

@@ -67,7 +67,7 @@ def _potrf(A: Array) -> tuple[Array, Array]:
     # cuSOLVER is column-major: its upper triangle is the lower one here
     handle, upper, step = device.get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_UPPER, M * M * L.itemsize
     start = L.data.ptr
-    if A.ndim > 2 and M <= BATCHED:
+    if A.ndim > 2 and M <= MAX_BATCHED_ROWS:
         each = cupy.arange(start, start + L.nbytes, step, dtype=np.uintp)
         getattr(cusolver, f"{name}Batched")(handle, upper, M, each.data.ptr, M, info.data.ptr, info.size)
         return cupy.tril(L), info
@@ -81,7 +81,7 @@ def _potrf(A: Array) -> tuple[Array, Array]:
 
 JACOBI = 32
 """The largest matrices for which the batched Jacobi method is faster than one matrix after another."""
-BATCHED = 32
+MAX_BATCHED_ROWS = 32
 """The largest matrices for cuSOLVER's batched factorisation, which is made for small ones."""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
@@ -188,7 +188,7 @@ class CupyBackend(Backend):
     def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
         return self.fused(_sum_with_product, x, a, b)[0]
 
-    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+    def lerp(self, old: Array, new: Array, share: Array | float, /) -> Array:
         return self.fused(_interpolation, old, new, share)[0]
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:

@@ -22,15 +22,15 @@ from dask.delayed import Delayed, delayed
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
+from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, map_arrays
 from agp.errors import BackendError, WorkerError
-from agp.repairs import collect_reports, packed, reported
+from agp.repairs import collect_reports, pack_reports, propagate_reports
 
 BRANCHES = 8
 """The number of sums that a task adds."""
 LARGE_GRAPH = "1 GiB"
 """The size of graphs from which Dask warns: they contain the parameters, so that workers can be replaced."""
-LOST = (
+LOST_CONNECTION_MESSAGE = (
     "the connection to the scheduler was lost. Start a cluster and a Client again; "
     "training with checkpoint= continues from there."
 )
@@ -58,7 +58,7 @@ class DaskBackend(Backend):
         return da.from_array(np.array(x, dtype=dtype))
 
     def to_numpy(self, x: Array, /) -> Any:
-        found = _computed(x)
+        found = _compute(x)
         return backend_of(found).to_numpy(found)
 
     def cholesky(self, A: Array, /) -> Array:
@@ -69,19 +69,19 @@ class DaskBackend(Backend):
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def gathered(self, x: Array, index: Any = None, /) -> Array:
+    def gather(self, x: Array, index: Any = None, /) -> Array:
         if index is None:
-            return _computed(x)
+            return _compute(x)
         order = np.argsort(index, kind="stable")  # each chunk is read once
         back = np.argsort(order, kind="stable")
-        found = _computed(x[np.asarray(index)[order], ...])
-        return backend_of(found).gathered(found, back)
+        found = _compute(x[np.asarray(index)[order], ...])
+        return backend_of(found).gather(found, back)
 
     def same_rows(self, x: Array, y: Array, /) -> bool:
         named = isinstance(x, da.Array) and isinstance(y, da.Array) and x.name == y.name
         return named or super().same_rows(x, y)
 
-    def generated_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
+    def generate_rows(self, f: Callable[[int, int], dict[str, Any]], X: Array, /) -> dict[str, Array]:
         later: Any = delayed(f, pure=False)
         shapes = {name: (x.shape[0], *x.shape[2:]) for name, x in f(0, 1).items()}
 
@@ -100,29 +100,29 @@ class DaskBackend(Backend):
         return X.rechunk((chunks, -1)), y.rechunk((chunks, -1)), chunks
 
     def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
-        return _computed(tuple(da.concatenate([x.blocks[int(i)] for i in chunks], axis=0) for x in several))
+        return _compute(tuple(da.concatenate([x.blocks[int(i)] for i in chunks], axis=0) for x in several))
 
-    def selected(self, x: Array, index: Any, /) -> Array:
+    def take_rows(self, x: Array, index: Any, /) -> Array:
         starts = np.asarray(_starts(x))
         ends = np.searchsorted(index, starts)
         here = [(i, index[ends[i] : ends[i + 1]] - starts[i]) for i in range(len(starts) - 1) if ends[i] < ends[i + 1]]
         return da.concatenate([x.blocks[i][places, ...] for i, places in here], axis=0)
 
     def checksum(self, rows: tuple[Array, ...], /) -> int:
-        found = _computed([delayed(_checksum, pure=False)(block) for block in _blocks(rows)])
+        found = _compute([delayed(_checksum, pure=False)(block) for block in _blocks(rows)])
         return zlib.crc32(repr(found).encode())
 
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
         del kept_rows  # a worker may be lost with what it keeps
-        params, blocks, largest = _shipped(params), list(_blocks(rows)), max(_first(rows).chunks[0])
-        value, reports = _computed(_sum_of(partial(_value_of, f, add, block_rows), params, blocks, add), largest)
-        reported(reports)
+        params, blocks, largest = _strip_rows(params), list(_blocks(rows)), max(_first(rows).chunks[0])
+        value, reports = _compute(_sum_of(partial(_value_of, f, add, block_rows), params, blocks, add), largest)
+        propagate_reports(reports)
 
         def pullback(bar: Any) -> Any:
-            task = partial(_cotangent_of, f, add, block_rows)
-            return _computed(_sum_of(task, (params, bar), blocks, add), largest)[0]
+            task = partial(_block_cotangent, f, add, block_rows)
+            return _compute(_sum_of(task, (params, bar), blocks, add), largest)[0]
 
         return value, pullback
 
@@ -154,7 +154,7 @@ def _starts(x: Array) -> list[int]:
 def _first(rows: Any) -> Array:
     """The first dask array among nested rows, which determines the chunks of all."""
     found: list[Any] = []
-    mapped(rows, found.append)
+    map_arrays(rows, found.append)
     return next(x for x in found if isinstance(x, da.Array))
 
 
@@ -171,15 +171,15 @@ def _blocks(rows: Any) -> Iterator[Any]:
             x = x.rechunk(common)
         return list(x.to_delayed().reshape(-1))
 
-    pieces = mapped(rows, lambda x: iter(cut(x)))
+    pieces = map_arrays(rows, lambda x: iter(cut(x)))
     for _ in first.chunks[0]:
-        yield mapped(pieces, next)
+        yield map_arrays(pieces, next)
 
 
-def _shipped(params: Any) -> Any:
+def _strip_rows(params: Any) -> Any:
     """The parameters without the rows in a model, which remain where they are."""
     if type(params) is tuple:
-        return tuple(_shipped(x) for x in params)
+        return tuple(_strip_rows(x) for x in params)
     if not tree.is_model(params):
         return params
     held = {name: x for name, x in tree.leaves(params).items() if isinstance(x, da.Array)}
@@ -193,29 +193,29 @@ def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -
     """The delayed sum of the results of a task for (params, block), in a fixed order, with the reports of repairs."""
     whole, of_block = delayed(params, pure=False, traverse=False), delayed(task, pure=False, traverse=False)
     sums = [of_block(whole, block) for block in blocks]
-    join = delayed(partial(_joined, add), pure=False, traverse=False)
+    join = delayed(partial(_sum_results, add), pure=False, traverse=False)
     while len(sums) > 1:
         sums = [join(*sums[i : i + BRANCHES]) for i in range(0, len(sums), BRANCHES)]
     return sums[0]
 
 
 @public(repairs=False, ignore=None)
-def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+def _sum_results(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
     total, reports = parts[0]
     for other, more in parts[1:]:
         total, reports = add(total, other), [*reports, *more]
-    return total, packed(reports)
+    return total, pack_reports(reports)
 
 
 @public(repairs=False, context=False)
 def _value_of(f: Callable, add: Callable, block_rows: int, params: Any, block: Any) -> tuple[Any, list[Any]]:
     with _beside(params, block) as (B, block), collect_reports() as reports:
         value = B.fold(f, params, block, block_rows, add=add)[0]
-    return value, packed(reports)
+    return value, pack_reports(reports)
 
 
 @public(repairs=False, context=False)
-def _cotangent_of(
+def _block_cotangent(
     f: Callable, add: Callable, block_rows: int, params_and_bar: tuple[Any, Any], block: Any
 ) -> tuple[Any, list[Any]]:
     params, bar = params_and_bar
@@ -240,7 +240,7 @@ def _beside(params: Any, block: Any) -> Iterator[tuple[Backend, Any]]:
     reference = _first_array(params)
     B = backend_of(reference)
     with B.context(reference):
-        yield B, mapped(block, lambda x: x if backend_of(x) is B else placed(x, reference))
+        yield B, map_arrays(block, lambda x: x if backend_of(x) is B else asarray_like(x, reference))
 
 
 def _first_array(params: Any) -> Array:
@@ -252,7 +252,7 @@ def _first_array(params: Any) -> Array:
 # -- scheduling -------------------------------------------------------------------------------------------------------
 
 
-def _computed(what: Any, rows: int | None = None) -> Any:
+def _compute(what: Any, rows: int | None = None) -> Any:
     """The value of a collection of chunks of at most `rows` rows, by the current scheduler.
 
     Raises
@@ -272,7 +272,7 @@ def _computed(what: Any, rows: int | None = None) -> Any:
         if isinstance(error, distributed.scheduler.KilledWorker):
             raise WorkerError(_too_large("workers died repeatedly on one chunk", rows)) from error
         if isinstance(error, CancelledError | distributed.comm.CommClosedError):
-            raise WorkerError(LOST) from error
+            raise WorkerError(LOST_CONNECTION_MESSAGE) from error
         raise
 
 

@@ -12,7 +12,7 @@ from agp.errors import BackendError
 T = TypeVar("T")
 
 
-def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
+def capture(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
     """`agp.backend.Backend.capture` on a CUDA device.
 
     f runs twice beforehand on the stream of the recording, so that libraries create handles, choose algorithms and
@@ -23,9 +23,9 @@ def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]
     before = torch.cuda.current_stream(device)
     stream.wait_stream(before)
     try:
-        with torch.cuda.stream(stream), _generator_kept(device):
+        with torch.cuda.stream(stream), _preserve_generator(device):
             f()
-            with _waiting_refused():
+            with _forbid_synchronisation():
                 f()
             # other threads may continue meanwhile
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
@@ -40,7 +40,7 @@ def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]
 
 
 @contextlib.contextmanager
-def _waiting_refused() -> Iterator[None]:
+def _forbid_synchronisation() -> Iterator[None]:
     """BackendError if the host has waited for a device inside.
 
     It relies on torch's warnings: as errors they would affect other threads, too.
@@ -59,7 +59,7 @@ def _waiting_refused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _generator_kept(device: Any) -> Iterator[None]:
+def _preserve_generator(device: Any) -> Iterator[None]:
     """Restore the default generator of the device after an exception.
 
     A graph takes it over while it is recorded, and a failed recording does not return it.

@@ -20,7 +20,7 @@ from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
 from agp.errors import BackendError
 from agp.random import Noise
-from agp.repairs import Kind, Report, collect_reports, packed, reported, summed
+from agp.repairs import Kind, Report, collect_reports, pack_reports, propagate_reports, sum_reports
 from agp_backends._cuda import whole_block
 from agp_backends._threads import one_thread
 
@@ -33,7 +33,7 @@ FLOATS = "real floating"
 OUTERMOST = _trace()
 THREADS = one_thread("blas")  # on a CPU, JAX factorises by SciPy's LAPACK
 
-QUICK = {"xla_cpu_use_fusion_emitters": False}
+QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 """Options of XLA for a CPU: the newer emitters take a quarter of the compilation time, and are not faster."""
 
 
@@ -146,7 +146,7 @@ class JaxBackend(Backend):
     def cond(self, predicate: Array, if_true: Callable, if_false: Callable, /, *, likely: bool | None = None) -> Any:
         if self.is_concrete(predicate):
             return super().cond(predicate, if_true, if_false, likely=likely)
-        branches = [_traced(branch) for branch in (if_true, if_false)]
+        branches = [_trace_once(branch) for branch in (if_true, if_false)]
         kinds = _kinds(*(reports for _, _, reports in branches))
 
         def padded(run: Callable) -> Callable:
@@ -157,7 +157,7 @@ class JaxBackend(Backend):
             return branch
 
         value, rows = jax.lax.cond(predicate, *(padded(run) for run, _, _ in branches))
-        reported(_reports(kinds, rows))
+        propagate_reports(_reports(kinds, rows))
         return value
 
     def while_loop(
@@ -167,7 +167,7 @@ class JaxBackend(Backend):
         if all(self.is_concrete(x) for x in carry):
             return super().while_loop(condition, body, carry, **known)
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
-        run, _, reports = _traced(lambda *c: tuple(body(*c)), *carry)
+        run, _, reports = _trace_once(lambda *c: tuple(body(*c)), *carry)
         kinds = _kinds(reports)
 
         def once(state: tuple) -> tuple:
@@ -175,7 +175,7 @@ class JaxBackend(Backend):
             return value, _rows([*_reports(kinds, state[1]), *new], kinds)
 
         value, rows = jax.lax.while_loop(lambda state: condition(*state[0]), once, (carry, _rows([], kinds)))
-        reported(_reports(kinds, rows))
+        propagate_reports(_reports(kinds, rows))
         return value
 
     def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
@@ -183,7 +183,7 @@ class JaxBackend(Backend):
             return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
 
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), carry)
-        run, (_, logged), reports = _traced(f, carry, row(0))
+        run, (_, logged), reports = _trace_once(f, carry, row(0))
         length, kinds = jax.tree.leaves(rows)[0].shape[0], _kinds(reports)
         empty = {name: xp.zeros((length,), x.dtype) for name, x in logged.items()}
 
@@ -195,7 +195,7 @@ class JaxBackend(Backend):
 
         start = xp.zeros((), count.dtype), carry, empty, _rows([], kinds)
         _, carry, told, numbers = jax.lax.while_loop(lambda state: state[0] < count, once, start)
-        reported(_reports(kinds, numbers))
+        propagate_reports(_reports(kinds, numbers))
         return carry, told
 
     def fold(
@@ -206,7 +206,7 @@ class JaxBackend(Backend):
             return super().fold(f, params, rows, block_rows, add=add, kept_rows=kept_rows)
 
         def total_of(g: Callable) -> Any:
-            return _scanned(lambda block: (g(block), None), rows, block_rows, add)[0]
+            return _scan_blocks(lambda block: (g(block), None), rows, block_rows, add)[0]
 
         def pullback(bar: Any) -> Any:
             with collect_reports():  # repairs were reported with the value
@@ -223,13 +223,13 @@ class JaxBackend(Backend):
 
         def pullback(bar: Array) -> tuple[Any, Array]:
             with collect_reports():  # repairs were reported with the value
-                return _scanned(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
+                return _scan_blocks(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
-        return _scanned(lambda block: (None, value_of(params, block)), X, block_rows, add)[1], pullback
+        return _scan_blocks(lambda block: (None, value_of(params, block)), X, block_rows, add)[1], pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        again = _reporting(jax.checkpoint(_recorded(f)))
+        again = _reporting(jax.checkpoint(_with_reports(f)))
 
         def evaluated(*args: Any) -> Any:
             # concrete values need no checkpoint, which would compile f at every call
@@ -241,17 +241,17 @@ class JaxBackend(Backend):
     def compile(self, f: Callable, /) -> Callable:
         @wraps(f)  # for the name in JAX's logs and profiles
         def recorded(*args: Any) -> tuple[Any, list[Report]]:
-            value, reports = _recorded(f)(*args)
-            return value, packed(reports)
+            value, reports = _with_reports(f)(*args)
+            return value, pack_reports(reports)
 
         # results of a compiled step are committed to a device; uncommitted arguments would compile it twice
-        quick = jax.jit(recorded, compiler_options=QUICK) if _takes(**QUICK) else jax.jit(recorded)
+        quick = jax.jit(recorded, compiler_options=QUICK_OPTIONS) if _takes(**QUICK_OPTIONS) else jax.jit(recorded)
         anywhere, on_cpu = _reporting(jax.jit(recorded)), _reporting(quick)
 
         def compiled(*args: Any) -> Any:
             if _trace() != OUTERMOST or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
                 return anywhere(*args)  # another transformation has its own options
-            bound = jax.tree.map(_bound, args)
+            bound = jax.tree.map(_bind_device, args)
             return (on_cpu if _on_cpu(bound) else anywhere)(*bound)
 
         return compiled
@@ -285,8 +285,8 @@ class JaxBackend(Backend):
         return jax.lax.stop_gradient(x)
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
-        (value, reports), grads = jax.value_and_grad(_recorded(f), has_aux=True)(leaves)
-        reported(reports)
+        (value, reports), grads = jax.value_and_grad(_with_reports(f), has_aux=True)(leaves)
+        propagate_reports(reports)
         return value, grads
 
 
@@ -296,15 +296,15 @@ class _Noise(Noise):
     def __init__(self, beside: Array, seeds: tuple[Any, ...], device: Any) -> None:
         self._key, self._last, self._dtype, self._calls = _key(seeds[:-1], device), seeds[-1], beside.dtype, 0
 
-    def _drawn(self, draw: Callable, *settings: Any) -> Array:
+    def _draw(self, draw: Callable, *settings: Any) -> Array:
         self._calls += 1
         return draw(self._key, self._last, self._calls, *settings)
 
     def standard_normal(self, size: Any = ()) -> Array:
-        return self._drawn(_normal, size, self._dtype)
+        return self._draw(_normal, size, self._dtype)
 
     def integers(self, low: int, high: int, size: Any = ()) -> Array:
-        return self._drawn(_integers, size, low, high)
+        return self._draw(_integers, size, low, high)
 
 
 @lru_cache(maxsize=16)
@@ -315,18 +315,18 @@ def _key(seeds: tuple[int, ...], device: Any) -> Array:
         return key if device is None else jax.device_put(key, device)
 
 
-def _own(key: Array, last: Array, calls: Array) -> Array:
+def _fold_key(key: Array, last: Array, calls: Array) -> Array:
     return jax.random.fold_in(jax.random.fold_in(key, last), calls)
 
 
 @partial(jax.jit, static_argnames=("size", "dtype"))
 def _normal(key: Array, last: Array, calls: Array, size: Any, dtype: Any) -> Array:
-    return jax.random.normal(_own(key, last, calls), size, dtype)
+    return jax.random.normal(_fold_key(key, last, calls), size, dtype)
 
 
 @partial(jax.jit, static_argnames=("size",))
 def _integers(key: Array, last: Array, calls: Array, size: Any, low: int, high: int) -> Array:
-    return jax.random.randint(_own(key, last, calls), size, low, high)
+    return jax.random.randint(_fold_key(key, last, calls), size, low, high)
 
 
 @jax.custom_jvp
@@ -367,7 +367,7 @@ def _memory(device: Any) -> float | None:
     return statistics["bytes_limit"] / 2**20 if statistics else None
 
 
-def _bound(x: Any) -> Any:
+def _bind_device(x: Any) -> Any:
     """An array, committed to its device; other objects as they are."""
     return x if getattr(x, "committed", True) else jax.device_put(x, x.device)
 
@@ -406,13 +406,13 @@ def _register(cls: type) -> None:
     jax.tree_util.register_pytree_node(cls, tree.split, lambda settings, arrays: tree.join(cls, settings, arrays))
 
 
-def _scanned(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
+def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
     """For `g(block) -> (summed, by_row)`, the sum over blocks of rows, and the concatenated values by row.
 
     It is one scan over stacked equal blocks, and the rest; reports inside are reported once.
     """
-    g = _recorded(g)
-    equal, rest = _stacked(rows, block_rows)
+    g = _with_reports(g)
+    equal, rest = _stack_blocks(rows, block_rows)
     first = jax.eval_shape(lambda blocks: g(jax.tree.map(lambda x: x[0], blocks)), equal)
     (zeros, _), reports = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
     kinds = _kinds(reports)
@@ -423,17 +423,17 @@ def _scanned(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[An
         return (jax.tree.map(xp.add, state[0], value), _rows([*old, *new], kinds)), by_row
 
     (total, found), by_row = jax.lax.scan(step, (zeros, _rows([], kinds)), equal)
-    reported(_reports(kinds, found))
+    propagate_reports(_reports(kinds, found))
     by_row = jax.tree.map(lambda x: xp.reshape(x, (-1, *x.shape[2:])), by_row)
     if rest is not None:
         (value, others), new = g(rest)
-        reported(new)
+        propagate_reports(new)
         total = add(total, value)
         by_row = jax.tree.map(lambda *parts: xp.concat(parts, axis=0), by_row, others)
     return total, by_row
 
 
-def _stacked(rows: Any, block_rows: int) -> tuple[Any, Any]:
+def _stack_blocks(rows: Any, block_rows: int) -> tuple[Any, Any]:
     """The blocks of equal size along a new leading axis, and the remaining rows, or None."""
     N = jax.tree.leaves(rows)[0].shape[0]
     count, size = (N // block_rows, block_rows) if block_rows < N else (1, N)
@@ -444,7 +444,7 @@ def _stacked(rows: Any, block_rows: int) -> tuple[Any, Any]:
 # -- reports out of traces --------------------------------------------------------------------------------------------
 
 
-def _recorded(f: Callable) -> Callable:
+def _with_reports(f: Callable) -> Callable:
     """f, which returns the reports inside it with its value."""
 
     def recorded(*args: Any) -> tuple[Any, list[Report]]:
@@ -472,15 +472,15 @@ def _reporting(f: Callable) -> Callable:
 
     def reporting(*args: Any) -> Any:
         value, reports = f(*args)
-        reported(reports)
+        propagate_reports(reports)
         return value
 
     return reporting
 
 
-def _traced(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
+def _trace_once(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
     """`_recorded(f)`, traced once, the shapes of its value, and its reports."""
-    closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
+    closed, shapes = jax.make_jaxpr(_with_reports(f), return_shape=True)(*args)
     structure = jax.tree.structure(shapes)
 
     def run(*args: Any) -> tuple[Any, list[Report]]:
@@ -496,7 +496,7 @@ def _kinds(*reports: list[Report]) -> dict[Kind, Any]:
 
 def _rows(reports: list[Report], kinds: dict[Kind, Any]) -> list[Array]:
     """The numbers of these kinds; zeros for those without a report."""
-    known = summed(reports)
+    known = sum_reports(reports)
     return [known[kind] if kind in known else xp.zeros(1 + kind.size, dtype) for kind, dtype in kinds.items()]
 
 

@@ -20,9 +20,9 @@ PANEL = 128
 """Rows or columns per panel of a triangular product."""
 TILE = 2**14
 """Entries per piece of an elementwise operation: a few such pieces fit the caches."""
-SMALL = 2**10
+MAX_SMALL_ENTRIES = 2**10
 """The largest arrays, in entries, that are concatenated with others."""
-LARGEST = 2**25 - 2**16
+MAX_ARRAY_BYTES = 2**25 - 2**16
 """Just below the largest block, in bytes, from which glibc's allocator adapts its thresholds."""
 
 
@@ -91,7 +91,7 @@ class NumpyBackend(Backend):
         # glibc returns memory to the system as soon as it has more than twice the largest block freed so far, and asks
         # for it again page by page: a tenth to a quarter of the time of a step. After this block, whose pages are never
         # touched, it keeps up to 64 MiB. Other allocators are not affected.
-        np.empty(LARGEST, dtype=np.uint8)
+        np.empty(MAX_ARRAY_BYTES, dtype=np.uint8)
 
     @property
     def needs_context(self) -> bool:  # type: ignore[override]
@@ -150,9 +150,9 @@ class NumpyBackend(Backend):
             (trsm,) = _routines("trsm", dtype=np.result_type(L, B))
             return trsm(1.0, L.T, B.T, side=1, lower=0, trans_a=int(transpose)).T
         with THREADS.threads_for(L.shape[0] * B.size):
-            return self._substituted(L, B, transpose)
+            return self._substitute(L, B, transpose)
 
-    def _substituted(self, L: Array, B: Array, transpose: bool) -> Array:
+    def _substitute(self, L: Array, B: Array, transpose: bool) -> Array:
         # Blocked substitution, as exact as the unblocked one: most operations become products, which are faster. They
         # use SciPy's BLAS, too: threads of NumPy's own would wait for those of SciPy.
         # C order is the transpose in the Fortran order of BLAS: X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
@@ -198,7 +198,7 @@ class NumpyBackend(Backend):
                 if rows.start < rows.stop and columns.start < columns.stop:
                     parts = X[..., rows, first:last], Y[..., first:last, columns]
                     np.matmul(*parts, out=out[..., rows, columns])
-        return _cleared(out) if lower else out
+        return _clear_upper(out) if lower else out
 
     def elementwise(
         self, f: Callable[..., tuple], /, *arrays: Array, numbers: Sequence = (), lower: bool = False
@@ -232,7 +232,7 @@ class NumpyBackend(Backend):
         columns: list[list[Array]] = list(map(list, ((),) * len(several[0])))
         start, places = 0, []
         for i, arrays in enumerate(several):
-            if arrays[0].size > SMALL:
+            if arrays[0].size > MAX_SMALL_ENTRIES:
                 found[i] = self.elementwise(f, *arrays, numbers=numbers, lower=lower[i])
                 continue
             places.append((i, arrays[0].shape, start, start + arrays[0].size))
@@ -305,7 +305,7 @@ def _panels(size: int) -> list[tuple[int, int]]:
     return [(start, min(start + PANEL, size)) for start in range(0, size, PANEL)]
 
 
-def _cleared(A: Array) -> Array:
+def _clear_upper(A: Array) -> Array:
     """A [..., M, M] with the entries above its diagonal set to zero in place."""
     for start, stop in _panels(A.shape[-1]):
         np.copyto(A[..., start:stop, start:stop], 0.0, where=_above(stop - start, stop - start))

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import LibController, ThreadpoolController
 
-LARGE = 1e9
+MIN_OPERATIONS = 1e9
 """Operations from which several threads are used: some hundredths of a second on one."""
-SPINNING = 0.05
+SPIN_SECONDS = 0.05
 """Seconds after which the threads of a pool sleep: 2**26 cycles of a processor."""
 
 
@@ -55,13 +55,13 @@ class OneThread:
     def threads_for(self, operations: float) -> contextlib.AbstractContextManager[Any]:
         """A context for one operation: a large one uses the idle processors, as far as the user allows."""
         # outside, the user's settings hold; other threads inside would get more threads, too
-        if operations < LARGE or self.here.depth == 0 or self._shared.inside > 1:
+        if operations < MIN_OPERATIONS or self.here.depth == 0 or self._shared.inside > 1:
             return _NOTHING
         count = _free()
-        return _NOTHING if count == 1 else self._raised(count)
+        return _NOTHING if count == 1 else self._increment_count(count)
 
     @contextlib.contextmanager
-    def _raised(self, count: int) -> Iterator[None]:
+    def _increment_count(self, count: int) -> Iterator[None]:
         limits = (self._shared, self.here.own)
         for limit in limits:
             limit.raise_to(count)
@@ -70,7 +70,7 @@ class OneThread:
         finally:
             for limit in limits:
                 limit.raise_to(1)
-            _Spinners.count, _Spinners.until = count - 1, time.monotonic() + SPINNING
+            _Spinners.count, _Spinners.until = count - 1, time.monotonic() + SPIN_SECONDS
 
     def _after_fork(self) -> None:
         self._shared.after_fork(int(self.here.depth > 0))

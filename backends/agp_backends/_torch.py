@@ -22,7 +22,7 @@ from agp.errors import BackendError
 from agp.random import Noise
 from agp.repairs import collect_reports
 from agp_backends._cuda import whole_block
-from agp_backends._graphs import captured
+from agp_backends._graphs import capture
 from agp_backends._threads import one_thread
 
 T = TypeVar("T")
@@ -247,7 +247,7 @@ class TorchBackend(Backend):
         return x.device.type == "cuda"
 
     def capture(self, f: Callable[[], T], x: Array, /) -> tuple[Callable[[], None], T]:
-        return captured(f, x.device) if self.captures(x) else super().capture(f, x)
+        return capture(f, x.device) if self.captures(x) else super().capture(f, x)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
         moved = [(x, y) for x, y in zip(several, by, strict=True) if y is not x]
@@ -324,7 +324,7 @@ class TorchBackend(Backend):
     def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
         return torch.addcmul(x, a, b)
 
-    def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
+    def lerp(self, old: Array, new: Array, share: Array | float, /) -> Array:
         return torch.lerp(old, new, share)
 
     def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:

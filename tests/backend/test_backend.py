@@ -15,7 +15,7 @@ from helpers import NUMPY, Place, assert_close
 
 import agp
 from agp import tree
-from agp.backend import Backend, backend_of, get_backend, known_backends, like, placed, to_numpy, wide
+from agp.backend import Backend, as_widest_float, asarray_like, backend_of, get_backend, known_backends, like, to_numpy
 from agp.errors import BackendError
 
 
@@ -29,7 +29,7 @@ def test_an_unknown_name_lists_the_known_ones():
 def test_a_missing_library_is_one_clear_error(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    agp.backend._discovery._loaded.cache_clear()
+    agp.backend._discovery._load.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"'torch' needs the package torch, .*pip install \"array-gp\[torch\]\""):
             get_backend("torch")
@@ -42,7 +42,7 @@ def test_a_missing_library_is_one_clear_error(monkeypatch):
 
 def _restore():
     """Instances are found by type: forget those made before the cache was emptied."""
-    agp.backend._discovery._loaded.cache_clear()
+    agp.backend._discovery._load.cache_clear()
     agp.backend._discovery._BY_TYPE.clear()
 
 
@@ -53,7 +53,7 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
             raise OSError(msg)
 
     monkeypatch.setattr("agp.backend._discovery._entry_points", lambda: {"torch": Broken()})
-    agp.backend._discovery._loaded.cache_clear()
+    agp.backend._discovery._load.cache_clear()
     try:
         with pytest.raises(BackendError, match=r"installed but cannot be used: OSError: libtorch\.so"):
             get_backend("torch")
@@ -189,12 +189,12 @@ def test_the_left_tail_of_the_normal_distribution_function(backend):
 def test_host_numbers_are_placed_beside_an_array(dtype, backend):
     x = backend.array([1.0], dtype)
     for host in (np.array([0.5, 2.0]), [0.5, 2.0], (0.5, 2.0), np.array([0.5, 2.0], "float32")):
-        found = placed(host, x)
+        found = asarray_like(host, x)
         np.testing.assert_array_equal(backend.numpy(found, dtype), [0.5, 2.0])
-    assert to_numpy(placed(np.array([2, 1]), x)).dtype.kind == "i"
-    assert to_numpy(placed([True, False], x)).dtype.kind == "b"
+    assert to_numpy(asarray_like(np.array([2, 1]), x)).dtype.kind == "i"
+    assert to_numpy(asarray_like([True, False], x)).dtype.kind == "b"
     host = np.array([0.5, 2.0], dtype)
-    found = placed(host, x)
+    found = asarray_like(host, x)
     host[0] = 9.0
     assert to_numpy(found)[0] == 0.5
 
@@ -204,18 +204,18 @@ def test_naming_a_dtype_or_placing_numbers_reads_no_array(torch_place, monkeypat
 
     x = torch.ones(2, device="meta", dtype=torch.float32)
     assert get_backend("torch").dtype_name(x) == "float32"
-    assert placed([1.0, 2.0], x).device.type == "meta"
+    assert asarray_like([1.0, 2.0], x).device.type == "meta"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_wide_is_the_widest_float(dtype, backend):
-    backend.check(wide(backend.array([1.0], dtype)), "float64")
+    backend.check(as_widest_float(backend.array([1.0], dtype)), "float64")
 
 
 def test_wide_where_a_device_has_no_float64():
     x = Place("array_api_strict", "no_float64").array([1.0], "float32")
-    assert wide(x).dtype == x.dtype
-    assert wide(x).device == x.device
+    assert as_widest_float(x).dtype == x.dtype
+    assert as_widest_float(x).device == x.device
 
 
 @pytest.mark.parametrize("view", [lambda x: x.mT, lambda x: x[:, ::2], lambda x: x[:, 1:2], lambda x: x[1:2, ::2].mT])
@@ -353,7 +353,7 @@ def test_a_plug_in_that_lacks_a_method_is_one_clear_error(monkeypatch):
 
     point = SimpleNamespace(load=lambda: Incomplete)
     monkeypatch.setattr("agp.backend._discovery._entry_points", lambda: {"numpy": point})
-    agp.backend._discovery._loaded.cache_clear()
+    agp.backend._discovery._load.cache_clear()
     lacking = r"cannot be used: .*Incomplete.*cholesky.*from_numpy.*solve_triangular.*to_numpy"
     try:
         with pytest.raises(BackendError, match=lacking):

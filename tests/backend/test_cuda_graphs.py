@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from agp.backend import get_backend
-from agp.backend._control import ControlFlow, guessed, guessing
+from agp.backend._control import ControlFlow, assume, speculating
 from agp.backend._graphs import Graphs
 from agp.errors import BackendError
 
 torch = pytest.importorskip("torch")
-from agp_backends._graphs import captured  # noqa: E402
+from agp_backends._graphs import capture  # noqa: E402
 
 DEVICE = SimpleNamespace(type="cuda", index=0)
 
@@ -87,7 +87,7 @@ def cuda(monkeypatch):
 
 def test_a_function_is_run_twice_and_recorded_on_a_stream_of_its_own(cuda):
     where = []
-    replay, found = captured(lambda: where.append((cuda.streams[-1], cuda.mode)) or len(where), DEVICE)
+    replay, found = capture(lambda: where.append((cuda.streams[-1], cuda.mode)) or len(where), DEVICE)
     assert where == [("side", 0), ("side", "warn"), ("side", 0)]
     assert found == 3
     assert cuda.asked == [("wait", "usual"), ("begin", "thread_local"), "end", "synchronise"]
@@ -102,7 +102,7 @@ def test_a_function_that_waits_is_refused_before_it_is_recorded(cuda):
             warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
 
     with pytest.raises(BackendError, match="the host waits for the device in it"):
-        captured(waits, DEVICE)
+        capture(waits, DEVICE)
     assert cuda.asked == [("wait", "usual"), "synchronise"]
     assert (cuda.streams, cuda.mode, cuda.state) == (["usual"], 0, "as before")
 
@@ -114,7 +114,7 @@ def test_a_recording_that_fails_says_what_came_first_and_leaves_nothing_behind(e
             raise error
 
     with pytest.raises(BackendError, match=f"^{str(error).partition(chr(10))[0]}$"):
-        captured(fails, DEVICE)
+        capture(fails, DEVICE)
     assert cuda.asked[-1] == "synchronise"
     assert (cuda.streams, cuda.mode, cuda.state) == (["usual"], 0, "as before")
 
@@ -122,7 +122,7 @@ def test_a_recording_that_fails_says_what_came_first_and_leaves_nothing_behind(e
 def test_an_end_that_fails_is_a_reason_too(cuda):
     cuda.fails_at_the_end = True
     with pytest.raises(BackendError, match="^not permitted when stream is capturing$"):
-        captured(lambda: None, DEVICE)
+        capture(lambda: None, DEVICE)
     assert (cuda.streams, cuda.state) == (["usual"], "as before")
 
 
@@ -177,13 +177,13 @@ def test_what_is_fetched_is_as_it_was_when_it_was_asked_for():
 def test_in_a_blind_block_nothing_is_read():
     x = torch.tensor(1.0)
     guesses = []
-    with guessing(guesses, blind=True):
-        assert guessed(x > 2.0, likely=True) is True
+    with speculating(guesses, blind=True):
+        assert assume(x > 2.0, likely=True) is True
         with pytest.raises(BackendError, match="no likely outcome"):
-            guessed(x > 0.0, likely=None)
+            assume(x > 0.0, likely=None)
     assert [bool(guess) for guess in guesses] == [False]
-    with guessing([]):
-        assert guessed(x > 0.0, likely=None) is True
+    with speculating([]):
+        assert assume(x > 0.0, likely=None) is True
 
 
 def test_a_loop_is_as_long_as_was_foreseen_and_that_is_a_guess():
@@ -191,7 +191,7 @@ def test_a_loop_is_as_long_as_was_foreseen_and_that_is_a_guess():
     assert type(B).while_loop is ControlFlow.while_loop
 
     def looped(**known):
-        with guessing([], blind=True) as guesses:
+        with speculating([], blind=True) as guesses:
             (found,) = B.while_loop(lambda count: count < 5.0, lambda count: (count + 1.0,), (x,), **known)
         assert guesses is not None
         return float(found), [bool(guess) for guess in guesses]

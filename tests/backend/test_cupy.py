@@ -12,11 +12,11 @@ from standins.counts import Asking, counted
 
 import agp
 from agp import DeepGP, fit, fit_lbfgs, train, tree, value_and_gradient
-from agp.backend import Backend, get_backend, like, placed, wide
+from agp.backend import Backend, as_widest_float, asarray_like, get_backend, like
 from agp.methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, METHODS, build, updates_of
 from agp.models import SVGP
 from agp.posteriors import Relaxed, Whitened
-from agp.training import begun
+from agp.training import initial_state
 from agp.training._batches import Batches
 from agp.training._run import Run
 from agp.updates import Adam, InverseUpdate
@@ -143,7 +143,7 @@ def test_new_arrays_go_to_the_device_of_the_data(B):
         xp.zeros((2,), **like(x)), xp.ones((2,), **like(x)), xp.eye(3, **like(x)), xp.full((2,), 7.0, **like(x)),
         xp.empty((2,), **like(x)), xp.linspace(0.0, 1.0, 3, **like(x)), xp.arange(3, **like(x)),
         xp.asarray([1.0, 2.0], **like(x)), xp.zeros_like(x), xp.ones_like(x), xp.full_like(x, 3.0), xp.empty_like(x),
-        placed([1.0, 2.0], x), placed(np.array([1, 0]), x),
+        asarray_like([1.0, 2.0], x), asarray_like(np.array([1, 0]), x),
     ]  # fmt: skip
     assert [B.device_name(each) for each in made] == ["cuda:1"] * len(made)
     assert B.device_name(xp.zeros((2,))) == "cuda:0"
@@ -272,7 +272,7 @@ def test_diagonals_are_added_to_without_touching_what_was_given(B):
 def _decayed(B, x, y, size, share):
     xp = B.xp
     kept = xp.where(x > 0.0, xp.expm1(x), xp.zeros_like(x)) - xp.clip(y, -1.0, 1.0)
-    return B.interpolated(kept, y, share), B.add_product(x, size, xp.log1p(y * y) / xp.ones_like(x))
+    return B.lerp(kept, y, share), B.add_product(x, size, xp.log1p(y * y) / xp.ones_like(x))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -295,8 +295,8 @@ def test_a_function_of_entries_is_one_kernel(dtype, B):
 def test_a_share_of_all_or_nothing_is_exact(B):
     old, new = CUPY.array([1e20, 3.0]), CUPY.array([0.1, 7.0])
     for share in (1.0, CUPY.array(1.0)):
-        np.testing.assert_array_equal(CUPY.numpy(B.interpolated(old, new, share)), CUPY.numpy(new))
-    np.testing.assert_array_equal(CUPY.numpy(B.interpolated(old, new, 0.0)), CUPY.numpy(old))
+        np.testing.assert_array_equal(CUPY.numpy(B.lerp(old, new, share)), CUPY.numpy(new))
+    np.testing.assert_array_equal(CUPY.numpy(B.lerp(old, new, 0.0)), CUPY.numpy(old))
 
 
 def _product(_, x, y, factor):
@@ -385,7 +385,7 @@ ENTRANCES = {
     "training": lambda m, X, y: train(m, X, y, steps=3, batch_size=6),
     "L-BFGS": lambda m, X, y: fit_lbfgs(m, X, y, max_iterations=3),
     "fit": lambda m, X, y: fit(m, X, y, max_steps=30, batch_size=6),
-    "start of a training": lambda m, X, y: begun(m),
+    "start of a training": lambda m, X, y: initial_state(m),
     "prediction": lambda m, X, y: m.predict(X),
     "prediction of observations": lambda m, X, y: m.predict(X, observed=True),
     "mean": lambda m, X, y: m.predict_mean(X),
@@ -461,7 +461,7 @@ def test_a_bound_runs_with_every_array_where_the_data_are(B):
     bar, _ = pullback(1.0)
     assert_close(B.to_numpy(value), host.bound(X, y)[0], 1e-12)
     assert {B.device_name(x) for x in tree.leaves(bar).values()} == {"cuda:1"}
-    assert B.device_name(wide(model.process.inducing.Z)) == "cuda:1"
+    assert B.device_name(as_widest_float(model.process.inducing.Z)) == "cuda:1"
 
 
 # -- what a step asks for ---------------------------------------------------------------------------------------------
@@ -580,7 +580,7 @@ def test_kernels_of_entries_give_the_numbers_of_their_operations(likelihood, ker
         (lambda X: float(X[0, 0]), "reads"),
         (lambda X: X[X > 0.0], "reads"),
         (lambda X: agp.to_numpy(X), "reads"),
-        (lambda X: placed(1.0, X), "uploads"),
+        (lambda X: asarray_like(1.0, X), "uploads"),
         (lambda X: get_backend("cupy").xp.asarray(1.0), "uploads"),
         (lambda X: X + 1.0, "launches"),
     ],

@@ -9,7 +9,7 @@ from helpers import JAX, NUMPY, TORCH, Place, assert_close
 import agp
 from agp import tree
 from agp.backend import get_backend
-from agp.chunking import MEMORY, block_rows, budget, cached_rows, on_device
+from agp.chunking import MEMORY_MIB, block_rows, budget, cached_rows, on_device
 from agp.inducing import Patches
 from agp.kernels import RBF, Matern12, Matern32
 from agp.training._batches import Batches
@@ -27,7 +27,8 @@ CARD = 80.0 * 2**10
 
 
 @pytest.mark.parametrize(
-    ("whole", "usual"), [(None, MEMORY), (1000.0, MEMORY), (16384.0, 2048.0), (15000.0, 1024.0), (81559.0, 8192.0)]
+    ("whole", "usual"),
+    [(None, MEMORY_MIB), (1000.0, MEMORY_MIB), (16384.0, 2048.0), (15000.0, 1024.0), (81559.0, 8192.0)],
 )
 def test_the_usual_budget_is_a_share_of_the_device_by_powers_of_two(whole, usual, monkeypatch):
     x = np.ones(2)
@@ -89,7 +90,7 @@ def test_jax_tells_what_its_allocator_may_take(available, monkeypatch):
     jax.jit(lambda y: (found.append(budget(None, y)), y)[1])(one)
     monkeypatch.setattr(jax, "devices", lambda *_: [device])
     jax.jit(lambda y: (found.append(budget(None, y)), 2.0 * y)[1])(one)
-    assert found == [MEMORY, 4096.0]
+    assert found == [MEMORY_MIB, 4096.0]
 
 
 @pytest.mark.parametrize("place", [NUMPY, TORCH], ids=lambda place: place.name)
@@ -126,7 +127,9 @@ KERNELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_do_not_follow_the_number_of_images(name, torch_device, monkeypatch):
-    monkeypatch.setattr("agp.kernels._quadratic_forms.HEIGHT", 12)  # three strips of 36 patches, as of 28 x 28 pixels
+    monkeypatch.setattr(
+        "agp.kernels._quadratic_forms.ROWS_PER_STRIP", 12
+    )  # three strips of 36 patches, as of 28 x 28 pixels
     few, many = (_images(torch_device, count, 8, *KERNELS[name])[0].totals for count in (2, 7))
     assert few == many
     assert few[1:] == (1, 0)

@@ -12,13 +12,13 @@ from helpers import JAX, NUMPY, TORCH, TORCH_CUDA, assert_close
 import agp
 from agp import tree
 from agp.actions import BlockActions, DenseActions
-from agp.backend import backend_of, constant, get_backend, guessed, guessing, numbers_of, placed, to_numpy
+from agp.backend import asarray_like, assume, backend_of, constant, get_backend, numbers_of, speculating, to_numpy
 from agp.backend._control import _guesses
 from agp.errors import NonFiniteError
 from agp.linalg import preconditioner
 from agp.posteriors import Relaxed
 from agp.quadrature import gauss_hermite
-from agp.repairs import Tally, collect_reports, fetched, report
+from agp.repairs import Tally, collect_reports, fetch_reports, report
 from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._run import CHECK_EVERY, Run
@@ -61,7 +61,7 @@ def _relaxed(Kuu, outputs):
     """R-SVGP's q(u) at the prior; the inverse factor by NumPy, which is faster than steps from a cold start."""
     leaves = Relaxed._prior_leaves(Kuu, outputs, True)
     target = to_numpy(Relaxed(**leaves, inverse_factor=None).inverse_target(Kuu))
-    return Relaxed(**leaves, inverse_factor=placed(np.linalg.cholesky(np.linalg.inv(target)), Kuu))
+    return Relaxed(**leaves, inverse_factor=asarray_like(np.linalg.cholesky(np.linalg.inv(target)), Kuu))
 
 
 METHODS = {"W": "whitened", "R": _relaxed}
@@ -103,7 +103,7 @@ def test_a_loop_is_looked_at_as_seldom_as_it_allows(device):
     assert taken(look_every=4, at_most=5) == (5.0, 2)
     assert taken(at_least=3, at_most=3) == (3.0, 0)
     guesses = []
-    with guessing(guesses):
+    with speculating(guesses):
         assert taken(at_least=5, likely_enough=True) == (5.0, 0)
         assert taken(at_least=4, likely_enough=True) == (4.0, 0)
     assert [bool(guess) for guess in guesses] == [True, False]
@@ -118,7 +118,7 @@ def _deciding(outcome, calls, trouble=None, place=TORCH_CUDA):
     x = place.array(1.0)
 
     def work():
-        taken = guessed(x > (0.5 if outcome else 2.0), likely=True)
+        taken = assume(x > (0.5 if outcome else 2.0), likely=True)
         calls.append(taken)
         report("repaired {0}", x)
         if trouble is not None and taken:
@@ -168,11 +168,11 @@ def test_on_the_host_every_decision_is_looked_at():
 def test_what_is_unlikely_is_guessed_too_and_what_nobody_knows_is_read():
     x = TORCH.array(1.0)
     guesses = []
-    with guessing(guesses):
-        assert guessed(x > 2.0, likely=False) is False
-        assert guessed(x > 2.0, likely=True) is True
+    with speculating(guesses):
+        assert assume(x > 2.0, likely=False) is False
+        assert assume(x > 2.0, likely=True) is True
         assert len(guesses) == 2
-        assert guessed(x > 2.0, likely=None) is False
+        assert assume(x > 2.0, likely=None) is False
     assert [bool(guess) for guess in guesses] == [True, False]
 
 
@@ -251,7 +251,7 @@ def test_reports_come_by_one_transfer(device):
                 )
         several.append(reports)
     device.clear()
-    found = [Tally(reports) for reports in fetched(several)]
+    found = [Tally(reports) for reports in fetch_reports(several)]
     assert device == [(6,)]
     assert [tally.total for tally in found] == [0, 1, 3]
     assert found[2].messages == {"repair 0 of 2": 1, "repair 1 of 2": 2}
@@ -306,9 +306,9 @@ def test_constants_of_a_trace_do_not_outlive_it(available):
 def test_actions_are_looked_at_in_one_transfer(device):
     values = TORCH_CUDA.array([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
     with counted() as counting:
-        assert BlockActions(values, 3).dependent() == []
-        assert BlockActions(values * TORCH_CUDA.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0]), 3).dependent() == [0]
-        assert DenseActions(TORCH_CUDA.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]])).dependent() == [1]
+        assert BlockActions(values, 3).dependent_columns() == []
+        assert BlockActions(values * TORCH_CUDA.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0]), 3).dependent_columns() == [0]
+        assert DenseActions(TORCH_CUDA.array([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]])).dependent_columns() == [1]
     assert (counting.reads.total(), len(device)) == (3, 3)
 
 

@@ -121,7 +121,7 @@ def test_factorisations_ask_by_their_size(monkeypatch, name, operation):
 
     monkeypatch.setattr(_numpy, "_routines", lambda *names, dtype: (watched,))
     monkeypatch.setattr(_threads, "_free", lambda: 8)
-    monkeypatch.setattr(_threads, "LARGE", 20**3 / 3)
+    monkeypatch.setattr(_threads, "MIN_OPERATIONS", 20**3 / 3)
     call = getattr(get_backend("numpy"), operation)
     computed(X, lambda: [call(np.eye(size)) for size in (10, 20)])
     assert found == [of_all(1), of_all(USERS)]

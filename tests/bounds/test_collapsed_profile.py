@@ -9,7 +9,7 @@ from helpers import KERNELS, assert_close, inducing_inputs, problem, process, sg
 from agp import GPR, RBF, SGPR
 from agp.bounds import (
     Statistics,
-    bound_of,
+    bound_from_totals,
     collapsed_bound,
     collapsed_posterior,
     collapsed_statistics,
@@ -38,7 +38,7 @@ def moved(backend, *args, **options):
 def rescaled(model, factor, noise):
     """The model whose kernel is multiplied, with another noise variance."""
     likelihood = model.likelihood if noise is None else replace(model.likelihood, noise_variance=noise)
-    return replace(model, kernel=model.kernel.scaled_by(factor), likelihood=likelihood)
+    return replace(model, kernel=model.kernel.scale_by(factor), likelihood=likelihood)
 
 
 def assert_same_statistics(backend, found, expected, tolerance=1e-11):
@@ -54,7 +54,7 @@ def assert_same_statistics(backend, found, expected, tolerance=1e-11):
 def test_bound_and_posterior_are_those_of_the_statistics(outputs, rows, backend):
     model, X, y = moved(backend, outputs=outputs)
     totals, noise = collapsed_statistics(model, X, y, block_rows=rows), model.likelihood.noise_variance
-    bound, expected = bound_of(totals, noise, X.shape[0], None)[0], collapsed_bound(model, X, y)[0]
+    bound, expected = bound_from_totals(totals, noise, X.shape[0], None)[0], collapsed_bound(model, X, y)[0]
     np.testing.assert_allclose(backend.numpy(bound), backend.numpy(expected), rtol=1e-12)
     found = posterior_of(cholesky(model._inducing_covariance()[0]), totals, noise)
     for name, x in zip(("Lu", "LB", "c"), collapsed_posterior(model, X, y)[:3], strict=True):
@@ -94,7 +94,7 @@ def test_the_first_inducing_inputs_are_a_smaller_model(kernel, jitter, backend):
     for count in range(1, M + 1):
         fewer = replace(model, inducing=replace(model.inducing, Z=model.inducing.Z[:count, :]))
         assert_same_statistics(backend, first_inducing(totals, count), collapsed_statistics(fewer, X, y), 1e-7)
-        found = bound_of(first_inducing(totals, count), model.likelihood.noise_variance, X.shape[0], None)[0]
+        found = bound_from_totals(first_inducing(totals, count), model.likelihood.noise_variance, X.shape[0], None)[0]
         expected = collapsed_bound(fewer, X, y)[0]
         np.testing.assert_allclose(backend.numpy(found), backend.numpy(expected), rtol=1e-8)
 

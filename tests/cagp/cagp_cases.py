@@ -64,7 +64,7 @@ class Problem:
         model = CaGP(self.kernel, self.likelihood, **held, loss=loss, capped=m < self.rows)
         if not inverse_free:
             return model
-        factor = self.factor(model._followed_matrix(), distance)
+        factor = self.factor(model._matrix_to_invert(), distance)
         return dataclasses.replace(model, posterior=ProjectedInverseFree(factor))
 
     def factor(self, G, distance):

@@ -153,10 +153,10 @@ def test_scales_of_sparse_actions_change_nothing_and_have_no_gradient(p, kind):
     model = p.model(kind)
     actions = model.actions
     scaled = actions._spread(p.rng.choice([-3.0, 0.02, 40.0], size=p.count)) * actions.values
-    for values in (scaled, actions.normalised().values):
+    for values in (scaled, actions.normalise().values):
         assert_same_model(p, model, tree.with_leaves(model, {"actions.values": values}))
     bar = tree.leaves(model.bound(p.X, p.y)[1](1.0)[0])["actions.values"]
-    along = actions._summed(bar * actions.values)
+    along = actions._sum_parts(bar * actions.values)
     assert np.max(np.abs(along)) <= 1e-9 * (1.0 + np.linalg.norm(bar) * np.linalg.norm(actions.values))
 
 

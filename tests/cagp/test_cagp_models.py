@@ -105,7 +105,7 @@ def test_training_raises_the_bound(kind):
     before, after = (float(m.bound(X, y)[0]) for m in (model, trained))
     assert after > before + 10.0
     sparse = trained.actions
-    np.testing.assert_allclose(sparse._summed(sparse.values**2), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(sparse._sum_parts(sparse.values**2), 1.0, rtol=1e-12)
 
 
 def test_the_recipe():
@@ -121,7 +121,7 @@ def test_without_renormalisation_actions_only_grow():
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, num_actions=7, layout="random", init="normal")
     grown = agp.train(model, X, y, steps=30, updates=[Adam(0.1)]).model.actions
-    assert (grown._summed(grown.values**2) > 1.0).all()
+    assert (grown._sum_parts(grown.values**2) > 1.0).all()
 
 
 @pytest.mark.parametrize("kind", ["full", "paper"])
@@ -212,7 +212,7 @@ def test_tiles_in_single_precision(setting, known):
     X = np.sort(rng.uniform(-3.0, 3.0, 600))[:, None]
     y = np.sin(2.0 * X) + noise**0.5 * rng.normal(size=X.shape)
     parts = agp.Matern32(np.asarray(1.0), np.asarray(lengthscale)), agp.Gaussian(np.asarray(noise))
-    model = CaGP(*parts, actions=BlockActions(np.ones(600), 64).normalised(), X=X, y=y)
+    model = CaGP(*parts, actions=BlockActions(np.ones(600), 64).normalise(), X=X, y=y)
     single = tree.to_backend(model, "numpy", dtype="float32")
     double = tree.to_backend(single, "numpy", dtype="float64")
     error = abs(float(single.bound(single.X, single.y)[0]) - float(double.bound(double.X, double.y)[0])) / 600
@@ -339,7 +339,7 @@ def test_inverse_free_starts_at_the_inverse():
     model = CaGP.from_data(X, y, **STARTS["inverse-free"])
     assert isinstance(model.posterior, ProjectedInverseFree)
     L = model.posterior.inverse_factor
-    np.testing.assert_allclose(L.T @ model._followed_matrix() @ L, np.eye(7), atol=1e-2)
+    np.testing.assert_allclose(L.T @ model._matrix_to_invert() @ L, np.eye(7), atol=1e-2)
 
 
 # -- what is left open ------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_coverage_under_the_prior_is_the_nominal_one():
     both = np.concatenate([X, Xs])
     root = np.linalg.cholesky(parts[0](both)[0] + 1e-10 * np.eye(100))
     draws = root @ rng.normal(size=(100, 200)) + 0.1**0.5 * rng.normal(size=(100, 200))
-    model = CaGP(*parts, actions=BlockActions(np.ones(60), 8).normalised(), X=X, y=draws[:60])
+    model = CaGP(*parts, actions=BlockActions(np.ones(60), 8).normalise(), X=X, y=draws[:60])
     mean, variance = model.predict(Xs, observed=True)
     covered = np.mean(np.abs(draws[60:] - mean) <= 1.959964 * np.sqrt(variance))
     assert abs(covered - 0.95) < 0.01

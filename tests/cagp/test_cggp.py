@@ -11,7 +11,7 @@ from agp import CGGP, GPR, Matern32, tree
 from agp.backend import get_backend
 from agp.batch import Batch
 from agp.errors import RepairWarning
-from agp.gradient import gradient_of
+from agp.gradient import gradient_of_batch
 from agp.linalg import conjugate_gradients
 from agp.random import Draws
 from agp.updates import Adam
@@ -48,7 +48,7 @@ def with_draws(place, model, X, y, seed=0):
 
 def compiled_gradient(place, model, batch, gradient="closed-form"):
     """Value and gradient as training computes them: compiled where the library can."""
-    return get_backend(place.name).compile(lambda model, batch: gradient_of(model, batch, gradient))(model, batch)
+    return get_backend(place.name).compile(lambda model, batch: gradient_of_batch(model, batch, gradient))(model, batch)
 
 
 def flat(gradient):
@@ -70,8 +70,8 @@ def test_probes_that_fill_the_space_give_the_gradient_of_the_log_evidence(rank, 
     count = rank + ROWS
     noise = np.sqrt(count) * np.eye(count)
     draws = Draws({}, {"low": noise[:rank], "full": noise[rank:]})
-    found = gradient_of(model, Batch(X, y, 1.0, None, draws), "closed-form")[1]
-    expected = gradient_of(exact, exact._batch(X, y), "closed-form")[1]
+    found = gradient_of_batch(model, Batch(X, y, 1.0, None, draws), "closed-form")[1]
+    expected = gradient_of_batch(exact, exact._batch(X, y), "closed-form")[1]
     assert found.keys() == expected.keys()
     for name, x in expected.items():
         assert_close(found[name], x, EXACT, name)
@@ -82,9 +82,9 @@ def test_value_and_gradient_are_unbiased(rank):
     model, exact, X, y = models(rank=rank, probes=4)
     samples = []
     for seed in range(100):
-        value, gradient = gradient_of(model, with_draws(NUMPY, model, X, y, seed), "closed-form")
+        value, gradient = gradient_of_batch(model, with_draws(NUMPY, model, X, y, seed), "closed-form")
         samples.append(np.concatenate([[value], flat(gradient)]))
-    value, gradient = gradient_of(exact, exact._batch(X, y), "closed-form")
+    value, gradient = gradient_of_batch(exact, exact._batch(X, y), "closed-form")
     expected = np.concatenate([[value], flat(gradient)])
     error = np.abs(np.mean(samples, axis=0) - expected)
     spread = np.std(samples, axis=0) / np.sqrt(len(samples))
@@ -102,7 +102,7 @@ def test_the_closed_form_is_what_autodiff_finds(place, rows, monkeypatch):
     monkeypatch.setattr(CGGP, "_block_rows", lambda _self, _memory: rows)
     model, _, X, y = models()
     value, gradient = compiled_gradient(place, place.move(model), with_draws(place, model, X, y), "autodiff")
-    expected_value, expected = gradient_of(model, with_draws(NUMPY, model, X, y), "closed-form")
+    expected_value, expected = gradient_of_batch(model, with_draws(NUMPY, model, X, y), "closed-form")
     assert float(place.numpy(value)) == pytest.approx(float(expected_value), rel=1e-10)
     assert np.linalg.norm(flat(expected)) > 1.0
     for name, x in expected.items():
@@ -111,7 +111,7 @@ def test_the_closed_form_is_what_autodiff_finds(place, rows, monkeypatch):
 
 def test_every_backend_gives_the_same_numbers_from_any_tiles(backend, monkeypatch):
     model, _, X, y = models()
-    expected_value, expected = gradient_of(model, with_draws(NUMPY, model, X, y), "closed-form")
+    expected_value, expected = gradient_of_batch(model, with_draws(NUMPY, model, X, y), "closed-form")
     monkeypatch.setattr(CGGP, "_block_rows", lambda _self, _memory: 7)
     value, gradient = compiled_gradient(backend, backend.move(model), with_draws(backend, model, X, y))
     assert float(backend.numpy(value)) == pytest.approx(float(expected_value), rel=1e-9)
@@ -329,7 +329,7 @@ def test_float32_stays_float32(backend):
     here = backend.move(model, "float32")
     batch = Batch(backend.array(X, "float32"), backend.array(y, "float32"))  # with the fixed probes
     value, gradient = compiled_gradient(backend, here, batch)
-    expected_value, expected = gradient_of(model, Batch(X, y), "closed-form")
+    expected_value, expected = gradient_of_batch(model, Batch(X, y), "closed-form")
     assert float(backend.numpy(value, "float32")) == pytest.approx(float(expected_value), rel=1e-3)
     for name, x in expected.items():
         assert_close(backend.numpy(gradient[name], "float32"), x, 1e-2, name)

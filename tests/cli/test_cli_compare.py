@@ -17,7 +17,7 @@ from agp.cli._report import Report
 from agp.cli._terminal import console
 from agp.data import load
 from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
-from agp.methods import kernel_named
+from agp.methods import parse_kernel
 
 pytestmark = pytest.mark.slow
 
@@ -169,18 +169,18 @@ def test_what_is_known_about_the_evidence(regression, tmp_path):
 
 
 def test_kernels_are_sums_of_products():
-    kernel = kernel_named("rbf*linear + white")
+    kernel = parse_kernel("rbf*linear + white")
     product, white = kernel.parts
     assert isinstance(kernel, Sum)
     assert isinstance(white, White)
     assert [type(part) for part in product.parts] == [RBF, Linear]
     assert isinstance(product, Product)
-    assert isinstance(kernel_named("periodic"), Periodic)
-    season = kernel_named("matern32(3e3) + seasonal( 365.25 )*rbf")
+    assert isinstance(parse_kernel("periodic"), Periodic)
+    season = parse_kernel("matern32(3e3) + seasonal( 365.25 )*rbf")
     assert season.parts[0].lengthscale == 3000.0
     assert season.parts[1].parts[0].period == 365.25
     with pytest.raises(ValueError, match="the kernel 'linear' in 'linear\\(2\\)' takes no number"):
-        kernel_named("linear(2)")
+        parse_kernel("linear(2)")
 
 
 def test_a_csv_file_and_the_exact_gp(table, tmp_path):

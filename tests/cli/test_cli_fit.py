@@ -17,7 +17,7 @@ pd = pytest.importorskip("pandas", reason="the command line needs the extra cli"
 pytest.importorskip("sklearn", reason="the command line needs the extra cli")
 
 from agp.estimators import GPRegressor  # noqa: E402
-from agp.io import save_described  # noqa: E402
+from agp.io import save_with_metadata  # noqa: E402
 
 QUICK = ["--max-steps", "8"]
 RNG = np.random.default_rng(0)
@@ -348,7 +348,7 @@ def test_dates_of_python_and_of_the_first_files_are_understood(shell, tmp_path):
     for column, kinds in ((MONTHS, None), (days, {"when": ["date", []]})):
         model = GPRegressor(kernel="rbf").fit(pd.DataFrame({"when": column}), np.sin(np.arange(N) / 5.0))
         notes = {"table": "t", "targets": ["sound"], "task": "regression", "rows": N, "columns": kinds, "scores": {}}
-        save_described("m.safetensors", model, notes if kinds else {})
+        save_with_metadata("m.safetensors", model, notes if kinds else {})
         pd.DataFrame({"when": MONTHS.dt.strftime("%Y-%m-%d")}).to_csv("t.csv", index=False)
         assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
         answers.append(pd.read_csv("p.csv")["mean"])
@@ -764,7 +764,7 @@ def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
 
 def test_edited_notes_are_refused_in_one_sentence(fit, refused):
     fit(TABLE)
-    estimator, notes = agp.io.load_described("m.safetensors")
+    estimator, notes = agp.io.load_with_metadata("m.safetensors")
     for change in (
         {"columns": {"a": ["number", []]}},
         {"columns": 3},
@@ -774,7 +774,7 @@ def test_edited_notes_are_refused_in_one_sentence(fit, refused):
         {"rows": "x"},
         {"more": 1},
     ):
-        save_described("m.safetensors", estimator, notes | change)
+        save_with_metadata("m.safetensors", estimator, notes | change)
         for command in (["predict", "m.safetensors", "t.csv"], ["describe", "m.safetensors"]):
             assert "has notes about its table that do not fit its model" in refused(*command, out="none")
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from agp.data import bundled, load
+from agp.data import load, load_bundled
 
 
 def test_the_elevation_model_is_there():
@@ -26,7 +26,7 @@ def test_the_elevation_model_is_there():
 )
 def test_small_sets_are_there(name, shape, classes):
     pytest.importorskip("sklearn", reason="the extra data is not installed")
-    table = bundled(name)
+    table = load_bundled(name)
     assert table.X.shape == shape
     assert len(table.columns) == shape[1]
     data = load(name)

@@ -129,7 +129,7 @@ def test_the_first_interpreter_that_has_a_library_trains_it(fake, tmp_path):
     fake(FAKE)
     link = tmp_path / "python-of-others"
     link.symlink_to(sys.executable)
-    assert _peering.found_peers([sys.executable, str(link)]) == ({"fake_peer": sys.executable}, [])
+    assert _peering.find_peers([sys.executable, str(link)]) == ({"fake_peer": sys.executable}, [])
 
 
 @pytest.mark.parametrize("python", ["no/such/python", "/bin/true", "."])
@@ -152,7 +152,7 @@ def test_what_peers_cannot_train_is_refused(regression, not_compared, arguments,
 
 @pytest.mark.parametrize("library", ["gpytorch", "gpflow", "gpjax"])
 def test_a_real_library(regression, tmp_path, monkeypatch, library):
-    there, _ = _peering.found_peers(PYTHONS)
+    there, _ = _peering.find_peers(PYTHONS)
     if library not in there:
         pytest.skip(f"{library} is not installed for {', '.join(PYTHONS)}")
     monkeypatch.setattr(_peering, "LIBRARIES", (library,))

@@ -439,7 +439,7 @@ def test_orthogonal_groups_take_white_sites_too():
 
 def followed(model):
     """The model whose inverse factors fit its hyperparameters."""
-    posterior = process(model).posterior.followed(inducing(model))[0]
+    posterior = process(model).posterior.update_from_sites(inducing(model))[0]
     return with_leaves(model, {f"posterior.{name}": x for name, x in named(posterior).items()})
 
 

@@ -15,7 +15,7 @@ from agp.errors import NonFiniteError, RepairWarning
 from agp.gradient import value_and_gradient
 from agp.likelihoods import Gaussian, Likelihood, Softmax, StudentT
 from agp.models import SOLVEGP, SVGP, TSVGP, TVGP
-from agp.models._sites import scattered
+from agp.models._sites import scatter_rows
 from agp.posteriors import Dual, DualInverseFree, Marginal, Relaxed, Whitened
 from agp.repairs import Tally, collect_reports
 from agp.training import recipe, train
@@ -78,7 +78,7 @@ def test_scattering_replaces_the_rows_alone(backend):
     expected = old.copy()
     expected[rows] = new
     olds, news = ((backend.array(x), backend.array(-x)) for x in (old, new))
-    found = scattered(olds, backend.array(rows, "int64"), news)
+    found = scatter_rows(olds, backend.array(rows, "int64"), news)
     np.testing.assert_array_equal(backend.numpy(found[0]), expected)
     np.testing.assert_array_equal(backend.numpy(found[1]), -expected)
 
@@ -139,9 +139,9 @@ def test_negative_curvature_is_taken_while_q_stays_proper(storage):
 
 
 def _with(likelihood, storage, X, y):
-    from agp.tree import placed
+    from agp.tree import place_leaves
 
-    return dataclasses.replace(blank(storage, X, y, "gaussian"), likelihood=placed(likelihood, X))
+    return dataclasses.replace(blank(storage, X, y, "gaussian"), likelihood=place_leaves(likelihood, X))
 
 
 @tree.model
@@ -212,7 +212,10 @@ def test_conversions_keep_q(tied, backend):
     mean, covariance = process(here).posterior.moments(Kuu)
     others = [
         process(here).posterior,
-        process(here).posterior.converted("white", Kuu).converted("kernel", Kuu).converted("natural", Kuu),
+        process(here)
+        .posterior.convert_storage("white", Kuu)
+        .convert_storage("kernel", Kuu)
+        .convert_storage("natural", Kuu),
         Dual.from_moments(mean, covariance, Kuu, tied=tied),
         Dual.from_posterior(process(here).posterior.to_whitened(Kuu), Kuu, tied=tied),
         Dual.from_posterior(process(here).posterior.to_marginal(Kuu), Kuu, tied=tied),

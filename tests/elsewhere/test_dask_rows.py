@@ -151,7 +151,7 @@ def test_files_hold_models_without_rows(name, data, tmp_path):
 
 
 def test_starting_values_of_many_rows_come_from_a_sample(data, monkeypatch):
-    monkeypatch.setattr("agp.models._start.MOST_ROWS", 100)
+    monkeypatch.setattr("agp.models._start.MAX_ROWS", 100)
     X, y = in_chunks(data, 70)
     model, other = BUILD["whitened"](*data), BUILD["whitened"](X, y)
     for name, x in tree.leaves(model).items():

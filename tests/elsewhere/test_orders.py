@@ -6,25 +6,25 @@ import numpy as np
 import pytest
 
 import agp
-from agp.training._order import Order, Pools, scrambled
+from agp.training._order import Order, Pools, permute_index
 from agp.updates import Adam
 
 
 @pytest.mark.parametrize("N", [1, 2, 3, 10, 1000, 4096, 70_001])
 def test_a_scrambled_order_is_a_permutation(N):
     keys = np.random.default_rng(N).integers(2**63, size=(4, 2))
-    found = scrambled(np.arange(N), N, keys)
+    found = permute_index(np.arange(N), N, keys)
     np.testing.assert_array_equal(np.sort(found), np.arange(N))
-    np.testing.assert_array_equal(scrambled(np.arange(N)[::-1][:5], N, keys), found[::-1][:5])
+    np.testing.assert_array_equal(permute_index(np.arange(N)[::-1][:5], N, keys), found[::-1][:5])
 
 
 def test_a_scrambled_order_looks_random():
     N, keys = 2**16, np.random.default_rng(5).integers(2**63, size=(4, 2))
-    found = scrambled(np.arange(N), N, keys)
+    found = permute_index(np.arange(N), N, keys)
     assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.02
     counts = np.histogram2d(np.arange(N), found, bins=16)[0]  # 256 expected in each
     assert 180 < np.sum((counts - 256.0) ** 2 / 256.0) < 330  # chi^2 with 225 degrees of freedom
-    other = scrambled(np.arange(N), N, keys + 1)
+    other = permute_index(np.arange(N), N, keys + 1)
     assert np.mean(other == found) < 1e-3
 
 

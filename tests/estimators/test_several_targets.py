@@ -23,7 +23,7 @@ def test_what_is_shared_is_a_choice(outputs):
     found = clone(GPRegressor(outputs=outputs, num_inducing=20, max_steps=150, random_state=0)).fit(X, y)
     assert found.method_ == "wsvgp"
     assert found.model_.likelihood.noise_variance.shape == (2,)
-    assert type(found.model_.process) is (agp.processes.Stack if outputs == "separate" else agp.processes.Mixed)
+    assert type(found.model_.process) is (agp.processes.Stack if outputs == "separate" else agp.processes.LinearMixing)
     mean, deviation = found.predict(X, return_std=True)
     assert mean.shape == deviation.shape == (80, 2)
     assert np.all(np.sqrt(np.mean((mean - y) ** 2, axis=0)) < [0.15, 7.5])

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.actions import ConjugateGradients, DenseActions, KernelEigenvectors, RandomDirections
-from agp.backend import backend_of, get_backend, placed, to_numpy
+from agp.backend import asarray_like, backend_of, get_backend, to_numpy
 from agp.checks import usable
-from agp.inducing import Patches, Points, Together
+from agp.inducing import JointInducing, Patches, Points
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import (
     Bernoulli,
@@ -45,7 +45,7 @@ from agp.posteriors import (
     RelaxedUnion,
     Whitened,
 )
-from agp.processes import Deep, Mixed, Sparse, Stack
+from agp.processes import Deep, LinearMixing, Sparse, Stack
 from agp.training import recipe
 from agp.updates import Adam
 
@@ -393,7 +393,7 @@ def cagp(draw: Draw) -> Callable[[Any, Any], Any]:
 
 
 def array_like(x: Any, reference: Any) -> Any:
-    return placed(np.asarray(x, dtype="float64"), reference)
+    return asarray_like(np.asarray(x, dtype="float64"), reference)
 
 
 def solve_sizes(draw: Draw) -> dict[str, int]:
@@ -449,9 +449,9 @@ def stack(name: str, draw: Draw, X: Any, outputs: int, variance: float) -> Stack
     return Stack(tuple(one_sparse(draw, X, name, 1, variance) for _ in range(outputs)))
 
 
-def mixed(name: str, draw: Draw, X: Any, outputs: int, variance: float) -> Mixed:
+def mixed(name: str, draw: Draw, X: Any, outputs: int, variance: float) -> LinearMixing:
     weights = draw.rng.normal(size=(outputs, 2)) * power_of_ten(draw.rng, -3, 3)
-    return Mixed(stack(name, draw, X, 2, variance), array_like(weights, X))
+    return LinearMixing(stack(name, draw, X, 2, variance), array_like(weights, X))
 
 
 def deep(name: str, draw: Draw, X: Any, outputs: int, variance: float) -> Deep:
@@ -468,7 +468,7 @@ def patches(name: str, draw: Draw, X: Any, outputs: int, variance: float) -> Spa
 
 def together(name: str, draw: Draw, X: Any, outputs: int, variance: float) -> Sparse:
     width = draw.sizes.columns
-    place = Together((Patches((1, width), (1, max(1, width // 2))), Points()))
+    place = JointInducing((Patches((1, width), (1, max(1, width // 2))), Points()))
     both = RBF() + choice(draw.rng, [Matern52(), RBF(), Matern12()])
     return one_sparse(draw, X, name, outputs, variance, inducing=place, kernel=both, num_inducing=None)
 
@@ -565,7 +565,7 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
 
 
 def likelihoods_of(model: str) -> list[str]:
-    """Those that the model takes; `Mixed` refuses those that couple its outputs."""
+    """Those that the model takes; `LinearMixing` refuses those that couple its outputs."""
     if model in GAUSSIAN_ONLY:
         return ["gaussian"]
     return ["gaussian", *(name for name in LIKELIHOODS if model != "mixed" or name not in COUPLING)]

@@ -283,7 +283,7 @@ def test_training_that_diverges_is_an_error_with_the_last_finite_model(method, b
     with pytest.raises(NonFiniteError, match=r"became|failed") as caught:
         train(model, X, y, steps=60, updates=recipe(model, 60, rate=1e30))
     last = caught.value.result.model
-    assert not any(bool(leaf.constraint.violated(leaf.value)) for leaf in tree.describe(last))
+    assert not any(bool(leaf.constraint.is_violated(leaf.value)) for leaf in tree.describe(last))
     assert all(np.isfinite(to_numpy(x)).all() for x in named(last).values())
     assert backend_of(inducing_inputs(last)) is get_backend(backend.name)
 

@@ -12,7 +12,7 @@ from agp.errors import NonFiniteError, RepairWarning
 from agp.kernels import Constant, White
 from agp.models import GPR
 from agp.posteriors import Dual, DualInverseFree
-from agp.processes import Deep, Mixed, Sparse
+from agp.processes import Deep, LinearMixing, Sparse
 from agp.updates import Adam, SiteStep
 
 
@@ -78,7 +78,7 @@ def test_predictions_beyond_the_largest_float_are_refused(what):
     part = Sparse.from_data(X, num_inducing=4, posterior="marginal")
     weights = np.asarray([[3e38]], dtype="float32") if what != "predict_mean" else np.asarray([[1e38]], dtype="float32")
     part = agp.tree.with_leaves(part, {"posterior.mean": np.full_like(part.posterior.mean, 1e3)})
-    model = SVGP(process=Mixed(part, weights), likelihood=Gaussian(np.asarray(0.1, dtype="float32")))
+    model = SVGP(process=LinearMixing(part, weights), likelihood=Gaussian(np.asarray(0.1, dtype="float32")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(NonFiniteError, match="the predicted .* not finite in float32; look at"):
@@ -132,7 +132,7 @@ def test_site_steps_refuse_a_model_whose_sites_they_cannot_reach():
     X, y = values()
     model = SOLVEGPR.from_data(X, y, second="whitened", num_inducing=4, num_orthogonal=4)
     L = np.linalg.cholesky(model._inducing_covariance()[0])[4:, 4:]
-    model = agp.tree.replaced(model, {"second": Dual.from_posterior(model.second, L @ L.T)})
+    model = agp.tree.replace(model, {"second": Dual.from_posterior(model.second, L @ L.T)})
     with pytest.raises(TypeError, match="site steps need"):
         SiteStep().init(model)
 

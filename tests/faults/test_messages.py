@@ -48,7 +48,7 @@ class Upright(Kernel):
         return self.variance * agp.backend_of(X).xp.ones_like(X[:, 0]), None
 
     def from_data(self, X, variance, /):
-        return agp.tree.filled(self, variance=variance)
+        return agp.tree.with_defaults(self, variance=variance)
 
     def check(self, width, /):
         """There is nothing to check."""

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from agp import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP, to_numpy, tree
 from agp.actions import ConjugateGradients, DenseActions
-from agp.inducing import Patches, Points, Together
+from agp.inducing import JointInducing, Patches, Points
 from agp.kernels import (
     RBF,
     Constant,
@@ -48,7 +48,7 @@ from agp.likelihoods import (
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
 from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
-from agp.processes import Deep, Mixed, Sparse, Stack
+from agp.processes import Deep, LinearMixing, Sparse, Stack
 
 N = 18
 RNG = np.random.default_rng(0)
@@ -136,13 +136,13 @@ def _patches() -> SVGP:
 
 
 def _together() -> SVGP:
-    inducing = Together((Patches((3, 4), (2, 2)), Points()))
+    inducing = JointInducing((Patches((3, 4), (2, 2)), Points()))
     return SVGP.from_data(IMAGES, Y, kernel=RBF() + Matern32(), inducing=inducing, num_inducing=6)
 
 
 def _deep() -> SVGP:
     first = _sparse(outputs=2, mean_function=LinearMean(np.eye(2), np.zeros(2)))
-    second = Mixed(Stack((_sparse(posterior="relaxed"), _sparse(kernel=Matern32()))), np.asarray([[1.0, 0.3]]))
+    second = LinearMixing(Stack((_sparse(posterior="relaxed"), _sparse(kernel=Matern32()))), np.asarray([[1.0, 0.3]]))
     return SVGP(Deep((first, second), samples=3), Gaussian(np.asarray(0.1)))
 
 

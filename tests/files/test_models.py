@@ -24,7 +24,7 @@ from safetensors import safe_open
 import agp
 from agp import io, tree
 from agp.backend import get_backend
-from agp.io._classes import _own_classes
+from agp.io._classes import _agp_classes
 from agp.kernels import RBF, Matern32
 
 PLACES = {"numpy": NUMPY, "torch": TORCH, "strict": STRICT, "jax": JAX}
@@ -64,7 +64,7 @@ def test_the_cases_have_every_class(path):
     for saved in (*map(model_of, MODELS), *(build() for build in PREDICTORS.values())):
         agp.save(saved, path)
         seen |= classes_in(structure_of(path)["model"])
-    assert seen == set(_own_classes())
+    assert seen == set(_agp_classes())
 
 
 def on(*libraries):

@@ -110,7 +110,7 @@ def test_error_bars_of_sparse_models_let_q_follow(exact, posterior):
         "likelihood": exact.likelihood,
         "process.mean_function": exact.mean_function,
     }
-    model = agp.tree.replaced(model, parts)
+    model = agp.tree.replace(model, parts)
     ours, theirs = kernel_relevance(model, X, Y), kernel_relevance(exact)
     assert ours.reason == ""
     np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-9)

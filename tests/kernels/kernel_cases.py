@@ -4,7 +4,7 @@ import numpy as np
 from helpers import as_arrays
 
 from agp import tree
-from agp.backend import placed, to_numpy
+from agp.backend import asarray_like, to_numpy
 from agp.kernels import (
     RBF,
     Constant,
@@ -65,7 +65,7 @@ def kernel_case(name, width):
 def with_arrays(kernel, arrays):
     """The kernel with those of the arrays that are its parameters; its constants go beside them."""
     beside = next(iter(arrays.values()))
-    constants = {name: placed(to_numpy(x), beside) for name, x in tree.leaves(kernel, "constant").items()}
+    constants = {name: asarray_like(to_numpy(x), beside) for name, x in tree.leaves(kernel, "constant").items()}
     return tree.with_leaves(kernel, constants | {name: arrays[name] for name in tree.leaves(kernel, "parameter")})
 
 

@@ -148,7 +148,7 @@ def test_columns_that_do_not_exist(kernel):
 def test_a_kernel_scaled_by_a_factor_keeps_its_structure(name, backend):
     kernel, (X, Z) = backend.move(kernel_case(name, 3)), map(backend.array, inputs(3))
     for factor in (2.5, backend.array(np.asarray(2.5))):
-        scaled = kernel.scaled_by(factor)
+        scaled = kernel.scale_by(factor)
         assert type(scaled) is type(kernel)
         assert [leaf.name for leaf in tree.describe(scaled)] == [leaf.name for leaf in tree.describe(kernel)]
         assert tree.outline(scaled).count("(") == tree.outline(kernel).count("(")
@@ -177,7 +177,7 @@ def test_a_kernel_without_a_variance_becomes_a_multiple():
 
     X = inputs(3)[0]
     for kernel in (Plain(), Plain() * as_arrays(RBF(0.5, 1.0)), Plain() + as_arrays(Constant(0.2))):
-        scaled = kernel.scaled_by(np.asarray(3.0))
+        scaled = kernel.scale_by(np.asarray(3.0))
         np.testing.assert_allclose(scaled(X)[0], 3.0 * kernel(X)[0], rtol=1e-14)
         assert any(isinstance(part, Scaled) for part in tree.nodes(scaled, Kernel).values())
 
@@ -185,7 +185,7 @@ def test_a_kernel_without_a_variance_becomes_a_multiple():
 @pytest.mark.parametrize("kernel", [RBF(), RBF(1.0, 1.0) + White(), Linear() * RBF(1.0, 1.0), Constant().on((0,))])
 def test_only_variances_that_are_known_are_scaled(kernel):
     with pytest.raises(ValueError, match="has no variance to scale yet"):
-        kernel.scaled_by(2.0)
+        kernel.scale_by(2.0)
 
 
 # -- centres ----------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_groups_are_what_calls_for_each_are(name, columns, alone, backend):
     kernel, rng = kernel_case(name, columns), np.random.default_rng(1)
     inputs = [rng.normal(size=(GROUPS, rows, columns)) for rows in ([SIZE] if alone else [SIZE, ROWS])]
     calls = [kernel(*group) for group in zip(*inputs, strict=True)]
-    K, pull = backend.move(kernel).grouped(*map(backend.array, inputs))
+    K, pull = backend.move(kernel).grouped_covariance(*map(backend.array, inputs))
     assert_close(backend.numpy(K), np.stack([one for one, _ in calls]), 1e-12, "K")
     bar = rng.normal(size=K.shape)
     kernel_bar, *bars = pull(backend.array(bar))
@@ -59,11 +59,14 @@ def test_groups_are_what_calls_for_each_are(name, columns, alone, backend):
 @pytest.mark.parametrize("name", ["sum-ard", "product-of-three", "scaled", "on"])
 def test_a_kernel_that_takes_no_groups_is_called_for_each(name, monkeypatch):
     kernel, leaves = kernel_case(name, 3), _leaves(3)
-    (K, pull), (forms, pull_forms) = kernel.grouped(leaves["Z"]), kernel.quadratic_forms(leaves["Z"], leaves["w"])
+    (K, pull), (forms, pull_forms) = (
+        kernel.grouped_covariance(leaves["Z"]),
+        kernel.quadratic_forms(leaves["Z"], leaves["w"]),
+    )
     for part in tree.nodes(kernel, Kernel).values():
         monkeypatch.setattr(type(part), "takes_groups", False)
     (each, pull_each), (usual, pull_usual) = (
-        kernel.grouped(leaves["Z"]),
+        kernel.grouped_covariance(leaves["Z"]),
         kernel.quadratic_forms(leaves["Z"], leaves["w"]),
     )
     assert_close(each, K, 1e-13, "K")

@@ -52,7 +52,7 @@ def test_counts_beyond_the_largest_float_are_that_float_with_one_warning(posteri
     model = with_leaves(model, {"posterior.mean": process(model).posterior.mean + 1e5})
     model = replaced(model, likelihood=Poisson())
     with collect_reports():  # of inverse factors, whose repairs are another matter
-        model = replaced(model, posterior=process(model).posterior.refreshed(inducing_covariance(model)))
+        model = replaced(model, posterior=process(model).posterior.recompute_factors(inducing_covariance(model)))
     mu, var = model.predict(X)
     assert np.max(mu) > 1e3
     with warnings.catch_warnings(record=True) as caught:

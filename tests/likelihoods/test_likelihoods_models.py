@@ -9,7 +9,7 @@ from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
 from agp.chunking import rows_within
-from agp.gradient import gradient_of
+from agp.gradient import gradient_of_batch
 from agp.likelihoods import (
     Bernoulli,
     Beta,
@@ -201,7 +201,7 @@ def test_both_gradient_modes_agree(name, torch_place):
     model, X, y = away(*start(name, TORCH))
     draws = TORCH.draws(model._draws(np.random.default_rng(3), 45))
     batch = Batch(X, y, 2.0, None, draws)
-    (value, closed), (again, autodiff) = (gradient_of(model, batch, mode) for mode in ("closed-form", "autodiff"))
+    (value, closed), (again, autodiff) = (gradient_of_batch(model, batch, mode) for mode in ("closed-form", "autodiff"))
     assert_close(TORCH.numpy(value), TORCH.numpy(again), 1e-13)
     for key, expected in autodiff.items():
         assert_close(TORCH.numpy(closed[key]), TORCH.numpy(expected), 1e-8, key)

@@ -296,7 +296,7 @@ def test_outputs_have_the_quantiles_of_their_own_parameters(by_output, alone, sa
 def test_rows_are_searched_in_blocks(monkeypatch):
     mu, var = rows_of(np.random.default_rng(3), 7)
     whole = Poisson().predictive_quantiles(mu, var, (0.2, 0.9))
-    monkeypatch.setattr("agp.quantiles.TOGETHER", 1)
+    monkeypatch.setattr("agp.quantiles.VALUES_PER_CHUNK", 1)
     np.testing.assert_array_equal(Poisson().predictive_quantiles(mu, var, (0.2, 0.9)), whole)
 
 

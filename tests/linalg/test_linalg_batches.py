@@ -5,7 +5,7 @@ import pytest
 from helpers import TORCH, as_arrays
 
 from agp.kernels import RBF
-from agp.linalg import each_cholesky, each_inverse, each_outer, each_solved, each_times, nonnegative
+from agp.linalg import each_cholesky, each_inverse, each_outer, each_times, nonnegative, solve_each
 from agp.posteriors import Dual, Whitened
 
 RNG = np.random.default_rng(4)
@@ -28,7 +28,7 @@ def test_products_and_solves_are_those_of_each_output(backend):
     assert_each(backend, each_inverse(L), np.linalg.inv(LOWER))
     assert_each(backend, each_cholesky(L @ L.mT), LOWER)
     for transpose, root in ((False, LOWER[0]), (True, LOWER[0].T)):
-        assert_each(backend, each_solved(L[0, ...], A, transpose=transpose), np.linalg.solve(root, MATRICES))
+        assert_each(backend, solve_each(L[0, ...], A, transpose=transpose), np.linalg.solve(root, MATRICES))
 
 
 def test_variances_below_zero_are_zero_and_nan_stays(backend):

@@ -27,40 +27,40 @@ FULL = {
 
 
 def condition(model):
-    return max(np.max(np.linalg.cond(matrix)) for matrix in model._inverted_matrices())
+    return max(np.max(np.linalg.cond(matrix)) for matrix in model._matrices_to_invert())
 
 
 @pytest.mark.parametrize("kind", SPARSE)
 def test_sparse_models_invert_the_covariance_of_their_inducing_variables(kind):
     model = SPARSE[kind]()
-    (matrix,) = model._inverted_matrices()
+    (matrix,) = model._matrices_to_invert()
     np.testing.assert_array_equal(matrix, inducing_covariance(model))
 
 
 def test_relaxed_models_invert_what_their_factors_follow():
     model = SVGP.from_data(X, Y, posterior=Relaxed, num_inducing=5)
-    (matrix,) = model._inverted_matrices()
+    (matrix,) = model._matrices_to_invert()
     expected = inducing_covariance(model) + np.diag(process(model).posterior.site)
     np.testing.assert_allclose(matrix, expected, rtol=1e-15)
-    (first,) = SOLVEGP.from_data(X, Y, posterior=RelaxedOrthogonal, num_inducing=3)._inverted_matrices()
+    (first,) = SOLVEGP.from_data(X, Y, posterior=RelaxedOrthogonal, num_inducing=3)._matrices_to_invert()
     assert first.shape == (3, 3)
 
 
 def test_each_of_several_processes_inverts_its_own():
     parts = tuple(Sparse.from_data(X, posterior="whitened", num_inducing=M) for M in (4, 6))
     model = SVGP(Stack(parts), agp.Gaussian(np.asarray(0.1)))
-    assert [matrix.shape for matrix in model._inverted_matrices()] == [(4, 4), (6, 6)]
+    assert [matrix.shape for matrix in model._matrices_to_invert()] == [(4, 4), (6, 6)]
 
 
 def test_models_of_all_data_invert_a_matrix_of_these():
     model = FULL["gpr"]()
     K, noise = model.kernel(X)[0], float(model.likelihood.noise_variance)
-    np.testing.assert_allclose(model._inverted_matrices()[0], K + noise * np.eye(24), rtol=1e-15)
+    np.testing.assert_allclose(model._matrices_to_invert()[0], K + noise * np.eye(24), rtol=1e-15)
     assert condition(FULL["cggp"]()) >= condition(model)  # which is not computed, but limited
     sites = TVGP.from_data(X, Y).with_gaussian_sites(Y)
     assert condition(sites) == pytest.approx(condition(model), rel=1e-10)
     aware = FULL["cagp"]()
-    np.testing.assert_array_equal(aware._inverted_matrices()[0], aware._followed_matrix())
+    np.testing.assert_array_equal(aware._matrices_to_invert()[0], aware._matrix_to_invert())
 
 
 @pytest.mark.parametrize("kind", [*SPARSE, *FULL])
@@ -82,7 +82,7 @@ def test_the_log_evidence_lies_in_its_interval(kind):
 @pytest.mark.parametrize("kind", [*SPARSE, *FULL])
 def test_only_iterative_solves_are_tightened(kind):
     model = (SPARSE | FULL)[kind]()
-    tight = model._tightened()
+    tight = model._with_tight_tolerance()
     if kind != "cggp":
         assert tight is model
         return

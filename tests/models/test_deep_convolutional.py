@@ -9,7 +9,7 @@ from agp import tree
 from agp.inducing import Patches
 from agp.kernels import RBF, Matern32, Product
 from agp.models import DeepGP
-from agp.processes import EachPatch, Mixed, Sparse, Stack
+from agp.processes import LinearMixing, Patchwise, Sparse, Stack
 from agp.updates import InverseUpdate
 
 N = 40
@@ -37,7 +37,7 @@ def test_layers_fit_each_other():
         channels=(3, 2), patch=((3, 2), 2, 3), stride=(1, 1, 2), padding=(0, 1, 0), num_inducing=(8, 7, 6)
     )
     first, second, last = model.process.layers
-    assert isinstance(first, EachPatch)
+    assert isinstance(first, Patchwise)
     assert (first.grid.shape, first.outputs) == ((4, 5), 4 * 5 * 3)
     assert (second.grid.channels, second.grid.shape, second.outputs) == (3, (5, 6), 5 * 6 * 2)
     assert isinstance(last.inducing, Patches)
@@ -126,7 +126,7 @@ def test_a_deep_layer_beside_ordinary_ones():
     model, X, y = built()
     first, last = model.process.layers
     H = first.project_mean(first.factorise()[0], X)
-    both = Mixed(Stack((last, Sparse.from_data(H, num_inducing=5))), np.ones((1, 2)))
+    both = LinearMixing(Stack((last, Sparse.from_data(H, num_inducing=5))), np.ones((1, 2)))
     deep = DeepGP(agp.processes.Deep((first, both), samples=2), model.likelihood)
     deep._check(X, y)
     assert all(np.isfinite(x).all() for x in agp.value_and_gradient(deep, X, y)[1].values())

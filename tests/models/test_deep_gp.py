@@ -10,7 +10,7 @@ import agp
 from agp import tree
 from agp.likelihoods import Bernoulli
 from agp.models import DeepGP
-from agp.processes import Deep, Known, Mixed, Sparse, Stack
+from agp.processes import Deep, FixedMap, LinearMixing, Sparse, Stack
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (60, 3)) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
@@ -65,7 +65,7 @@ def test_inputs_are_handed_on_to_every_layer():
     model = built(layers=3, width=1, skip=True)
     for layer in model.process.layers[:-1]:
         assert isinstance(layer, Stack)
-        assert isinstance(layer.parts[1], Known)
+        assert isinstance(layer.parts[1], FixedMap)
     for H in inner_means(model, X):
         assert H.shape == (60, 4)
         assert_close(H[:, 1:], standardised(X), 1e-12)
@@ -106,7 +106,7 @@ def test_training_beats_the_start(kind):
 def test_both_log_densities_are_those_of_the_samples():
     model = built(layers=2, posterior="whitened", prediction_samples=7)
     process = dataclasses.replace(model.process, samples=7)
-    drawn = process.drawn(process.common_draws(0, len(X)))
+    drawn = process.with_draws(process.common_draws(0, len(X)))
     mu, var = drawn.project(drawn.factorise()[0], X)[0]
     var = var + float(model.likelihood.noise_variance)
     each = -0.5 * (np.log(2.0 * np.pi * var) + (np.tile(Y, (7, 1)) - mu) ** 2 / var).reshape(7, 60)
@@ -211,7 +211,7 @@ def test_bad_choices_are_refused(settings, error, message):
 def layer(width, outputs, weights=None):
     own = {"posterior": "whitened", "num_inducing": 4, "outputs": outputs}
     one = Sparse.from_data(X[:, :width], **own)
-    return one if weights is None else Mixed(Stack((one, one)), weights)
+    return one if weights is None else LinearMixing(Stack((one, one)), weights)
 
 
 @pytest.mark.parametrize(

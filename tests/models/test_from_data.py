@@ -7,7 +7,7 @@ from helpers import inducing_covariance, inducing_inputs, process
 from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, to_backend, to_numpy, tree
 from agp.inducing import kmeans
 from agp.posteriors import Relaxed, Whitened
-from agp.training import begun
+from agp.training import initial_state
 
 
 def data(dtype="float64"):
@@ -83,7 +83,7 @@ def test_whitened_starts_at_the_prior(P):
 @pytest.mark.parametrize("P", [1, 3])
 def test_relaxed_begins_with_zero_mean_and_small_sites(P):
     X, y = data()
-    model = begun(SVGP.from_data(X, np.tile(y, (1, P)), posterior=Relaxed, num_inducing=5))
+    model = initial_state(SVGP.from_data(X, np.tile(y, (1, P)), posterior=Relaxed, num_inducing=5))
     np.testing.assert_array_equal(process(model).posterior.mean, np.zeros((5, P)))
     np.testing.assert_allclose(process(model).posterior.site, 1e-4 * process(model).kernel.variance, rtol=1e-5)
     assert process(model).posterior.preconditioned

@@ -9,7 +9,7 @@ import pytest
 
 import agp
 from agp import tree
-from agp.markup import LETTERS, ROWS, guarded, table_html
+from agp.markup import LETTERS, ROWS, html_with_fallback, table_html
 from agp.methods import GAUSSIAN_METHODS, METHODS, build
 from agp.priors import Gamma
 from agp.selection import RegressionResult
@@ -101,8 +101,8 @@ class Broken:
 
 
 def test_an_error_becomes_the_text_of_the_object():
-    assert guarded(lambda: 1 / 0, "<x>") == "<pre>&#x27;&lt;x&gt;&#x27;</pre>"
-    assert guarded(lambda: 1 / 0, Broken()) == "<pre>Broken</pre>"
+    assert html_with_fallback(lambda: 1 / 0, "<x>") == "<pre>&#x27;&lt;x&gt;&#x27;</pre>"
+    assert html_with_fallback(lambda: 1 / 0, Broken()) == "<pre>Broken</pre>"
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_every_model_of_one_process_answers_to_the_same_names(cls):
 
 def test_of_a_mixture_they_are_those_of_what_is_mixed_and_its_own_mean():
     model = built(SVGP, y=TWO)
-    assert isinstance(model.process, agp.processes.Mixed)
+    assert isinstance(model.process, agp.processes.LinearMixing)
     assert all(getattr(model, name) is getattr(model.process.process, name) for name in PARTS - {"mean_function"})
     assert model.mean_function is model.process.mean_function
 
@@ -114,8 +114,10 @@ def test_several_say_where_they_are(case):
 
 
 def test_a_process_of_ones_own_is_named():
-    known = agp.SVGP(agp.processes.Known(agp.means.LinearMean(np.eye(3), np.zeros(3))), agp.Gaussian(np.asarray(0.1)))
-    with pytest.raises(AttributeError, match=r"SVGP has no kernel: see model\.process, which is a Known"):
+    known = agp.SVGP(
+        agp.processes.FixedMap(agp.means.LinearMean(np.eye(3), np.zeros(3))), agp.Gaussian(np.asarray(0.1))
+    )
+    with pytest.raises(AttributeError, match=r"SVGP has no kernel: see model\.process, which is a FixedMap"):
         _ = known.kernel
 
 
@@ -146,14 +148,14 @@ def test_names_that_documentation_told_warn_and_work():
     for name, use in {
         "batch": lambda m: m.batch(X, Y).X,
         "objective": lambda m: m.objective(Batch(X, Y))[0],
-        "grown": lambda m: m.grown(Z).process.inducing.Z,
+        "grown": lambda m: m.add_inducing(Z).process.inducing.Z,
         "without_rows": lambda m: m.without_rows().process.inducing.Z,
         "draws": lambda m: np.asarray(list(m.draws(np.random.default_rng(0), 3).by_row)),
     }.items():
         with pytest.warns(DeprecationWarning, match=rf"model\.{name} is no longer public; write ") as seen:
             found = use(model)
         assert seen[0].filename == __file__
-        new = {"batch": X, "objective": model.bound(X, Y)[0], "grown": models.grown(model, Z).inducing.Z}
+        new = {"batch": X, "objective": model.bound(X, Y)[0], "grown": models.add_inducing(model, Z).inducing.Z}
         np.testing.assert_array_equal(found, new.get(name, found))
 
 

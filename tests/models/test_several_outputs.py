@@ -9,7 +9,7 @@ from helpers import JAX, NUMPY, STRICT, TORCH, as_arrays, assert_close, named, r
 import agp
 from agp import tree
 from agp.batch import Batch
-from agp.gradient import gradient_of
+from agp.gradient import gradient_of_batch
 from agp.starts import correlation_root
 from agp.updates import InverseUpdate, SiteStep, VarianceGap
 
@@ -219,11 +219,11 @@ def test_the_cost_of_a_variance_by_output():
         W = model.process.mixing
         owner = model.process.process
         batch = Batch(X, y, 1.0)
-        L, A = owner.posterior.inverse_factor, owner._followed_matrix()
+        L, A = owner.posterior.inverse_factor, owner._matrix_to_invert()
         gap = VarianceGap().gap(model, owner, batch)
         plain = agp.SVGP(owner, agp.Gaussian(np.asarray(0.5)))
         unit = VarianceGap().gap(plain, owner, batch)
-        args = (owner.posterior.inverted_matrix(A), L, L.T @ owner.posterior.inverted_matrix(A) @ L)
+        args = (owner.posterior.matrix_to_invert(A), L, L.T @ owner.posterior.matrix_to_invert(A) @ L)
         expected = np.sum(0.5 / noise[:, None] * W**2) / owner.outputs
         np.testing.assert_allclose(float(gap(*args)), expected * float(unit(*args)), rtol=1e-10)
 
@@ -256,13 +256,13 @@ def assert_modes_agree(model, X, y, place, *, follows=False):
     value, gradient = agp.value_and_gradient(model, X, y)
     batch = Batch(place.array(X), place.array(y), 1.0)
     moved = place.move(model)
-    found, closed = gradient_of(moved, batch, "closed-form")
+    found, closed = gradient_of_batch(moved, batch, "closed-form")
     assert relative_error(place.numpy(found), value) < 1e-12
     for name, x in closed.items():
         assert relative_error(place.numpy(x), gradient[name]) < 1e-8, name
     if follows:
         return
-    again, autodiff = gradient_of(moved, batch, "autodiff")
+    again, autodiff = gradient_of_batch(moved, batch, "autodiff")
     assert relative_error(place.numpy(again), value) < 1e-12
     for name, x in autodiff.items():
         assert relative_error(place.numpy(x), gradient[name]) < 1e-8, name
@@ -422,7 +422,7 @@ def test_a_kernel_that_is_none_is_refused_in_a_sequence():
 def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood, outputs):
     X = data()[0]
     y = np.floor(np.abs(X[:, :1]))
-    with pytest.raises(ValueError, match="couples the latent functions, and Mixed makes them depend on each other"):
+    with pytest.raises(ValueError, match="couples the latent functions, and LinearMixing makes them depend"):
         agp.SVGP.from_data(X, y, likelihood=likelihood, outputs=outputs, num_inducing=4)
 
 

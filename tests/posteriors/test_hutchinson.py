@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from agp import SVGP, Gaussian, Softmax, tree
 from agp.backend import get_backend
 from agp.batch import Batch
-from agp.gradient import gradient_of
+from agp.gradient import gradient_of_batch
 from agp.posteriors import Relaxed
 from agp.random import Draws
 from agp.training import train
@@ -49,7 +49,7 @@ def all_signs(M):
 
 def probed(model, noise):
     """The model in the form that it takes for a step with these probes."""
-    return replaced(model, posterior=process(model).posterior.drawn({"probes": noise}))
+    return replaced(model, posterior=process(model).posterior.with_draws({"probes": noise}))
 
 
 def leaves_of(model, X):
@@ -90,7 +90,7 @@ def test_backends_and_gradient_modes_agree_at_fixed_probes(place):
     model = place.move(host)
     B = get_backend(place.name)
     for mode in B.gradients:
-        value, found = B.compile(functools.partial(gradient_of, gradient=mode))(model, batch)
+        value, found = B.compile(functools.partial(gradient_of_batch, gradient=mode))(model, batch)
         assert_close(place.numpy(value), desired, 1e-9, mode)
         for name, expected in gradient.items():
             assert_close(place.numpy(found[name]), expected, 1e-8, f"{mode} {name}")
@@ -162,7 +162,7 @@ random_problems = given(
 def test_value_and_gradient_are_unbiased(seed, M, distance):
     q, Kuu = random_relaxed(seed, M, distance)
     kl, bars = kl_and_bars(q, Kuu)
-    estimate, estimated_bars = kl_and_bars(q.drawn({"probes": all_signs(M)}), Kuu)
+    estimate, estimated_bars = kl_and_bars(q.with_draws({"probes": all_signs(M)}), Kuu)
     assert estimate == pytest.approx(kl, rel=1e-10, abs=1e-10)
     for name, expected in bars.items():
         assert_close(estimated_bars[name], expected, 1e-9, name)
@@ -173,7 +173,7 @@ def test_value_and_gradient_are_unbiased(seed, M, distance):
 def test_the_variance_of_a_probe_is_that_of_the_residual_alone(seed, M, distance):
     # 2 sum_{i != j} sym(H)_ij^2 with H = (I + G - U) G: it vanishes with G
     q, Kuu = random_relaxed(seed, M, distance)
-    single = [float(kl_and_bars(q.drawn({"probes": z[:, None]}), Kuu)[0]) for z in all_signs(M).T]
+    single = [float(kl_and_bars(q.with_draws({"probes": z[:, None]}), Kuu)[0]) for z in all_signs(M).T]
     L = q.inverse_factor
     G = L.T @ (Kuu + np.diag(q.site)) @ L - np.eye(M)
     H = (np.eye(M) + G - L.T @ np.diag(q.site) @ L) @ G
@@ -186,7 +186,7 @@ def test_the_variance_of_a_probe_is_that_of_the_residual_alone(seed, M, distance
 def test_at_the_inverse_the_value_has_no_noise_and_the_gradient_has():
     q, Kuu = random_relaxed(0, 6, 0.0)
     kl, bars = kl_and_bars(q, Kuu)
-    found = [kl_and_bars(q.drawn({"probes": rademacher(6, 3, seed)}), Kuu) for seed in range(5)]
+    found = [kl_and_bars(q.with_draws({"probes": rademacher(6, 3, seed)}), Kuu) for seed in range(5)]
     assert max(abs(value - kl) for value, _ in found) < 1e-10
     assert max(np.abs(other["Kuu"] - bars["Kuu"]).max() for _, other in found) > 1e-2
 
@@ -204,7 +204,7 @@ def straight_probe(q, Kuu, z):
 def test_the_residual_form_is_less_noisy_than_the_straight_one():
     q, Kuu = random_relaxed(2, 6, 1e-3)
     probes = all_signs(6).T
-    ours = [float(kl_and_bars(q.drawn({"probes": z[:, None]}), Kuu)[0]) for z in probes]
+    ours = [float(kl_and_bars(q.with_draws({"probes": z[:, None]}), Kuu)[0]) for z in probes]
     straight = [straight_probe(q, Kuu, z) for z in probes]
     # P / 2 = 1, so both estimate the traces up to a constant
     assert np.std(ours) < 0.02 * np.std(straight)

@@ -8,7 +8,7 @@ from predictor_cases import COUNTS, LABELS, NEW, PAIR, ROWS, X, Y, model_of, new
 
 import agp
 from agp import tree
-from agp.processes import Mixed, Sparse, Stack
+from agp.processes import LinearMixing, Sparse, Stack
 from agp.updates import NaturalGradient, SiteStep
 
 OLD = 30
@@ -278,11 +278,11 @@ TRIPLE = np.concatenate([PAIR, np.cos(Y)], axis=1)
 MEAN = agp.ConstantMean(np.asarray([0.3, -0.1, 0.2]))
 PROCESSES = {
     "stack": lambda: stack(1, 2),
-    "diagonal": lambda: Mixed(stack(3), np.asarray([1.5, -0.4, 0.8]), MEAN),
-    "diagonal-of-a-stack": lambda: Mixed(stack(2, 1), np.asarray([1.5, -0.4, 0.8]), MEAN),
-    "one-function": lambda: Mixed(stack(1), COLUMN, MEAN),
-    "one-function-twice": lambda: Mixed(Mixed(stack(1), np.asarray([2.0])), COLUMN, MEAN),
-    "mixtures-side-by-side": lambda: Stack((Mixed(stack(1), COLUMN[:2]), stack(1))),
+    "diagonal": lambda: LinearMixing(stack(3), np.asarray([1.5, -0.4, 0.8]), MEAN),
+    "diagonal-of-a-stack": lambda: LinearMixing(stack(2, 1), np.asarray([1.5, -0.4, 0.8]), MEAN),
+    "one-function": lambda: LinearMixing(stack(1), COLUMN, MEAN),
+    "one-function-twice": lambda: LinearMixing(LinearMixing(stack(1), np.asarray([2.0])), COLUMN, MEAN),
+    "mixtures-side-by-side": lambda: Stack((LinearMixing(stack(1), COLUMN[:2]), stack(1))),
 }
 SEVERAL = ("stack", "diagonal", "one-function", "mixtures-side-by-side")
 
@@ -330,7 +330,7 @@ def test_an_exact_process_of_one_function_follows_the_rule_of_bayes():
     # all inputs are inducing ones: the data y = w g + e of three outputs are those of g, seen three times
     weights, noise = COLUMN[:, 0], np.asarray([0.05, 0.2, 0.1])
     part = Sparse.from_data(X, kernel=KERNEL, Z=X, posterior="whitened", jitter=1e-10)
-    found = agp.SVGP(Mixed(part, COLUMN), agp.Gaussian(noise)).predictor().condition_on(X, TRIPLE)
+    found = agp.SVGP(LinearMixing(part, COLUMN), agp.Gaussian(noise)).predictor().condition_on(X, TRIPLE)
     precision = np.sum(weights**2 / noise)
     pooled = TRIPLE @ (weights / noise) / precision
     parts = {"kernel": KERNEL, "likelihood": agp.Gaussian(1.0 / precision), "mean_function": agp.ZeroMean()}
@@ -364,7 +364,7 @@ def test_several_processes_see_further_data_on_every_backend(name, backend):
 
 def test_the_outputs_of_a_shared_kernel_each_with_a_size_take_further_data():
     model = agp.SVGP.from_data(X, PAIR, likelihood=agp.Gaussian(0.05), num_inducing=8)
-    assert isinstance(model.process, Mixed)
+    assert isinstance(model.process, LinearMixing)
     assert model.predictor().condition_on(MORE, PAIR[:6]).predict(NEW).mean.shape == (len(NEW), 2)
 
 

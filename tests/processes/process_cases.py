@@ -8,13 +8,13 @@ import scipy.linalg
 from helpers import as_arrays, posterior_of
 
 from agp import tree
-from agp.inducing import Inducing, Patches, PatchGrid, Points, Together
+from agp.inducing import Inducing, JointInducing, Patches, PatchGrid, Points
 from agp.kernels import RBF, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Gaussian, Poisson
 from agp.means import ConstantMean, LinearMean
 from agp.models import SVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, RelaxedOrthogonal, Whitened
-from agp.processes import Deep, EachPatch, Mixed, Process, Sparse, Stack
+from agp.processes import Deep, LinearMixing, Patchwise, Process, Sparse, Stack
 
 IMAGE, PATCH, COLUMNS, NUMBER = (3, 4), (2, 2), 12, 6
 """The shape of an input and of its patches, and how many columns and patches that makes."""
@@ -67,7 +67,7 @@ def q_of(kind: str, Kuu: np.ndarray, outputs: int, rng: np.random.Generator) -> 
         q = cls.from_prior(Kuu, outputs)
         q = tree.with_leaves(q, {name: _bent(name, x, rng) for name, x in tree.leaves(q).items()})
         for name in q.inverse_factors:
-            near = q.inverted(Kuu, name).factor
+            near = q.invert(Kuu, name).factor
             q = tree.with_leaves(q, {name: near * (1.0 + 0.01 * rng.normal(size=near.shape))})
         return q
     return posterior_of(kind, Kuu, outputs, rng)
@@ -143,13 +143,13 @@ def _located(kind: str, rng: Any) -> Sparse:
     return sparse(kernel, located(4, rng), kind, 2, rng)
 
 
-def _conv_and_points(kind: str, rng: Any) -> Mixed:
-    return Mixed(Stack((_conv(kind, rng), _points(kind, rng))), np.ones((1, 2)))
+def _conv_and_points(kind: str, rng: Any) -> LinearMixing:
+    return LinearMixing(Stack((_conv(kind, rng), _points(kind, rng))), np.ones((1, 2)))
 
 
 def _together(kind: str, rng: Any) -> Sparse:
     kernel = RBF(1.4, 1.7) + Matern32(0.6, tuple(np.linspace(2.0, 3.5, COLUMNS)))
-    return sparse(kernel, Together((patches(3, rng, weighted=True), points(4, COLUMNS, rng))), kind, 2, rng)
+    return sparse(kernel, JointInducing((patches(3, rng, weighted=True), points(4, COLUMNS, rng))), kind, 2, rng)
 
 
 def _inner(kind: str) -> str:
@@ -173,14 +173,14 @@ def _deep_conv(kind: str, rng: Any) -> Deep:
 
 def _deep_compositions(kind: str, rng: Any) -> Deep:
     inner = _inner(kind)
-    first = Mixed(Stack((_conv(inner, rng), _points(inner, rng))), rng.normal(size=(3, 2)))
+    first = LinearMixing(Stack((_conv(inner, rng), _points(inner, rng))), rng.normal(size=(3, 2)))
     second = Stack(
         (
             _points(inner, rng, kernel=RBF(0.8, 1.5), width=3),
             sparse(Matern52(0.7, 2.0), points(4, 3, rng), inner, 1, rng, _linear(3, 1, rng)),
         )
     )
-    last = Mixed(Stack((_points(kind, rng, width=2), _points(kind, rng, M=4, width=2))), rng.normal(size=(2, 2)))
+    last = LinearMixing(Stack((_points(kind, rng, width=2), _points(kind, rng, M=4, width=2))), rng.normal(size=(2, 2)))
     return Deep((first, second, last), samples=SAMPLES)
 
 
@@ -190,25 +190,25 @@ def _deep_images(kind: str, rng: Any) -> Deep:
     weights = rng.uniform(0.5, 1.5, size=2)
     place = Patches((2, 3), PATCH, rng.normal(size=(4, 8)), weights, channels=2)
     last = sparse(RBF(1.3, 2.5), place, kind, 1, rng)
-    return Deep((EachPatch(first, PatchGrid(IMAGE, PATCH)), last), samples=SAMPLES)
+    return Deep((Patchwise(first, PatchGrid(IMAGE, PATCH)), last), samples=SAMPLES)
 
 
 def _deep_places(kind: str, rng: Any) -> Deep:
     """Two layers from images to images, the first of which sees where patches are."""
     inner = _inner(kind)
     kernel = RBF(0.8, 1.7).on(range(4)) * Matern32(1.1, (1.5, 2.0)).on((4, 5))
-    first = Mixed(sparse(kernel, Points(located(4, rng).Z), inner, 2, rng), rng.normal(size=(2, 2)))
+    first = LinearMixing(sparse(kernel, Points(located(4, rng).Z), inner, 2, rng), rng.normal(size=(2, 2)))
     second = sparse(Matern52(0.7, 2.5), points(5, 8, rng), inner, 1, rng, _linear(8, 1, rng))
     grids = PatchGrid(IMAGE, PATCH, stride=2, padding=1, located=True), PatchGrid((2, 3), PATCH, channels=2)
-    layers = EachPatch(first, grids[0]), EachPatch(second, grids[1]), _points(kind, rng, width=2)
+    layers = Patchwise(first, grids[0]), Patchwise(second, grids[1]), _points(kind, rng, width=2)
     return Deep(layers, samples=SAMPLES)
 
 
 PROCESSES: dict[str, Callable[[str, Any], Process]] = {
     "points": lambda kind, rng: _points(kind, rng, 2),
     "separate": _stack,
-    "lmc": lambda kind, rng: Mixed(_stack(kind, rng), rng.normal(size=(3, 2))),
-    "intrinsic": lambda kind, rng: Mixed(_points(kind, rng, 2), rng.normal(size=(3, 2))),
+    "lmc": lambda kind, rng: LinearMixing(_stack(kind, rng), rng.normal(size=(3, 2))),
+    "intrinsic": lambda kind, rng: LinearMixing(_points(kind, rng, 2), rng.normal(size=(3, 2))),
     "patches": lambda kind, rng: _conv(kind, rng, 2, weighted=False),
     "patches-weighted": lambda kind, rng: _conv(kind, rng, 2),
     "patches-strided": lambda kind, rng: sparse(RBF(1.4, 2.1), strided(4, rng), kind, 2, rng),
@@ -259,7 +259,7 @@ def case(name: str, kind: str = "whitened", likelihood: str = "gaussian") -> tup
 
 def _dense_response(inducing: Any, kernel: Any, X: np.ndarray) -> tuple[Any, Any, Any]:
     """Kuu without jitter, Kuf and Kff, image by image and patch by patch."""
-    if isinstance(inducing, Together):
+    if isinstance(inducing, JointInducing):
         terms = [_dense_response(*pair, X) for pair in zip(inducing.parts, kernel.parts, strict=True)]
         Kuu = scipy.linalg.block_diag(*(term[0] for term in terms))
         return Kuu, np.concatenate([term[1] for term in terms]), sum(term[2] for term in terms)
@@ -314,7 +314,7 @@ def dense(process: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(process, Stack):
         parts = [dense(part, X) for part in process.parts]
         return np.concatenate([part[0] for part in parts], axis=1), np.concatenate([part[1] for part in parts])
-    if isinstance(process, Mixed):
+    if isinstance(process, LinearMixing):
         mean, covariance = dense(process.process, X)
         return mean @ process.weights.T, np.einsum("pl,lnm->pnm", process.weights**2, covariance)
     Kuu, Kuf, Kff = _dense_response(process.inducing, process.kernel, X)
@@ -357,12 +357,12 @@ def dense_moments(process: Any, X: np.ndarray, *, common: bool) -> tuple[np.ndar
 
 def _dense_sample(layer: Any, H: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """A sample [N, P] at each row by itself; noise [N, latents]."""
-    if isinstance(layer, EachPatch):
+    if isinstance(layer, Patchwise):
         cut, N = cut_by_loops(layer.grid, H), len(H)
         own = eps.reshape(N, cut.shape[1], -1)
         pixels = [_dense_sample(layer.process, cut[:, q], own[:, q]) for q in range(cut.shape[1])]
         return np.stack(pixels, axis=1).reshape(N, -1)
-    if isinstance(layer, Mixed):
+    if isinstance(layer, LinearMixing):
         return _dense_sample(layer.process, H, eps) @ layer.weights.T
     mean, covariance = dense(layer, H)
     return mean + np.sqrt(np.diagonal(covariance, axis1=1, axis2=2).T) * eps

@@ -7,7 +7,7 @@ from process_cases import case, process_case
 
 from agp.likelihoods import Gaussian
 from agp.models import GPR, SVGP
-from agp.processes import Mixed, Stack
+from agp.processes import LinearMixing, Stack
 
 MIXTURES = ("lmc", "intrinsic", "conv+rbf")
 
@@ -57,7 +57,7 @@ def test_mixtures_beside_functions_and_inside_mixtures():
     expected = np.zeros((5, 4))
     expected[:3, :2], expected[3:, 2:] = lmc.weights, np.eye(2)
     assert np.array_equal(side.mixing, expected)
-    nested = Mixed(Stack((single, plain)), np.asarray([[1.0, 0.5, 0.0], [0.2, -1.0, 2.0]]))
+    nested = LinearMixing(Stack((single, plain)), np.asarray([[1.0, 0.5, 0.0], [0.2, -1.0, 2.0]]))
     for process in (side, nested):
         model = SVGP(process=process, likelihood=Gaussian(np.asarray(0.1)))
         cross = model.predict_covariance(X, cross_outputs=True)

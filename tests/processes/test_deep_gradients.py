@@ -27,7 +27,7 @@ from agp.kernels import RBF, Matern32, Matern52
 from agp.likelihoods import Gaussian
 from agp.means import Projection
 from agp.models import SVGP
-from agp.processes import Deep, Known, Mixed, Stack
+from agp.processes import Deep, FixedMap, LinearMixing, Stack
 
 WIDTH, ROWS, SAMPLES, SCALE, M = 2, 6, 2, 2.5, 4
 
@@ -75,11 +75,11 @@ def _layers(shape, kinds, rng):
         last, inner = i + 1 == len(kinds), i + 2 == len(kinds)
         kernel = (Matern32, RBF, Matern52)[i]
         if inner and shape == "skip":
-            layer = Stack((_sparse(kind, rng, width, 2, kernel), Known(Projection(np.eye(width), np.zeros(width)))))
+            layer = Stack((_sparse(kind, rng, width, 2, kernel), FixedMap(Projection(np.eye(width), np.zeros(width)))))
         elif inner and shape == "stack":
             layer = _stack(kind, rng, width)
         elif (inner and shape == "lmc-inner") or (last and shape == "lmc-last"):
-            layer = Mixed(_stack(kind, rng, width), rng.normal(size=(3, 2)))
+            layer = LinearMixing(_stack(kind, rng, width), rng.normal(size=(3, 2)))
         else:
             layer = _sparse(kind, rng, width, 2, kernel)
         width = layer.outputs

@@ -29,10 +29,10 @@ from agp import (
     tree,
 )
 from agp.backend import get_backend
-from agp.inducing import Inducing, Patches, Together
+from agp.inducing import Inducing, JointInducing, Patches
 from agp.posteriors import InverseFree, Orthogonal, Posterior, PriorSpread, Relaxed, RelaxedUnion, Whitened
 from agp.predictors import Conditional
-from agp.processes import Deep, Mixed, Process, Stack
+from agp.processes import Deep, LinearMixing, Process, Stack
 
 EXACT = 1e-9
 WIDTH = 3
@@ -99,7 +99,7 @@ def test_paths_have_the_moments_of_other_groups(second):
         q = tree.with_leaves(q, {"mean": rng.normal(size=(6, 2)), "site": rng.uniform(0.2, 1.0, 6)})
     else:
         q = Orthogonal((q_of("whitened", Kuu[:3, :3], 2, rng), PriorSpread(rng.normal(size=(3, 2)))), (3, 3))
-    assert_paths_are_the_process(tree.replaced(process, {"posterior": q}), grid())
+    assert_paths_are_the_process(tree.replace(process, {"posterior": q}), grid())
 
 
 class OnPoints:
@@ -130,10 +130,12 @@ def composed(name):
     plane = as_arrays(Linear(0.5) + Constant(0.2))
     return {
         "stack": lambda: Stack((part(4), part(5))),
-        "mixed": lambda: Mixed(sparse(quadratic(), points(4, WIDTH, rng), "marginal", 2, rng), rng.normal(size=(3, 2))),
+        "mixed": lambda: LinearMixing(
+            sparse(quadratic(), points(4, WIDTH, rng), "marginal", 2, rng), rng.normal(size=(3, 2))
+        ),
         "patches": lambda: sparse(plane, images(4), "whitened", 2, rng),
         "together": lambda: sparse(
-            Linear(0.6) + Linear(0.3), Together((images(3), points(4, COLUMNS, rng))), "relaxed", 2, rng
+            Linear(0.6) + Linear(0.3), JointInducing((images(3), points(4, COLUMNS, rng))), "relaxed", 2, rng
         ),
     }[name]()
 

@@ -26,7 +26,7 @@ from agp import (
 )
 from agp.batch import Batch
 from agp.posteriors import Marginal, Relaxed, Whitened
-from agp.processes import Deep, Mixed, Stack
+from agp.processes import Deep, LinearMixing, Stack
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep, VarianceGap
 
 SAME = 1e-12
@@ -104,7 +104,7 @@ def test_outputs_of_one_kernel_are_the_sum_of_two_models():
     value, gradient = value_and_gradient(SVGP(shared, likelihood()), X, y)
     q, total, kernel_bar = shared.posterior, 0.0, 0.0
     for i in range(2):
-        alone = tree.replaced(
+        alone = tree.replace(
             shared,
             {
                 "posterior": Whitened(q.mean[:, i : i + 1], q.scale[i : i + 1]),
@@ -122,7 +122,7 @@ COMPOSED = {
     "several": lambda: process("whitened", 2),
     "relaxed": lambda: process("relaxed", 2),
     "stack": lambda: Stack((process("whitened"), process("likelihood", seed=2))),
-    "mixed": lambda: Mixed(process("marginal", 2), np.asarray([[1.0, 0.5], [-0.3, 0.8]])),
+    "mixed": lambda: LinearMixing(process("marginal", 2), np.asarray([[1.0, 0.5], [-0.3, 0.8]])),
     "deep": lambda: Deep((process("whitened", 3), process("whitened", 2, seed=2)), samples=3),
 }
 

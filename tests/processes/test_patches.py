@@ -8,11 +8,11 @@ from process_cases import cut_by_loops, points, process_case, sparse
 import agp
 from agp.backend import backend_of
 from agp.chunking import CACHE, mebibytes
-from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
+from agp.inducing import JointInducing, Patches, PatchGrid, Points, some_rows
 from agp.inducing import _equal_patches as equal_patches
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
-from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
+from agp.processes import Deep, LinearMixing, Patchwise, Sparse, Stack
 from agp_backends._numpy import NumpyBackend
 
 GRIDS = {
@@ -120,7 +120,7 @@ def test_equal_patches_count_once_and_nothing_changes(name, rows, torch_place, m
     monkeypatch.setattr(equal_patches, "_equal_to_first", lambda *a: kept.append(usual(*a)) or kept[-1])
 
     def found(share):
-        monkeypatch.setattr(equal_patches, "WORTHWHILE", share)
+        monkeypatch.setattr(equal_patches, "MAX_MERGED_FRACTION", share)
         (K, pull_cross), (d, pull_diag) = place.cross(kernel, X), place.diag(kernel, X)
         return (K, d), (pull_cross(np.cos(K)), pull_diag(np.sin(d)))
 
@@ -252,7 +252,7 @@ def test_the_average_starts_with_the_variance_of_the_targets(variance):
 
 
 def test_parts_of_a_sum_have_their_usual_kernels():
-    together = Together((Patches((3, 4), (2, 2), located=True), Points()))
+    together = JointInducing((Patches((3, 4), (2, 2), located=True), Points()))
     process = Sparse.from_data(_images(9, 12), inducing=together, num_inducing=6)
     assert isinstance(process.kernel.parts[1], RBF)
     assert len(process.kernel.parts[0].parts) == 2
@@ -323,7 +323,7 @@ def test_inducing_patches_without_their_channels_are_refused():
 def _each(kind="whitened", outputs=2, **settings):
     rng = np.random.default_rng(4)
     grid = PatchGrid((3, 4), (2, 2), **settings)
-    return EachPatch(sparse(RBF(0.9, 1.6), points(5, grid.columns, rng), kind, outputs, rng), grid)
+    return Patchwise(sparse(RBF(0.9, 1.6), points(5, grid.columns, rng), kind, outputs, rng), grid)
 
 
 @pytest.mark.parametrize("kind", ["whitened", "marginal", "relaxed", "likelihood", "inverse-free", "orthogonal"])
@@ -345,7 +345,7 @@ def test_samples_of_each_patch_have_its_moments():
     factor = layer.factorise()[0]
     mu, var = layer.project(factor, X)[0]
     noise = np.random.default_rng(0).normal(size=(S, 2, layer.latents))
-    samples = layer.sampled(factor, X, noise)[0].reshape(S, 2, layer.outputs)
+    samples = layer.sample_marginals(factor, X, noise)[0].reshape(S, 2, layer.outputs)
     assert np.all(np.abs(samples.mean(axis=0) - mu) < 5.0 * np.sqrt(var / S))
     np.testing.assert_allclose(samples.var(axis=0), var, rtol=5.0 * np.sqrt(2.0 / S))
 
@@ -372,7 +372,7 @@ def test_functions_of_images_are_those_of_their_patches(name):
 def test_one_patch_as_large_as_the_image_changes_nothing():
     rng = np.random.default_rng(4)
     process, X = sparse(RBF(0.9, 3.0), points(5, 12, rng), "whitened", 2, rng), _images(4, 12)
-    layer, factor = EachPatch(process, PatchGrid((3, 4), (3, 4))), process.factorise()[0]
+    layer, factor = Patchwise(process, PatchGrid((3, 4), (3, 4))), process.factorise()[0]
     for found, expected in zip(layer.project(factor, X)[0], process.project(factor, X)[0], strict=True):
         assert_close(found, expected, 1e-14)
     assert_close(layer.joint(factor, X), process.joint(factor, X), 1e-14)
@@ -384,8 +384,8 @@ def test_what_images_do_not_offer_is_refused():
     for refused in (model.predict_covariance, model.sample):
         with pytest.raises(TypeError, match="are values of one function, not a mixture of independent ones"):
             refused(_images(3, 12))
-    with pytest.raises(ValueError, match="the outputs of the process of a Mixed are dependent"):
-        Mixed(_each(), np.ones((1, 12))).check()
+    with pytest.raises(ValueError, match="the outputs of the process of a LinearMixing are dependent"):
+        LinearMixing(_each(), np.ones((1, 12))).check()
     with pytest.raises(ValueError, match="couples the latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
 
@@ -393,25 +393,25 @@ def test_what_images_do_not_offer_is_refused():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: EachPatch(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of an EachPatch is RBF"),
-        (lambda: EachPatch(_each().process, (3, 4)), TypeError, r"the grid of an EachPatch is \(3, 4\), but must be"),
+        (lambda: Patchwise(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of an Patchwise is RBF"),
+        (lambda: Patchwise(_each().process, (3, 4)), TypeError, r"the grid of an Patchwise is \(3, 4\), but must be"),
         (
-            lambda: EachPatch(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
+            lambda: Patchwise(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
             TypeError,
-            "the process of an EachPatch is sampled; apply EachPatch to each layer",
+            "the process of an Patchwise is sampled; apply Patchwise to each layer",
         ),
         (
-            lambda: EachPatch(_each().process, PatchGrid((3, 4), (3, 2))).check(),
+            lambda: Patchwise(_each().process, PatchGrid((3, 4), (3, 2))).check(),
             ValueError,
             "takes inputs with 4 columns, but patches of 3 x 2 pixels have 6",
         ),
         (
-            lambda: EachPatch(_each().process, PatchGrid((3, 4), (4, 1))).check(),
+            lambda: Patchwise(_each().process, PatchGrid((3, 4), (4, 1))).check(),
             ValueError,
             "patches of 4 x 1 pixels do not fit into images of 3 x 4",
         ),
         (
-            lambda: Stack((_each(), EachPatch(_each().process, PatchGrid((3, 3), (2, 2))))).check(),
+            lambda: Stack((_each(), Patchwise(_each().process, PatchGrid((3, 3), (2, 2))))).check(),
             ValueError,
             "the parts of a Stack take inputs with 12, 9 columns",
         ),

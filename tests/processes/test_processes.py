@@ -43,7 +43,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of
 from agp.chunking import mebibytes
-from agp.inducing import Patches, Points, Together
+from agp.inducing import JointInducing, Patches, Points
 from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, RobustMax, Softmax
 from agp.means import LinearMean
@@ -60,7 +60,7 @@ from agp.posteriors import (
     Relaxed,
     Whitened,
 )
-from agp.processes import Deep, Mixed, Sparse, Stack
+from agp.processes import Deep, LinearMixing, Sparse, Stack
 from agp.training import recipe
 from agp.updates import InverseUpdate, NaturalGradient, SiteStep
 
@@ -251,7 +251,7 @@ def _sampled_stage(process, noise):
         B = backend_of(leaves["X"])
         here = tree.with_leaves(tree.to_backend(process, B.name), {k: x for k, x in leaves.items() if k != "X"})
         factor, pull_factor = here.factorise()
-        samples, pull = here.sampled(factor, leaves["X"], B.from_numpy(noise))
+        samples, pull = here.sample_marginals(factor, leaves["X"], B.from_numpy(noise))
 
         def pullback(bar):
             own, factor_bar, X_bar = pull(bar)
@@ -284,7 +284,7 @@ def test_samples_have_the_moments_of_the_process(name):
     mean, variance = process.project(factor, X)[0]
     S = 40_000
     noise = np.random.default_rng(0).normal(size=(S, len(X), process.latents))
-    samples = process.sampled(factor, X, noise)[0].reshape(S, len(X), process.outputs)
+    samples = process.sample_marginals(factor, X, noise)[0].reshape(S, len(X), process.outputs)
     assert np.all(np.abs(samples.mean(axis=0) - mean) < 5.0 * np.sqrt(variance / S))
     np.testing.assert_allclose(samples.var(axis=0), variance, rtol=5.0 * np.sqrt(2.0 / S))
 
@@ -297,7 +297,7 @@ def test_a_variance_of_rounding_is_sampled_without_a_slope():
     process = dataclasses.replace(process, jitter=1e-14)
     Z = process.inducing.Z
     factor = process.factorise()[0]
-    samples, pull = process.sampled(factor, Z, np.ones((1, len(Z), 2)))
+    samples, pull = process.sample_marginals(factor, Z, np.ones((1, len(Z), 2)))
     np.testing.assert_allclose(samples, process.project_mean(factor, Z), atol=2e-6)
     assert all(np.isfinite(x).all() for x in tree.leaves(pull(np.ones_like(samples))[0]).values())
 
@@ -308,7 +308,7 @@ def test_functions_that_are_known_at_an_input_are_sampled_there(torch_place):
     X, y = data(1)
     X[0] = 0.0
     first = sparse(Linear(0.7), points(4, COLUMNS, rng), "whitened", 2, rng)
-    samples, pull = first.sampled(first.factorise()[0], X, np.ones((1, len(X), 2)))
+    samples, pull = first.sample_marginals(first.factorise()[0], X, np.ones((1, len(X), 2)))
     np.testing.assert_array_equal(samples[0], first.mean_function.value)
     assert all(np.isfinite(x).all() for x in tree.leaves(pull(np.ones_like(samples))[0]).values())
     model = SVGP(process=Deep((first, _layer(1, 2)), samples=2), likelihood=as_arrays(Gaussian(0.2)))
@@ -384,8 +384,8 @@ def test_predicted_covariances_agree_with_predicted_variances(name, kind, stale_
 def test_one_part_and_unit_weights_change_nothing():
     single, X = process_case("points"), case("points")[1]
     expected = single.project(single.factorise()[0], X)[0]
-    for other in (Stack((single,)), Mixed(single, np.eye(2)), Deep((single,), samples=3)):
-        process = other.drawn(other.row_draws(0, 0, len(X)))
+    for other in (Stack((single,)), LinearMixing(single, np.eye(2)), Deep((single,), samples=3)):
+        process = other.with_draws(other.row_draws(0, 0, len(X)))
         mu, var = process.project(process.factorise()[0], X)[0]
         assert_close(mu, expected[0], 1e-14)
         assert_close(var, expected[1], 1e-14)
@@ -505,7 +505,7 @@ def test_steps_behind_weights_settle_at_the_best_q(name, times):
         for path, node in tree.nodes(model, Sparse).items()
         if path.startswith(f"process.{last}")
     }
-    sites, _ = _step(SiteStep(0.5), tree.replaced(model, duals), X, y, times)
+    sites, _ = _step(SiteStep(0.5), tree.replace(model, duals), X, y, times)
     assert float(sites.bound(X, y)[0]) == pytest.approx(best, rel=1e-8)
 
 
@@ -621,7 +621,7 @@ def test_steps_of_sites_train_the_last_layer():
     model = _two_layers(X, Whitened)
     first, last = model.process.layers
     last = dataclasses.replace(last, posterior=Dual.from_prior(last.inducing_covariance()[0], 1))
-    model = tree.replaced(model, {"process": Deep((first, last), samples=3)})
+    model = tree.replace(model, {"process": Deep((first, last), samples=3)})
     result = agp.train(model, X, y, steps=30)
     assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
 
@@ -631,7 +631,7 @@ def test_starts_suit_images_and_sums():
     images = Patches(IMAGE, PATCH)
     for inducing, kernel in (
         (images, None),
-        (Together((images, Points())), RBF() + Matern32()),
+        (JointInducing((images, Points())), RBF() + Matern32()),
         (Points(), None),
     ):
         model = SVGP.from_data(X, y, inducing=inducing, kernel=kernel, num_inducing=10, posterior="whitened")
@@ -668,13 +668,16 @@ REFUSED = {
         "the parts of a Stack take inputs with 12, 1 columns; all need the same",
     ),
     "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
-    "weights": (lambda: Mixed(_layer(2), np.ones((1, 3))), r"weights has shape \(1, 3\), but needs a row for each"),
+    "weights": (
+        lambda: LinearMixing(_layer(2), np.ones((1, 3))),
+        r"weights has shape \(1, 3\), but needs a row for each",
+    ),
     "mixtures of mixtures": (
-        lambda: Mixed(Mixed(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a Mixed are dependent, .*; use one Mixed with the product of the weights",
+        lambda: LinearMixing(LinearMixing(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
+        "the outputs of the process of a LinearMixing are dependent, .*; use one LinearMixing with the product",
     ),
     "weights of one axis": (
-        lambda: Mixed(_layer(2), np.ones(3)),
+        lambda: LinearMixing(_layer(2), np.ones(3)),
         r"weights has shape \(3,\), but needs a row for each",
     ),
     "sites of inner layers": (
@@ -682,16 +685,16 @@ REFUSED = {
         "layer 0 has sites, but only the last layer can",
     ),
     "sites of inner groups": (
-        lambda: Deep((Mixed(_layer(kind="orthogonal-dual"), np.ones((1, 1))), _layer(1, 1))),
+        lambda: Deep((LinearMixing(_layer(kind="orthogonal-dual"), np.ones((1, 1))), _layer(1, 1))),
         "layer 0 has sites, but only the last layer can",
     ),
     "terms": (
-        lambda: sparse_of(RBF(1.0, 1.0), Together((_points_of(COLUMNS), _points_of(COLUMNS)))),
-        "Together has 2 parts, the kernel 1 terms",
+        lambda: sparse_of(RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(COLUMNS)))),
+        "JointInducing has 2 parts, the kernel 1 terms",
     ),
     "widths of terms": (
-        lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), Together((_points_of(COLUMNS), _points_of(3)))),
-        "the parts of a Together take inputs with 12, 3 columns",
+        lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(3)))),
+        "the parts of a JointInducing take inputs with 12, 3 columns",
     ),
     "columns of patches": (
         lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (2, 3), np.ones((3, 4)))),
@@ -740,7 +743,7 @@ def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
 
 def test_weights_that_are_no_array_are_refused():
     with pytest.raises(TypeError, match="weights is a list, not an array of a known library"):
-        Mixed(_layer(2), [[1.0, 0.0], [0.5, 1.0]]).check()
+        LinearMixing(_layer(2), [[1.0, 0.0], [0.5, 1.0]]).check()
 
 
 @pytest.mark.parametrize(
@@ -752,11 +755,11 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
     # behind W = [1, -1]^T the two functions are each other's negative, which their marginals do not tell
     X = data(1)[0]
     y = 1.0 * (X[:, :1] > 0.0)
-    mixture = Mixed(_layer(), np.asarray([[1.0], [-1.0]]))
-    for process in (mixture, Deep((_layer(), Mixed(_layer(1, 1), np.ones((2, 1))))), Stack((mixture,))):
+    mixture = LinearMixing(_layer(), np.asarray([[1.0], [-1.0]]))
+    for process in (mixture, Deep((_layer(), LinearMixing(_layer(1, 1), np.ones((2, 1))))), Stack((mixture,))):
         with pytest.raises(ValueError, match="couples the latent functions, and .* makes them depend on each other"):
             SVGP(process=process, likelihood=likelihood)
-    scaled = Mixed(_layer(2), np.asarray([1.0, -1.0]))
+    scaled = LinearMixing(_layer(2), np.asarray([1.0, -1.0]))
     for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2))), scaled):
         model = SVGP(process=process, likelihood=likelihood)
         if likelihood.latents(1) == 2:
@@ -766,14 +769,14 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
 
 def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
     # f = (g, -g), g ~ N(0, 1): log p(y = 0) = -log(1 + exp(-2 g)); the marginals are those of independent functions
-    mixture, X = Mixed(_prior_layer(), np.asarray([[1.0], [-1.0]])), np.zeros((1, COLUMNS))
+    mixture, X = LinearMixing(_prior_layer(), np.asarray([[1.0], [-1.0]])), np.zeros((1, COLUMNS))
     factor, noise = mixture.factorise()[0], np.random.default_rng(0).standard_normal((200_000, 1, 1))
     y, counted = np.zeros((1, 1)), Softmax(2, fixed_samples=200_000)
     mu, var = mixture.project(factor, X)[0]
     assert np.allclose(mu, 0.0)
     np.testing.assert_allclose(var, 1.0, rtol=1e-6)
     by_marginals = counted.expected_log_density(mu, var, y)[0]
-    samples = mixture.sampled(factor, X, noise)[0]
+    samples = mixture.sample_marginals(factor, X, noise)[0]
     by_samples = np.mean(samples[:, 0] - np.logaddexp(samples[:, 0], samples[:, 1]))
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     exact = weights @ -np.logaddexp(0.0, -2.0 * nodes) / np.sqrt(2.0 * np.pi)
@@ -789,7 +792,11 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
         (lambda: Deep(()), ValueError, "there are no layers of a Deep; give at least one process"),
         (lambda: Stack([_layer()]), TypeError, "the parts of a Stack are a list, but must be a tuple of processes"),
         (lambda: Stack((_layer(), None)), TypeError, "number 1 of the parts of a Stack is None, but must be a process"),
-        (lambda: Mixed(RBF(), np.ones((1, 1))), TypeError, "the process of a Mixed is RBF.*, but must be a process"),
+        (
+            lambda: LinearMixing(RBF(), np.ones((1, 1))),
+            TypeError,
+            "the process of a LinearMixing is RBF.*, but must be a process",
+        ),
         (lambda: SVGP(process=None, likelihood=Gaussian()), TypeError, "the process of a model is None, but must be"),
         (lambda: Deep((_layer(),), samples=0), ValueError, "samples is 0, but must be a whole number of at least 1"),
         (lambda: Deep((_layer(),), samples=1.5), ValueError, "samples is 1.5, but must be a whole number"),

@@ -16,7 +16,7 @@ ROOT = Path(agp.__file__).parent
 GUIDE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 HOUSE = (
-    ("errors", "quadrature", "random", "draws", "quantiles", "scores", "markup"),
+    ("errors", "_deprecated", "quadrature", "random", "draws", "quantiles", "scores", "markup"),
     ("backend",),
     ("constraints", "tree"),
     ("repairs", "speculation", "_context"),

@@ -24,7 +24,7 @@ from agp.posteriors import (
     RelaxedUnion,
     Whitened,
 )
-from agp.training import begun
+from agp.training import initial_state
 from agp.updates import Adam, InverseUpdate
 
 X, Y = toy_data(60, 1)
@@ -97,9 +97,9 @@ BEGINNING = [
 @pytest.mark.parametrize("name", UNTRAINED)
 def test_training_begins_with_small_sites(name):
     model = UNTRAINED[name](X, Y)
-    first = begun(model)
+    first = initial_state(model)
     assert (first is model) == (name not in [*BEGINNING, "relaxed-orthogonal", "relaxed-union"])
-    assert begun(first) is first
+    assert initial_state(first) is first
     if first is not model:
         for leaf, x in tree.leaves(first).items():
             if leaf.endswith(("posterior.site", "posterior.site_scale")):
@@ -107,15 +107,15 @@ def test_training_begins_with_small_sites(name):
                 np.testing.assert_allclose(S, start * first.process.kernel.variance * np.eye(len(S)), rtol=1e-5)
             elif "inverse" not in leaf:
                 assert x is tree.leaves(model)[leaf]
-        posterior, Kuu = first.process.posterior, first.process._followed_matrix()
-        assert posterior.refreshed(Kuu) is posterior
+        posterior, Kuu = first.process.posterior, first.process._matrix_to_invert()
+        assert posterior.recompute_factors(Kuu) is posterior
 
 
 @pytest.mark.parametrize("name", BEGINNING)
 def test_the_first_step_is_that_of_a_model_which_has_begun(name):
     model = UNTRAINED[name](X, Y)
     once = agp.train(model, X, Y, steps=3)
-    again = agp.train(begun(model), X, Y, steps=3)
+    again = agp.train(initial_state(model), X, Y, steps=3)
     assert once.trace == again.trace
     untouched = tree.leaves(agp.train(model, X, Y, steps=0).model)
     assert all(np.array_equal(x, untouched[name]) for name, x in tree.leaves(model).items())
@@ -123,11 +123,11 @@ def test_the_first_step_is_that_of_a_model_which_has_begun(name):
 
 def test_layers_begin_one_by_one():
     layer = agp.processes.Sparse.from_data(X, outputs=2, num_inducing=5)
-    trained = tree.replaced(layer, {"posterior": tree.with_leaves(layer.posterior, {"mean": np.ones((5, 2))})})
+    trained = tree.replace(layer, {"posterior": tree.with_leaves(layer.posterior, {"mean": np.ones((5, 2))})})
     model = agp.SVGP(
         agp.processes.Deep((trained, agp.processes.Sparse.from_data(X, num_inducing=5))), agp.Gaussian(np.asarray(0.1))
     )
-    first = begun(model)
+    first = initial_state(model)
     assert first.process.layers[0] is trained
     assert np.max(first.process.layers[1].posterior.site) == pytest.approx(1e-4, rel=1e-5)
 
@@ -158,7 +158,7 @@ def test_an_update_that_does_not_tell_may_move_everything():
             return model, state, {}
 
     trained = agp.train(model, X, Y, steps=1, updates=[Own()]).model
-    np.testing.assert_array_equal(trained.process.posterior.site, begun(model).process.posterior.site)
+    np.testing.assert_array_equal(trained.process.posterior.site, initial_state(model).process.posterior.site)
 
 
 # -- any units --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from helpers import (
 
 from agp import tree
 from agp.batch import Batch
-from agp.gradient import GradientMode, gradient_of
+from agp.gradient import GradientMode, gradient_of_batch
 from agp.kernels import (
     RBF,
     Constant,
@@ -192,7 +192,7 @@ def bound_and_gradient(problem: Problem, place: Place, mode: GradientMode = "clo
     """Both on the host, computed elsewhere."""
     host = problem.batch
     batch = Batch(place.array(host.X), place.array(host.y), host.scale, None, place.draws(host.draws))
-    value, gradient = gradient_of(place.move(problem.model), batch, mode)
+    value, gradient = gradient_of_batch(place.move(problem.model), batch, mode)
     return float(place.numpy(value)), {name: place.numpy(x) for name, x in gradient.items()}
 
 

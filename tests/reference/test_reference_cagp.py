@@ -43,7 +43,7 @@ def _values_and_gradients(case, model):
 
 def _inverse_by_projection(case, model, S):
     """C = S G^-1 S^T [N, N], from the model's G."""
-    return case.place.array(S @ np.linalg.solve(case.place.numpy(model._followed_matrix()), S.T))
+    return case.place.array(S @ np.linalg.solve(case.place.numpy(model._matrix_to_invert()), S.T))
 
 
 def _parts_of(case, model):

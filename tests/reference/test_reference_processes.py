@@ -9,7 +9,7 @@ from agp.likelihoods import Gaussian
 from agp.means import LinearMean
 from agp.models import SVGP
 from agp.posteriors import LikelihoodForm, Marginal, Relaxed, Whitened
-from agp.processes import Deep, Mixed, Stack
+from agp.processes import Deep, LinearMixing, Stack
 from agp.random import Draws
 
 MULTI = [
@@ -34,7 +34,7 @@ def _stack(case):
 
 def _multi(case):
     stack = _stack(case)
-    process = Mixed(stack, case.array("W")) if case.given("W") else stack
+    process = LinearMixing(stack, case.array("W")) if case.given("W") else stack
     return SVGP(process=process, likelihood=likelihood_of(case))
 
 
@@ -129,7 +129,7 @@ def test_two_layers(file, backend):
         spread = backend.numpy(var) + np.zeros(backend.numpy(mu).shape)
         case.value(f"{kind}_layer1_var", backend.array(spread))
         eps = case.array("eps")
-        samples = first.sampled(factors[0], X, eps)[0]
+        samples = first.sample_marginals(factors[0], X, eps)[0]
         case.value(f"{kind}_layer1_sample", backend.array(backend.numpy(samples).reshape(S, N, -1)))
         mu, var = process.project(factors, X)[0]
         case.value(f"{kind}_layer2_mean", backend.array(backend.numpy(mu).reshape(S, N, 1)))

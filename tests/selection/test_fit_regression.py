@@ -226,9 +226,9 @@ def test_callbacks_see_every_step_in_order():
 def test_of_very_many_rows_some_serve_more_inducing_inputs(gain, inducing, rows, monkeypatch):
     # 2 N M^2 operations: 24 inducing inputs for all 110 rows, or 32 for 64 of them
     monkeypatch.setattr("agp.selection._regression.COST", 2.0 * 110 * 24.5**2)
-    monkeypatch.setattr("agp.selection._regression.PAYS", 1e-9)
-    usual = _regression._Fit._judged
-    monkeypatch.setattr(_regression._Fit, "_judged", lambda *one: usual(*one)._replace(gain=gain))
+    monkeypatch.setattr("agp.selection._regression.MIN_GAIN_PER_ROW", 1e-9)
+    usual = _regression._Fit._score_candidate
+    monkeypatch.setattr(_regression._Fit, "_score_candidate", lambda *one: usual(*one)._replace(gain=gain))
     X, y = table(110)
     found = fit_regression(X, y, most=32)
     assert found.stages[-1].rows == rows

@@ -16,9 +16,9 @@ from agp.training import _resume
 pytestmark = pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 
 STAGES = {
-    "searched": "agp.selection._regression.searched",
-    "trained": "agp.selection._regression.trained",
-    "judged": "agp.selection._regression.judged_on",
+    "searched": "agp.selection._regression.search_hyperparameters",
+    "trained": "agp.selection._regression.train_exact",
+    "judged": "agp.selection._regression.evaluate_on",
     "collapsed": "agp.selection._regression.collapse",
     "profile": "agp.selection._collapse.Collapse.profile",
 }

@@ -369,9 +369,9 @@ def test_what_another_basis_leaves_over_is_never_less(g, seed):
     # Cov(v - J u) >= Cvv for every J, with equality and no covariance with u at J = Kvu Kuu^-1
     q = g.relaxed("relaxed-orthogonal", 0.0)
     J = np.random.default_rng(seed).normal(size=(g.second, g.first))
-    _, C = q._changed(g.K, J)
+    _, C = q._conditional_blocks(g.K, J)
     assert np.linalg.eigvalsh(C - g.Cvv).min() >= -1e-9 * np.abs(C).max()
-    cross, C = q._changed(g.K, g.J)
+    cross, C = q._conditional_blocks(g.K, g.J)
     scale = np.abs(g.K).max()
     np.testing.assert_allclose(cross, 0.0, atol=1e-10 * scale)
     np.testing.assert_allclose(C, g.Cvv, atol=1e-10 * scale)

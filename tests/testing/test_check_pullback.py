@@ -28,7 +28,7 @@ RIGHT = {
     "posterior-of-class": (lambda: agp.posteriors.Orthogonal, {}),
     "posterior-object": (lambda: agp.posteriors.Whitened.from_prior(np.eye(3), 2), {"inducing": 3}),
     "inducing": (lambda: agp.inducing.Points(), {"kernel": agp.Matern52()}),
-    "process": (lambda: agp.processes.Mixed(_process(2), np.asarray([[0.5, 1.0], [-0.3, 0.2], [1.0, 1.0]])), {}),
+    "process": (lambda: agp.processes.LinearMixing(_process(2), np.asarray([[0.5, 1.0], [-0.3, 0.2], [1.0, 1.0]])), {}),
     "deep": (lambda: agp.processes.Deep((_process(2), _process(1))), {}),
 }
 

@@ -35,7 +35,7 @@ def probed(probes=2):
     model = agp.SVGP.from_data(X, Y, posterior=agp.posteriors.Relaxed, num_inducing=6)
     q = model.process.posterior
     q = dataclasses.replace(q, probes=probes, inverse_factor=0.9 * q.inverse_factor)
-    return tree.replaced(model, {"process.posterior": q})
+    return tree.replace(model, {"process.posterior": q})
 
 
 def conjugate_gradients():
@@ -217,7 +217,7 @@ def test_epochs_on_the_device_draw_there(available, monkeypatch, request):
     pytest.importorskip("torch")
     pytest.importorskip("jax")
     available(JAX)
-    monkeypatch.setattr(epochs, "LEAST", 3)
+    monkeypatch.setattr(epochs, "MIN_STEPS_PER_CALL", 3)
     single = trained(JAX, deep(), 7, draws="device")
     sent = request.getfixturevalue("sent")
     model, data = JAX.move(deep()), [JAX.array(x) for x in (X, Y)]

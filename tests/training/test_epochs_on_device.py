@@ -19,7 +19,7 @@ DATA = [agp.to_backend(x, "jax") for x in (X, Y)]
 @pytest.fixture(autouse=True)
 def short_calls(monkeypatch):
     """Epochs of a few steps are epochs."""
-    monkeypatch.setattr(epochs, "LEAST", 3)
+    monkeypatch.setattr(epochs, "MIN_STEPS_PER_CALL", 3)
 
 
 def sparse(posterior="whitened", **settings):

@@ -83,7 +83,7 @@ def test_replayed_steps_are_single_steps_to_the_bit(method, device):
     assert_same(found, desired)
     assert (device.recorded, found.launched_singly) == (1, "")
     # inverses that need more than one step are not what was recorded
-    assert device.replays == STEPS - graphs.EAGER if method not in ("rsvgp", "asvgp") else device.replays > 20
+    assert device.replays == STEPS - graphs.EAGER_STEPS if method not in ("rsvgp", "asvgp") else device.replays > 20
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -114,7 +114,7 @@ def test_nothing_of_a_step_is_run_again(device):
     calls = []
     found = trained(sparse(), updates=[Adam(1e-2), _Calling(lambda model, _: calls.append(model))])
     assert found.steps == STEPS
-    assert len(calls) == graphs.EAGER + 2  # once to warm up, once to record
+    assert len(calls) == graphs.EAGER_STEPS + 2  # once to warm up, once to record
 
 
 def test_states_that_are_leaves_as_well_are_written_in_time(device):
@@ -153,7 +153,7 @@ def test_a_wrong_guess_costs_two_launches_and_a_pause(device):
     model, updates = collided([20])
     trained(model, updates=updates)
     # the steps 21 and 22 are taken back; 21 and ten more are taken one call after another
-    assert device.replays == STEPS - graphs.EAGER - 11 + 2
+    assert device.replays == STEPS - graphs.EAGER_STEPS - 11 + 2
     assert device.recorded == 1
 
 
@@ -199,7 +199,7 @@ def test_callbacks_see_models_of_their_own(device):
         return seen
 
     found, desired = watched(True), watched(False)
-    assert device.replays == STEPS - graphs.EAGER
+    assert device.replays == STEPS - graphs.EAGER_STEPS
     for a, b in zip(found, desired, strict=True):
         assert a.step == b.step
         assert a.info.keys() == b.info.keys()
@@ -252,8 +252,8 @@ def test_an_interrupt_keeps_the_steps_before(moment, at, device, monkeypatch):
     monkeypatch.setattr(graphs._Recording, "launch", interrupted)
     with pytest.raises(Interrupted) as caught:
         trained(sparse())
-    assert caught.value.result.steps == graphs.EAGER + at
-    assert_same(caught.value.result, trained(sparse(), graphs.EAGER + at, graphs=False))
+    assert caught.value.result.steps == graphs.EAGER_STEPS + at
+    assert_same(caught.value.result, trained(sparse(), graphs.EAGER_STEPS + at, graphs=False))
 
 
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
@@ -262,7 +262,7 @@ def test_an_interrupt_after_a_wrong_guess_counts_no_step_of_before(device, monke
     launch = graphs._Recording.launch
 
     def interrupted(self, parts):
-        if device.replays == 20 - graphs.EAGER + 2:
+        if device.replays == 20 - graphs.EAGER_STEPS + 2:
             raise KeyboardInterrupt
         return launch(self, parts)
 
@@ -390,7 +390,7 @@ class _Launched(TorchDispatchMode):
 @pytest.mark.parametrize(("batch_size", "copies"), [(10, 1), (None, 0)], ids=["rows", "all rows"])
 def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, device):
     run = Run(sparse(), [Adam(1e-2)], Batches(X, Y, batch_size or len(X), 0), None, {}, graphs=True)
-    run.advance_to(graphs.EAGER, [], None, 1000)
+    run.advance_to(graphs.EAGER_STEPS, [], None, 1000)
     for step in (4, 5):
         run._reach(step, wait=False)
     recording = run.graph.recording

@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_the_profile(name, targets):
     else:
         # the default jitter is a share of the variance, which gradients leave out
         model = agp.SVGP.from_data(X, y, num_inducing=12, posterior=name, likelihood=likelihood, jitter=1e-6)
-    model = agp.training.begun(model)
+    model = agp.training.initial_state(model)
     inner = inner_updates(model, 256.0)
     if not inner:
         assert moves_posteriors(model, inner)  # nothing is solved for, and the gradient is the plain one
@@ -168,7 +168,7 @@ def test_other_libraries_do_the_same(library, posterior):
 
 def test_training_begins_where_inverse_factors_are_solved_for():
     model = agp.SVGP.from_data(X, Y, num_inducing=12, posterior="relaxed")
-    begun = agp.training.begun(model)
+    begun = agp.training.initial_state(model)
     first = agp.fit_lbfgs(model, X, Y, max_iterations=5, inner=[InverseUpdate(1e-9, jumps=True)])
     same = agp.fit_lbfgs(begun, X, Y, max_iterations=5, inner=[InverseUpdate(1e-9, jumps=True)])
     assert first.trace["bound"] == same.trace["bound"]
@@ -180,8 +180,8 @@ def test_classes_that_narrow_marginals_would_lose_begin_wide(posterior):
     starts = {}
     for likelihood in (agp.RobustMax(3), agp.Softmax(3)):
         model = agp.SVGP.from_data(X, y, num_inducing=10, likelihood=likelihood, posterior=posterior)
-        begun, variance = agp.training.begun(model), float(model.process.kernel.variance)
+        begun, variance = agp.training.initial_state(model), float(model.process.kernel.variance)
         starts[type(likelihood)] = begun.process.posterior.site / variance
-        assert agp.training.begun(begun) is begun
+        assert agp.training.initial_state(begun) is begun
     np.testing.assert_allclose(starts[agp.RobustMax], 0.1, rtol=1e-4)
     np.testing.assert_allclose(starts[agp.Softmax], 1e-4, rtol=1e-4)

@@ -233,7 +233,7 @@ def test_an_interruption_before_anything_gives_the_start(monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agp.training._objective.gradient_of", interrupt)
+    monkeypatch.setattr("agp.training._objective.gradient_of_batch", interrupt)
     with pytest.raises(Interrupted) as caught:
         fit_lbfgs(model, X, y)
     assert caught.value.result.steps == 0
@@ -254,13 +254,13 @@ def beyond(monkeypatch, trouble, limit):
     """Let the objective fail wherever the noise variance lies below a limit."""
     from agp.training import _objective
 
-    whole = _objective.gradient_of
+    whole = _objective.gradient_of_batch
 
     def failing(model, batch, mode, **options):
         value, gradient = whole(model, batch, mode)
         return trouble(value, gradient) if float(model.likelihood.noise_variance) < limit else (value, gradient)
 
-    monkeypatch.setattr("agp.training._objective.gradient_of", failing)
+    monkeypatch.setattr("agp.training._objective.gradient_of_batch", failing)
 
 
 def no_factor(value, gradient):

@@ -55,5 +55,5 @@ def test_the_calls_of_the_first_step_are_no_more_than_those_of_the_beginning():
         return calls_in(lambda: agp.value_and_gradient(model, X, y))
 
     again = evaluated(model)
-    anew = agp.tree.replaced(model, {"likelihood": agp.Gaussian(model.likelihood.noise_variance)})
+    anew = agp.tree.replace(model, {"likelihood": agp.Gaussian(model.likelihood.noise_variance)})
     assert again < evaluated(anew) <= 2 * again

@@ -292,7 +292,7 @@ def test_a_unit_that_is_none_is_refused():
     ],
 )
 def test_violations(constraint, value, violated, backend):
-    assert bool(constraint.violated(backend.array(value))) is violated
+    assert bool(constraint.is_violated(backend.array(value))) is violated
 
 
 @pytest.mark.parametrize("value", [[0.3], [-2.0, -1.9, 5.0, 5.001]])
@@ -301,7 +301,7 @@ def test_ordered_values_have_free_leaves(value, backend):
     raw = ORDERED.unconstrain(value)
     np.testing.assert_allclose(backend.numpy(ORDERED.constrain(raw)), backend.numpy(value), rtol=1e-12)
     wild = backend.array(np.linspace(3.0, -20.0, value.shape[0]))
-    assert not bool(ORDERED.violated(ORDERED.constrain(wild)))
+    assert not bool(ORDERED.is_violated(ORDERED.constrain(wild)))
     # the pullback against differences
     bar = np.cos(np.arange(value.shape[0]) + 1.0)
     found, h = backend.numpy(ORDERED.pull(value, backend.array(bar))), 1e-6

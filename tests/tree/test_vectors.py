@@ -56,7 +56,7 @@ def test_every_finite_vector_is_a_model(backend):
     model = backend.move(exact()[0])
     vector, unflatten = agp.flatten(model)
     wild = unflatten(backend.array(np.linspace(-40.0, 40.0, vector.shape[0])))
-    assert not any(bool(leaf.constraint.violated(leaf.value)) for leaf in tree.describe(wild))
+    assert not any(bool(leaf.constraint.is_violated(leaf.value)) for leaf in tree.describe(wild))
 
 
 def test_a_part_of_a_model_has_a_vector_of_its_own():

@@ -145,13 +145,13 @@ def noisy_bounds(monkeypatch, bounds):
     """Let the objective of step t read bounds[t], with the gradient that it has."""
     from agp.updates import _adam
 
-    whole, told = _adam.gradient_of, iter(bounds)
+    whole, told = _adam.gradient_of_batch, iter(bounds)
 
     def gradient_of(model, batch, mode, **options):
         value, gradient = whole(model, batch, mode)
         return value * 0.0 + next(told), gradient
 
-    monkeypatch.setattr(_adam, "gradient_of", gradient_of)
+    monkeypatch.setattr(_adam, "gradient_of_batch", gradient_of)
 
 
 @pytest.mark.parametrize(("factor", "patience", "floor"), [(0.5, 1, 0.0), (0.7, 3, 0.004), (0.95, 5, 1e-6)])

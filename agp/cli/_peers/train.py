@@ -33,7 +33,7 @@ def predictions(peer: Peer, X: Any) -> tuple[Any, Any]:
     return mean, variance + peer.noise()
 
 
-def whole_bound(peer: Peer, run: Run) -> float:
+def bound_on_all_rows(peer: Peer, run: Run) -> float:
     """The bound of all data, from bounds of blocks of rows."""
     kl, total = peer.kl(), len(run.X)
     pieces = blocks(total)
@@ -59,7 +59,7 @@ def main(library: str, start_path: str, run_path: str, out: str) -> None:
     mean, variance = predictions(peer, run.X_test)
     when, curve_means, curve_variances = (np.stack(part) for part in zip(*curve, strict=True))
     np.savez(
-        out, allow_pickle=False, probe=probed, bound=whole_bound(peer, run), seconds=seconds, mean=mean,
+        out, allow_pickle=False, probe=probed, bound=bound_on_all_rows(peer, run), seconds=seconds, mean=mean,
         variance=variance, curve_seconds=when, curve_means=curve_means, curve_variances=curve_variances,
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
         versions=" ".join(f"{name} {number}" for name, number in kind.versions.items()),

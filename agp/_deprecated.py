@@ -1,0 +1,72 @@
+"""Former names: they work for one more minor release, and warn."""
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["former_methods", "former_names"]
+
+C = TypeVar("C", bound=type)
+
+
+def _warn(old: str, new: str, level: int) -> None:
+    msg = f"{old} is now called {new}; the former name goes with the next minor release."
+    warnings.warn(msg, DeprecationWarning, stacklevel=level + 1)
+
+
+def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
+    """`__getattr__` of a module some of whose names have changed, given as ``old="new"``."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        if name not in names:
+            msg = f"module {module!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        _warn(f"{module}.{name}", f"{module}.{names[name]}", 2)
+        return getattr(importlib.import_module(module), names[name])
+
+    return __getattr__
+
+
+def former_methods(**names: str) -> Callable[[C], C]:
+    """Class decorator: keep methods and properties under their former names, given as ``old="new"``.
+
+    A call of the former name warns and goes to the new one. A subclass that defines the former name, as subclasses
+    written for an earlier release do, warns when it is made, and gets its method under the new name as well.
+    """
+
+    def decorate(cls: C) -> C:
+        def __init_subclass__(sub: type, **kwargs: Any) -> None:  # noqa: N807
+            super(cls, sub).__init_subclass__(**kwargs)
+            for old, new in names.items():
+                if old in vars(sub) and new not in vars(sub):
+                    _warn(f"{sub.__name__}.{old}", new, 2)
+                    setattr(sub, new, vars(sub)[old])
+
+        for old, new in names.items():
+            setattr(cls, old, _forward(cls, old, new))
+        cls.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[method-assign]
+        return cls
+
+    return decorate
+
+
+def _forward(cls: type, old: str, new: str) -> Any:
+    found = inspect.getattr_static(cls, new)
+    if isinstance(found, property) or not callable(found):
+
+        def read(self: Any) -> Any:
+            _warn(f"{cls.__name__}.{old}", new, 2)
+            return getattr(self, new)
+
+        return property(read)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _warn(f"{cls.__name__}.{old}", new, 2)
+        method = getattr(type(self), new)
+        if method.__name__ == old:  # a subclass with the former name, which calls its base class
+            method = getattr(cls, new)
+        return method(self, *args, **kwargs)
+
+    return call
