@@ -24,18 +24,21 @@ class Mean(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """h(X) for X [N, D]: [N, P], or [N, 1] if shared, and ``h_bar [N, P] -> (mean_bar, X_bar)``; None is zero."""
+        """Return h(X) [N, P] (or [N, 1] if shared) for X [N, D], and ``h_bar [N, P] -> (mean_bar, X_bar)``; None is
+        zero.
+        """
 
     @abstractmethod
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
-        """The function with missing leaves filled from the levels [P] of the outputs, for inputs X [N, D].
+        """Return the function with missing leaves filled from the levels [P] of the outputs, for inputs X [N, D].
 
-        The spread, one number or [P], is the typical deviation from the levels, and the unit of leaves in units of f.
+        The spread (one number or [P]) is the typical deviation from the levels. It is the unit of leaves that have the
+        unit of f.
         """
 
     @abstractmethod
     def check(self, width: int, outputs: int, /) -> None:
-        """Raise ValueError unless the leaves fit the number of columns of the inputs, and of outputs."""
+        """Raise ValueError unless the leaves fit the number of input columns and the number of outputs."""
 
 
 @tree.model
@@ -50,7 +53,7 @@ class ZeroMean(Mean):
         return self
 
     def check(self, _width: int, _outputs: int, /) -> None:
-        """Raise nothing: any number of columns and outputs is valid."""
+        """Accept any number of columns and outputs."""
 
 
 @tree.model
@@ -60,7 +63,7 @@ class ConstantMean(Mean):
     Parameters
     ----------
     value
-        [P], or 0-d for all outputs, in units of f; starts at the average of the targets.
+        [P], or a scalar (0-d) for all outputs, in units of f. It starts at the average of the targets.
     """
 
     value: Array = tree.param(default=None, unit="value_unit")
@@ -88,9 +91,9 @@ class LinearMean(Mean):
     Parameters
     ----------
     weights
-        [D, P], in units of f for a unit of each column; start at zero.
+        [D, P], in units of f per unit of each column. They start at zero.
     offset
-        [P], or 0-d for all outputs, in units of f; starts at the average of the targets.
+        [P], or a scalar (0-d) for all outputs, in units of f. It starts at the average of the targets.
     """
 
     weights: Array = tree.param(default=None, unit="weights_unit")
@@ -122,9 +125,9 @@ class Projection(Mean):
     Parameters
     ----------
     weights
-        [D, P], in units of f for a unit of each column; constant.
+        [D, P], in units of f per unit of each column. They are constant.
     centre
-        [D], in units of x; constant.
+        [D], in units of x. It is constant.
     """
 
     weights: Array = tree.constant()
@@ -142,17 +145,17 @@ class Projection(Mean):
 
 
 def _unit(value: Any, spread: float | Array) -> Any:
-    """The unit of a leaf of shape [P] or 0-d, for spreads of either shape."""
+    """Return the unit of a leaf of shape [P] or 0-d, for spreads of either shape."""
     return spread if isinstance(spread, float) else unit_by_column(value, spread)
 
 
 def _over_rows(h_bar: Array, leaf: Array) -> Array:
-    """The cotangent [N, P] summed to the shape of the leaf, [P] or 0-d."""
+    """Sum the cotangent [N, P] to the shape of the leaf, [P] or 0-d."""
     xp = backend_of(h_bar).xp
     return xp.sum(h_bar) if leaf.ndim == 0 else xp.sum(h_bar, axis=0)
 
 
 def _check_shape(name: str, x: Array, allowed: tuple[tuple[int, ...], ...]) -> None:
     if tuple(x.shape) not in allowed:
-        msg = f"{name} has shape {tuple(x.shape)}, but must be of shape {' or '.join(map(str, allowed))}."
+        msg = f"{name} has shape {tuple(x.shape)}, but must have shape {' or '.join(map(str, allowed))}."
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""The base class of kernels, and their combinations: sums, products, multiples, and kernels of some columns."""
+"""The base class of kernels, and combinations of kernels: sums, products, multiples and kernels of selected columns."""
 
 import functools
 import math
@@ -22,7 +22,7 @@ from agp.tree import at_inputs
 class Kernel(ABC):
     """A covariance function k(x, z) of inputs with D columns.
 
-    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, a kernel of those columns.
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, which uses only columns 0 and 2.
 
     Leaves may be None or plain numbers until `from_data` or a model's constructor turns them into arrays like the data.
     """
@@ -35,15 +35,15 @@ class Kernel(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        """The covariances k(X, Z), or the symmetric k(X, X) where Z is omitted, with their pullback.
+        """Return the covariances k(X, Z), or the symmetric k(X, X) if Z is omitted, with their pullback.
 
         Parameters
         ----------
         X
             Inputs [N, D].
         Z
-            Other inputs [M, D]. Only the call with one argument is exactly symmetric and includes white noise; k(X, X)
-            with two arguments is not treated specially.
+            Other inputs [M, D]. Only a call with one argument is exactly symmetric and includes white noise. A call
+            k(X, X) with two arguments is not treated specially.
 
         Returns
         -------
@@ -55,7 +55,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The variances k(x, x) [N] of inputs X [N, D], and the pullback ``bar [N] -> (kernel_bar, X_bar)``.
+        """Return the variances k(x, x) [N] of inputs X [N, D], and the pullback ``bar [N] -> (kernel_bar, X_bar)``.
 
         X_bar is None if the variances do not depend on the inputs.
         """
@@ -64,9 +64,10 @@ class Kernel(ABC):
     """Whether calls accept groups of inputs [G, N, D] and [G, M, D]."""
 
     def grouped_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        """The covariances within each group of inputs, k(X_g, Z_g) or the symmetric k(X_g, X_g), with their pullback.
+        """Return the covariances within each group of inputs, k(X_g, Z_g) or the symmetric k(X_g, X_g), with their
+        pullback.
 
-        One call for all groups if `takes_groups`, otherwise one for each.
+        The kernel is called once for all groups if `takes_groups`, and otherwise once for each group.
 
         Parameters
         ----------
@@ -80,7 +81,7 @@ class Kernel(ABC):
         K
             [G, N, M], or [G, N, N].
         pullback
-            As for a call, with a leading axis G in K_bar, X_bar and Z_bar.
+            The same as for a call, with a leading axis G in K_bar, X_bar and Z_bar.
         """
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
@@ -95,7 +96,7 @@ class Kernel(ABC):
         return xp.stack([K for K, _ in found]), pullback
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
-        """Weighted sums of covariances with the inputs of each group, sum_c w_gc k(x_n, z_gc).
+        """Return weighted sums of covariances with the inputs of each group, sum_c w_gc k(x_n, z_gc).
 
         Parameters
         ----------
@@ -125,7 +126,8 @@ class Kernel(ABC):
         return (by_group @ w[:, :, None])[:, :, 0], pullback
 
     def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
-        """w_g^T k(X_g) w_g for each group of inputs, with k of one argument, which includes white noise.
+        """Return w_g^T k(X_g) w_g for each group of inputs, where k has one argument and therefore includes white
+        noise.
 
         Parameters
         ----------
@@ -145,15 +147,15 @@ class Kernel(ABC):
 
     @property
     def floats_per_entry(self) -> int:
-        """The number of arrays of the shape of K held by an evaluation, for memory budgets."""
+        """The number of arrays with the shape of K that an evaluation stores, for memory budgets."""
         return 3
 
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:
-        """The kernel with missing leaves filled for inputs X [N, D] and this variance of the targets."""
+        """Return the kernel with missing leaves filled for inputs X [N, D] and this variance of the targets."""
 
     def scale_by(self, factor: Array | float, /) -> "Kernel":
-        """The kernel times a positive factor, which goes into its variances if it has any.
+        """Return the kernel times a positive factor, which multiplies the variances of the kernel if it has any.
 
         Raises
         ------
@@ -161,7 +163,7 @@ class Kernel(ABC):
             If a variance has no value yet.
         """
         if "variance" in tree.missing(self):
-            msg = f"{type(self).__name__} has no variance to scale yet: give one, or kernel.from_data(X, variance)."
+            msg = f"{type(self).__name__} has no variance to scale; pass variance=, or call from_data(X, variance)."
             raise ValueError(msg)
         if "variance" not in tree.leaves(self):
             return Scaled(factor, self)  # type: ignore[arg-type]
@@ -172,7 +174,8 @@ class Kernel(ABC):
         """Raise ValueError if this kernel cannot take inputs with this number of columns."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
-        """Features phi with phi(x)^T phi(z) = k(x, z), exactly for kernels of finite rank, on average for others.
+        """Return features phi with phi(x)^T phi(z) = k(x, z), exactly for kernels of finite rank and on average for
+        others.
 
         Parameters
         ----------
@@ -189,20 +192,20 @@ class Kernel(ABC):
             If the kernel or a part of it has no features.
         """
         msg = (
-            f"{type(self).__name__} has no random features, so its functions cannot be sampled; define "
-            "random_features, or use sample at given inputs."
+            f"{type(self).__name__} has no random features, so its functions cannot be sampled; implement "
+            "`random_features`, or call `sample` at fixed inputs."
         )
         raise TypeError(msg)
 
     def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
-        """The same kernel of one or some columns of the inputs, counted from 0, in that order.
+        """Return this kernel applied to one or more columns of the inputs, counted from 0, in this order.
 
         Raises
         ------
         TypeError
             If a column is not a whole number.
         ValueError
-            If there is none, one is negative, or one appears twice. `check` compares them with the data.
+            If no column is given, or a column is negative or repeated. `check` compares the columns with the data.
         """
         several = columns if isinstance(columns, Iterable) else (columns,)
         kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
@@ -226,7 +229,7 @@ class Kernel(ABC):
 
 
 class ConstantVariance(Kernel):
-    """Kernels with the same variance k(x, x) everywhere, which is a leaf, 0-d."""
+    """Kernels whose variance k(x, x) is the same for all inputs and is a scalar (0-d) leaf."""
 
     variance: Array
     takes_groups: ClassVar[bool] = True
@@ -244,32 +247,34 @@ class ConstantVariance(Kernel):
 
 
 def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
-    # a list, which has not become an array yet, counts as a vector
+    # a list that has not been turned into an array yet counts as a vector
     value = tree.leaves(kernel)[name]
     return (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)
 
 
 def check_number(kernel: Kernel, name: str, /) -> None:
-    """ValueError unless this leaf of the kernel is 0-d; for `Kernel.check`."""
+    """Raise ValueError unless this leaf of the kernel is scalar (0-d); for use in `Kernel.check`."""
     shape = _shape(kernel, name)
     if shape != ():
-        msg = f"{type(kernel).__name__} has {name} of shape {shape}, but needs one number."
+        msg = f"{type(kernel).__name__} has {name} of shape {shape}; pass one number."
         raise ValueError(msg)
 
 
 def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
-    """ValueError unless this leaf of the kernel is 0-d or has one entry for each column of the inputs, [width]."""
+    """Raise ValueError unless this leaf of the kernel is scalar (0-d) or has one entry per column of the inputs
+    [width].
+    """
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
         msg = (
-            f"{type(kernel).__name__} has {name}s of shape {shape}, the inputs have {width} columns; "
-            f"give one {name}, or one for each column."
+            f"{type(kernel).__name__} has {name}s of shape {shape}, but the inputs have {width} columns; "
+            f"pass one {name}, or one for each column."
         )
         raise ValueError(msg)
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:
-    """The cotangent of a leaf [D] or 0-d, from cotangents [D] by column."""
+    """Return the cotangent of a leaf [D] or a scalar (0-d) leaf, given the cotangents [D] by column."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
@@ -281,14 +286,14 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
 
 
 def _evaluated(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
-    """The covariances of a part of a kernel, for inputs or for groups of inputs [G, ., D]."""
+    """Return the covariances of a part of a kernel, for inputs or for groups of inputs [G, ., D]."""
     if X.ndim == 3:
         return kernel.grouped_covariance(X, Z)
     return kernel(X) if Z is None else kernel(X, Z)
 
 
 class _Composite(Kernel):
-    # sums and products: each part receives a cotangent, and the inputs receive the total
+    # for sums and products, each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
     takes_groups: ClassVar[bool] = True
 
@@ -349,7 +354,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    If variances are missing, that of the first part starts at the variance of the targets, the others at one.
+    Missing variances start at the variance of the targets in the first part, and at 1 in the others.
     """
 
     parts: tuple[Kernel, ...]
@@ -361,7 +366,7 @@ class Product(_Composite):
         return self._product([part.diag(X) for part in self.parts])
 
     def _product(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
-        # each part receives the cotangent times the other parts; a quotient would fail where a part is zero
+        # each part receives the cotangent times the other parts; division by a part would fail where it is zero
         values, pulls = [K for K, _ in terms], [pull for _, pull in terms]
 
         def pullback(bar):
@@ -388,7 +393,7 @@ class Product(_Composite):
 def _multiplier(number: Any) -> float:
     value = float(number)
     if not (math.isfinite(value) and value > 0.0):
-        msg = f"a kernel cannot be multiplied by {number!r}; a multiple must be positive and finite."
+        msg = f"a kernel cannot be multiplied by {number!r}; use a positive finite number."
         raise ValueError(msg)
     return value
 
@@ -397,13 +402,13 @@ def _multiplier(number: Any) -> float:
 class Scaled(Kernel):
     """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
 
-    The multiplier is a parameter, trained together with the kernel's own variance; freeze the leaf to keep the number.
-    A missing variance of the kernel starts so that the product suits the targets.
+    The multiplier is a parameter that is trained together with the kernel's own variance; freeze the leaf to keep its
+    value. A missing variance of the kernel starts at a value for which the product fits the targets.
 
     Parameters
     ----------
     variance
-        The multiplier, 0-d, without units. None starts at one.
+        The multiplier, a dimensionless scalar (0-d). If None, it starts at 1.
     kernel
         Any kernel.
     """
@@ -451,14 +456,14 @@ class Scaled(Kernel):
 
 @tree.model
 class ActiveDims(Kernel):
-    """A kernel of some columns of the inputs, k(x[columns], z[columns]), also written ``k.on(columns)``.
+    """A kernel of selected columns of the inputs, k(x[columns], z[columns]), also written ``k.on(columns)``.
 
     Parameters
     ----------
     kernel
-        Any kernel; its leaves by column belong to the chosen columns, in their order.
+        Any kernel. Leaves with one entry per column refer to the chosen columns, in their order.
     columns
-        Different columns of the inputs, counted from 0.
+        Distinct columns of the inputs, counted from 0.
     """
 
     kernel: Kernel
@@ -499,14 +504,14 @@ class ActiveDims(Kernel):
         self.kernel.check(len(self.columns))
 
     def check_columns(self, width: int | None = None, /) -> None:
-        """ValueError unless the columns are distinct, not negative and, if given, below the width."""
+        """Raise ValueError unless the columns are distinct, not negative and, if the width is given, below it."""
         problem = None
         if not self.columns or any(column < 0 for column in self.columns):
-            problem = "give one or more columns, counted from 0"
+            problem = "pass one or more columns, counted from 0"
         elif len(set(self.columns)) < len(self.columns):
-            problem = "each column may appear once"
+            problem = "each column may appear only once"
         elif width is not None and max(self.columns) >= width:
-            problem = f"the inputs have {width} columns, the last of them is {width - 1}"
+            problem = f"the inputs have {width} columns, the last of which is {width - 1}"
         if problem is not None:
             msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."
             raise ValueError(msg)

@@ -27,18 +27,18 @@ class _WithoutInputs(ConstantVariance):
 
 
 def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
-    """[..., N, M] of the covariances of X [..., N, D] with Z [..., M, D], or with themselves."""
+    """Return the shape [..., N, M] of the covariances of X [..., N, D] with Z [..., M, D], or of X with itself."""
     return *X.shape[:-1], (X if Z is None else Z).shape[-2]
 
 
 @tree.model
 class Constant(_WithoutInputs):
-    """k(x, z) = variance: an unknown constant, such as the intercept beside a `Linear` kernel.
+    """k(x, z) = variance: an unknown constant, such as the intercept in a sum with a `Linear` kernel.
 
     Parameters
     ----------
     variance
-        0-d, in squared units of the targets.
+        A scalar (0-d) in squared units of the targets.
     """
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -59,14 +59,14 @@ class Constant(_WithoutInputs):
 
 @tree.model
 class White(_WithoutInputs):
-    """White noise: k(X) = variance I for one argument, and k(X, Z) = 0 for two, even where rows of X and Z coincide.
+    """White noise: k(X) = variance I with one argument, and k(X, Z) = 0 with two, even if rows of X and Z coincide.
 
-    Every row has its own noise, which is part of Kuu and of the variances k(x, x) but not of Kuf.
+    The noise is independent for each row. It is part of Kuu and of the variances k(x, x), but not of Kuf.
 
     Parameters
     ----------
     variance
-        0-d, in squared units of the targets.
+        A scalar (0-d) in squared units of the targets.
     """
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -78,13 +78,13 @@ class White(_WithoutInputs):
                 return tree.cotangent(self, variance=xp.sum(identity * K_bar)), *self._zeros(X, Z)
 
             return self.variance * identity, pullback
-        # a multiple of the variance, so that automatic differentiation gives a gradient of zero
+        # depends on the variance, so that automatic differentiation returns a zero gradient
         K = xp.broadcast_to(0.0 * self.variance, _shape(X, Z))
         return K, lambda _: (tree.cotangent(self, variance=xp.zeros_like(self.variance)), *self._zeros(X, Z))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (
-            "White is noise of each row, not a function of the inputs, so it cannot be sampled as one; use the noise "
+            "White is independent noise, not a function of the inputs, so it has no function to sample; use the noise "
             "of the likelihood instead."
         )
         raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""Squared distances of scaled inputs without cancellation, and inner products."""
+"""Squared distances of scaled inputs, computed without cancellation, and inner products."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,9 +9,9 @@ from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
 FEW_COLUMNS = 4
-"""Up to this number of columns differences are computed column by column, with one pass over the result for each."""
+"""Up to this number of columns, differences are computed column by column, with one pass over the result for each."""
 SMALL_ROUNDOFF = 1e-5
-"""The expansion is used only if max |x|^2 times the unit roundoff is below this."""
+"""The expansion is used only if max |x|^2 times the unit roundoff is below this value."""
 
 
 def squared_distances(
@@ -19,20 +19,20 @@ def squared_distances(
 ) -> tuple[Array, Callable[..., tuple[Array, Array | None, Array]]]:
     """r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2, for X [N, D] and Z [M, D], or Z = X with an exact diagonal.
 
-    Both, or one of them, may be stacks [G, ., D]; then so is r2 [G, N, M]. Sums of squared differences are exactly zero
-    for equal rows and safe in float32. The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs, one matrix product, is
-    faster for many columns. Differences are used for up to four columns, if `differences` is set, and if the centred
-    scaled inputs are large.
+    If X or Z is a stack [G, ., D], r2 is a stack [G, N, M]. Sums of squared differences are exactly zero for equal rows
+    and safe in float32. The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs needs one matrix product and is faster
+    for many columns. Differences are used for up to four columns, if `differences` is set, or if the centred scaled
+    inputs are large.
 
     Returns
     -------
     r2
     pullback
-        ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size bar of r2, with a 0-d
-        size and bar [N, M]; Z_bar is None if Z is. Computed by two matrix products or, with `differences`, by one pass
-        over [N, M] for each column, without cancellation for close rows with large cotangents. `scales` a [..., N],
-        b [..., M] (only for two sets of rows, without `differences`) make the cotangent size diag(a) bar diag(b), and
-        allow stacks.
+        ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size * bar of r2, with a
+        scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products or, with
+        `differences`, one pass over [N, M] for each column, which avoids cancellation for close rows with large
+        cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is size * diag(a) bar diag(b), and stacks
+        are allowed; this needs two sets of rows and no `differences`.
     """
     B = backend_of(X)
     xp = B.xp
@@ -63,19 +63,19 @@ def squared_distances(
 
 
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
-    """X and Z (None is X) less the mean of all rows of Z, in units of the lengthscales."""
+    """Subtract the mean of all rows of Z from X and Z (None means X), and divide both by the lengthscales."""
     other = X if Z is None else Z
     centre = B.stop_gradient(centre_of(B.xp, other))
     return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
 
 
 def centre_of(xp: Any, X: Array) -> Array:
-    """The mean of all rows of X [..., N, D], [D]."""
+    """Return the mean [D] of all rows of X [..., N, D]."""
     return xp.mean(X, axis=tuple(range(X.ndim - 1)))
 
 
 def sums_by_column(xp: Any, x: Array) -> Array:
-    """The sums [D] of all rows of x [..., N, D]."""
+    """Return the sums [D] of all rows of x [..., N, D]."""
     return xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
@@ -83,7 +83,7 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     B = backend_of(X)
     xp = B.xp
     scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
-    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # one loop in compiled programs
+    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # a single loop in compiled programs
         columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
         return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]
     r2 = None
@@ -132,9 +132,9 @@ def _pull_products(
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
-    """R Xc - W Zc for diag(a) W diag(b), with its row sums in the diagonal matrix R.
+    """Return R Xc - W Zc with diag(a) W diag(b) instead of W, where the diagonal matrix R contains its row sums.
 
-    Stacks give stacks, or their sum if Xc is not one.
+    For stacks, return a stack, or the sum over the stack if Xc is not a stack.
     """
     right = [Zc, xp.ones_like(Zc[..., :1])] if b is None else [b[..., None] * Zc, b[..., None]]
     products = W @ xp.concat(right, axis=-1)
@@ -164,7 +164,7 @@ def _pull_differences(
 
 
 def inner_products(X: Array, Z: Array | None) -> Array:
-    """X Z^T [N, M] for X [N, D] and Z [M, D], or the exactly symmetric X X^T."""
+    """Return X Z^T [N, M] for X [N, D] and Z [M, D], or the exactly symmetric X X^T."""
     if Z is not None:
         return X @ Z.mT
     products = X @ X.mT
@@ -172,19 +172,19 @@ def inner_products(X: Array, Z: Array | None) -> Array:
 
 
 def least_root(x: Array) -> float:
-    """The value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
+    """Return the value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
 
 def safe_sqrt(x: Array) -> Array:
-    """sqrt(x), but `least_root` at x = 0, where automatic differentiation then gives 0, not NaN.
+    """Return sqrt(x), but `least_root` at x = 0, so that automatic differentiation returns 0 there, not NaN.
 
-    Not by selecting x > 0: a compiler may evaluate x twice with different rounding.
+    The function does not select x > 0, because a compiler may evaluate x twice with different rounding.
     """
     xp = backend_of(x).xp
     return xp.sqrt(xp.maximum(x, least_square(x)))
 
 
 def least_square(x: Array) -> Array:
-    """The square of `least_root`, 0-d."""
+    """Return the square of `least_root` (0-d)."""
     return backend_of(x).xp.full((), least_root(x) ** 2, **like(x))

@@ -2,9 +2,9 @@
 
 A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from its spectral density (Rahimi & Recht,
 "Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
-cos(w^T x) and sin(w^T x), whose inner product is that cosine. Kernels of finite rank have one block with all features.
-A sum of kernels has the blocks of all terms, a product the outer products of blocks; a single block is combined with
-each of H.
+cos(w^T x) and sin(w^T x), and the inner product of two such blocks is this cosine. Kernels of finite rank have a single
+block with all features. A sum of kernels has the blocks of all terms. A product has the outer products of blocks, where
+a single block is combined with each of H blocks.
 """
 
 import functools
@@ -19,14 +19,14 @@ from agp.backend import Array, Pullback, backend_of
 
 
 def select_columns(X: Array, columns: tuple[int, ...]) -> Array:
-    """These columns of X [..., N, D], in this order."""
+    """Return these columns of X [..., N, D], in this order."""
     if columns == tuple(range(columns[0], columns[0] + len(columns))):
         return X[..., columns[0] : columns[0] + len(columns)]
     return backend_of(X).xp.stack([X[..., column] for column in columns], axis=-1)
 
 
 def scatter_columns(bar: Array | None, columns: tuple[int, ...], width: int) -> Array | None:
-    """The adjoint of `select_columns` [..., N, D]: zero in the other columns."""
+    """Apply the adjoint of `select_columns`, which returns [..., N, D] with zeros in the other columns."""
     if bar is None:
         return None
     xp = backend_of(bar).xp
@@ -36,11 +36,11 @@ def scatter_columns(bar: Array | None, columns: tuple[int, ...], width: int) -> 
 
 
 class Blocks(ABC):
-    """Features in H blocks of b, whose inner products average to a kernel."""
+    """Features in H blocks of size b, such that the inner products of blocks average to a kernel."""
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The blocks [N, H, b] at X [N, D], and ``bar -> X_bar``, None if they do not depend on X."""
+        """Return the blocks [N, H, b] at X [N, D], and ``bar -> X_bar``; X_bar is None if they do not depend on X."""
 
 
 @tree.model
@@ -62,7 +62,7 @@ class Waves(Blocks):
 
 @tree.model
 class Slopes(Blocks):
-    """The inputs, less a centre [D] if given, times their scales, 0-d or [D], as one block."""
+    """The inputs, minus a centre [D] if given, times their scales (0-d or [D]), as one block."""
 
     scale: Array = tree.auxiliary()
     centre: Array | None = tree.constant(default=None, optional=True)
@@ -74,7 +74,7 @@ class Slopes(Blocks):
 
 @tree.model
 class Level(Blocks):
-    """One constant feature, 0-d."""
+    """One constant feature (0-d)."""
 
     level: Array = tree.auxiliary()
 
@@ -84,7 +84,7 @@ class Level(Blocks):
 
 @tree.model
 class OnColumns(Blocks):
-    """Blocks of some columns of the inputs."""
+    """Blocks of selected columns of the inputs."""
 
     blocks: Blocks
     columns: tuple[int, ...]
@@ -101,7 +101,7 @@ class Term:
     factors: tuple[Blocks, ...]
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The features [N, F] at X [N, D], and ``bar -> X_bar``."""
+        """Return the features [N, F] at X [N, D], and ``bar -> X_bar``."""
         found = [factor(X) for factor in self.factors]
         values = [value for value, _ in found]
         partial = list(itertools.accumulate(values, _outer))
@@ -119,7 +119,7 @@ class Term:
 
 
 def _outer(a: Array, b: Array) -> Array:
-    """The outer products [N, H, p q] of a [N, H, p] and b [N, H, q]; one may have H = 1."""
+    """Return the outer products [N, H, p q] of a [N, H, p] and b [N, H, q]; one of a and b may have H = 1."""
     both = a[:, :, :, None] * b[:, :, None, :]
     return backend_of(a).xp.reshape(both, (*both.shape[:2], a.shape[2] * b.shape[2]))
 
@@ -139,16 +139,17 @@ def _as_blocks_of(value: Array, bar: Array) -> Array:
 
 @tree.model
 class Features:
-    """The features phi of a kernel, made by `Kernel.random_features`: phi(x)^T phi(z) is or approximates k(x, z).
+    """The features phi of a kernel, as `Kernel.random_features` returns them: phi(x)^T phi(z) equals or estimates k(x,
+    z).
 
-    With standard normal numbers g [F], phi(x)^T g is a function with the kernel's prior.
+    For standard normal numbers g [F], phi(x)^T g is a sample of a function under the kernel's prior.
     """
 
     terms: tuple[Any, ...]
     """Maps with the signature of `Term`."""
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; None if it does not depend on X."""
+        """Return phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; X_bar is None if phi does not depend on X."""
         found = [term(X) for term in self.terms]
         if len(found) == 1:
             return found[0]
@@ -167,7 +168,7 @@ class Features:
         return Features(tuple(Term(a.factors + b.factors) for a in self.terms for b in other.terms))
 
     def on(self, columns: tuple[int, ...], /) -> "Features":
-        """The features of the kernel on some columns of the inputs."""
+        """Return the features of the kernel on selected columns of the inputs."""
         terms = (tuple(OnColumns(blocks, columns) for blocks in term.factors) for term in self.terms)
         return Features(tuple(map(Term, terms)))
 
@@ -183,6 +184,6 @@ class Features:
 
 
 def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:
-    """The features of a variance, 0-d, times the kernel of some blocks, or of the variance alone."""
+    """Return the features of a variance (0-d) times the kernel of some blocks, or of the variance alone."""
     level = Level(backend_of(variance).xp.sqrt(variance))
     return Features((Term((level,) if blocks is None else (blocks, level)),))

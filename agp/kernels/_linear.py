@@ -22,10 +22,10 @@ class Linear(Kernel):
     Parameters
     ----------
     variance
-        The variance of the slope, in squared units of the targets per squared unit of the inputs: 0-d, or one for each
-        column [D]. None starts with an equal share of the variance of the targets for each column.
+        The variance of the slope, in squared units of the targets per squared unit of the inputs: scalar (0-d), or one
+        for each column [D]. If None, each column starts with an equal share of the variance of the targets.
     centre
-        c [D], or one number for all columns; the origin by default. `Linear.centred` computes it from the data.
+        c [D], or one number for all columns. The default is the origin. `Linear.centred` computes c from the data.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -35,7 +35,7 @@ class Linear(Kernel):
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
-        """The kernel whose functions are zero at the averages of the columns of X [N, D], without a variance yet."""
+        """Return a kernel, still without a variance, whose functions are zero at the column averages of X [N, D]."""
         return cls(centre=backend_of(X).xp.mean(X, axis=0))
 
     def _from_centre(self, X: Array) -> Array:
@@ -53,7 +53,7 @@ class Linear(Kernel):
             bar = self._bar(sums_by_column(xp, X * product))
             return bar, self.variance * product, self.variance * (K_bar.mT @ X)
 
-        # square roots on both sides, so that the one-argument call is symmetric
+        # both sides get square roots, so that the one-argument call is symmetric
         root = xp.sqrt(self.variance)
         return inner_products(root * X, None if Z is None else root * Z), pullback
 
@@ -82,7 +82,7 @@ class Linear(Kernel):
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)
-        # the variances k(x, x) then average to the given one; columns of zeros do not count
+        # the variances k(x, x) then average to the given variance; columns of zeros do not count
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)

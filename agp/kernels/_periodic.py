@@ -15,7 +15,7 @@ from agp.tree import place_leaves
 
 
 class Winding(ConstantVariance):
-    """Kernels of inputs mapped to circles whose circumference is the period."""
+    """Kernels of inputs that are mapped to circles whose circumference is the period."""
 
     lengthscale: Array
     period: Array
@@ -52,7 +52,7 @@ class Winding(ConstantVariance):
     def _map_to_circle(self, Xc: Array) -> tuple[Array, Pullback]:
         """[cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
 
-        Centring the inputs does not change the kernel, but keeps the precision of large angles.
+        Centring the inputs does not change the kernel, but preserves the precision of large angles.
         """
         xp = backend_of(Xc).xp
         frequency = 2.0 * math.pi / self.period
@@ -75,7 +75,7 @@ class Winding(ConstantVariance):
 
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:
-        """The cotangent of the period from those [D] by column; None if it is not trained."""
+        """Return cotangent of the period, for the cotangents [D] by column, or None if the period is not trained."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period; the
@@ -96,18 +96,18 @@ class Periodic(Winding):
     """k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2): repeating functions.
 
     Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries use 2 sin^2 instead of sin^2 / 2,
-    so that their lengthscale is twice this one, or do not square the lengthscale.
+    so their lengthscale is twice as large, or do not square the lengthscale.
 
     Parameters
     ----------
     variance
-        k(x, x), 0-d, in squared units of the targets.
+        k(x, x), a scalar (0-d) in squared units of the targets.
     lengthscale
-        Smoothness within a period, without units: 0-d, or one for each column [D]. None starts at 1.
+        The dimensionless smoothness within a period: scalar (0-d), or one for each column [D]. If None, it starts at 1.
     period
-        In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column, a bit
-        more than half the range of uniform inputs. Bounds have many local optima in the period; use `Seasonal` if it is
-        known.
+        In units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at twice the spread of each
+        column, which is slightly more than half the range of uniform inputs. Bounds have many local optima in the
+        period; use `Seasonal` if the period is known.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -128,16 +128,17 @@ class Periodic(Winding):
 
 @tree.model
 class Seasonal(Winding):
-    """The kernel `Periodic` with a known, constant period: days, years, turns of a shaft.
+    """The kernel `Periodic` with a known, constant period, such as a day, a year or a turn of a shaft.
 
-    Multiplied by an RBF kernel it is a season whose shape changes slowly.
+    Multiply it by an RBF kernel to obtain a season whose shape changes slowly.
 
     Parameters
     ----------
     variance, lengthscale
         As `Periodic`.
     period
-        In units of the inputs: 0-d, or one for each column [D]. Dates in tables count days: 365.25 for a year.
+        In units of the inputs: scalar (0-d), or one for each column [D]. Dates in tables are counted in days, so a year
+        is 365.25.
 
     Raises
     ------
@@ -155,12 +156,12 @@ class Seasonal(Winding):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.period is None:
-            msg = "Seasonal has no period; give it in units of the inputs, or use Periodic, whose period is trained."
+            msg = "Seasonal has no period; pass period= in units of the inputs, or use Periodic, which trains it."
             raise ValueError(msg)
         self = place_leaves(self, X)
         period = to_numpy(self.period)
         if not ((period > 0.0) & (period < math.inf)).all():
-            msg = f"Seasonal has the period {period}, but it must be positive and finite."
+            msg = f"period of Seasonal is {period}, but must be positive and finite."
             raise ValueError(msg)
         ones = backend_of(X).xp.ones_like(X[0, :])
         return tree.with_defaults(self, variance=variance, lengthscale=ones, variance_unit=variance)

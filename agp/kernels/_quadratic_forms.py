@@ -1,4 +1,4 @@
-"""Weighted sums of all covariances within groups of inputs, evaluating each pair once."""
+"""Weighted sums of all covariances within groups of inputs; each pair is evaluated once."""
 
 from typing import Any
 
@@ -7,11 +7,13 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.chunking import row_ranges
 
 ROWS_PER_STRIP = 192
-"""Inputs in a strip of the triangle below the diagonal; up to this number one call for the square is faster."""
+"""The number of inputs in a strip of the lower triangle. For no more inputs than this, one call for the square is
+faster.
+"""
 
 
 def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRIP) -> tuple[Array, Pullback]:
-    """`Kernel.quadratic_forms`, by strips of `height` rows of all groups.
+    """Compute `Kernel.quadratic_forms` in strips of `height` rows of all groups.
 
     The blocks on the diagonal are calls with one argument, which includes white noise.
     """
@@ -32,7 +34,7 @@ def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRI
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """The contribution [G, C] to k(X_g, X_g) w_g of the rows i to j with themselves, and both ways with later rows.
+    """Return the contribution [G, C] to k(X_g, X_g) w_g of rows i to j with themselves, and with later rows both ways.
 
     The pullback maps the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """

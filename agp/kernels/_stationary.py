@@ -1,6 +1,6 @@
 """Stationary kernels k(x, z) = variance g(r2), with r2 = sum_d (x_d - z_d)^2 / lengthscale_d^2.
 
-Each kernel defines its profile g and the slope g' = dg/dr2; everything else is shared.
+Each kernel defines its profile g and the slope g' = dg/dr2, and shares everything else.
 """
 
 import math
@@ -21,32 +21,35 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 @tree.model
 class Stationary(ConstantVariance):
-    """The base class of stationary kernels: distances, and the pullback through them."""
+    """The base class of stationary kernels, which computes distances and the pullback through them."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
     variance_unit: Array | None = tree.unit(default=None)
     lengthscale_unit: Array | None = tree.unit(default=None)
     differences = False
-    """Whether distances and their pullback must be computed from differences, for slopes that are singular at 0."""
+    """Whether distances and their pullback must be computed from differences, because the slope is singular at 0."""
 
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        """g(r2), and a function without arguments that returns the slope dg/dr2."""
+        """Return g(r2), and a function without arguments that returns the slope dg/dr2."""
 
     def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
-        """The map from the cotangent of K to those of the profile's own parameters, by name; most have none."""
+        """Return a map from the cotangent of K to the cotangents of the profile's own parameters, by name; by default,
+        none.
+        """
         return lambda _: {}
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
-        """Draws [count, width] from the spectral density of g at lengthscale 1, on the host, by a NumPy generator.
+        """Draw [count, width] frequencies from the spectral density of g at lengthscale 1, with a NumPy generator on
+        the host.
 
-        g(r2) is the average of cos(w^T r) over such w, for any r [width] with r^T r = r2. Only needed for
-        samples of functions; TypeError if the kernel does not define it.
+        g(r2) is the average of cos(w^T r) over such frequencies w, for any r [width] with r^T r = r2. Only samples of
+        functions need this method. Raise TypeError if the kernel does not implement it.
         """
         msg = (
-            f"{type(self).__name__} has no spectral sampler, so its functions cannot be sampled; define "
-            "frequencies, or use sample at given inputs."
+            f"{type(self).__name__} has no spectral sampler, so its functions cannot be sampled; implement "
+            "`frequencies`, or call `sample` at fixed inputs."
         )
         raise TypeError(msg)
 
@@ -57,7 +60,7 @@ class Stationary(ConstantVariance):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         r2, pull = squared_distances(X, Z, self.lengthscale, differences=self.differences)
         g, slope, pull_shape = *self.profile(r2), self.pull_shape(r2)
-        del r2  # most profiles need it no longer
+        del r2  # most profiles no longer need r2
 
         def pullback(K_bar):
             X_bar, Z_bar, lengthscale_bar = pull(K_bar * slope(), self.variance)
@@ -82,7 +85,7 @@ class Stationary(ConstantVariance):
         return self.variance * sums, pullback
 
     def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
-        # by symmetry X_bar is the sum of the cotangents for both arguments
+        # by symmetry, X_bar is the sum of the cotangents for both arguments
         if not self._scales_cotangents:
             return super().quadratic_forms(X, w)
         r2, pull = squared_distances(X, X, self.lengthscale)
@@ -98,7 +101,7 @@ class Stationary(ConstantVariance):
 
     @property
     def _scales_cotangents(self) -> bool:
-        """Whether distances come from products, and the profile has no parameters of its own."""
+        """Whether distances are computed from products and the profile has no parameters of its own."""
         return not self.differences and type(self).pull_shape is Stationary.pull_shape
 
     def _scale_pullback(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
@@ -107,7 +110,7 @@ class Stationary(ConstantVariance):
         return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        # r2 between two rows is then about 2 for any number of columns, so that neither g(r2) nor its slope vanishes
+        # r2 between two rows is then about 2 for any number of columns, so neither g(r2) nor its slope vanishes
         spreads = column_spreads(X) * X.shape[1] ** 0.5
         units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
         return tree.with_defaults(self, variance=variance, lengthscale=spreads, **units)
@@ -124,10 +127,10 @@ class RBF(Stationary):
     Parameters
     ----------
     variance
-        k(x, x), 0-d, in squared units of the targets.
+        k(x, x), a scalar (0-d) in squared units of the targets.
     lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
-        times the root of their number, and `from_data` of models compares multiples of it.
+        In units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at the spread of each
+        column times the square root of the number of columns; `from_data` of models compares multiples of this value.
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -157,8 +160,8 @@ class Matern(Stationary):
 class Matern12(Matern):
     """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential: continuous, rough functions.
 
-    Distances are computed from differences for any number of columns: the slope -exp(-r) / (2 r), which counts as 0 at
-    r = 0, would amplify the rounding errors of an expansion between equal rows.
+    For any number of columns, distances are computed from differences: the slope -exp(-r) / (2 r), which counts as 0 at
+    r = 0, would amplify the rounding errors that an expansion makes between equal rows.
 
     Parameters
     ----------
@@ -230,14 +233,16 @@ def _matern52(B: Backend, r2: Array, least: Array) -> tuple[Array, Array, Array]
 
 @tree.model
 class RationalQuadratic(Stationary):
-    """The rational quadratic kernel, g(r2) = (1 + r2 / (2 alpha))^-alpha: a mixture of RBF kernels of many lengths.
+    """The rational quadratic kernel, g(r2) = (1 + r2 / (2 alpha))^-alpha: a mixture of RBF kernels with many
+    lengthscales.
 
     Parameters
     ----------
     variance, lengthscale
         As for `RBF`.
     alpha
-        0-d, without units: the smaller, the more the lengths vary; RBF is the limit for large alpha. None starts at 1.
+        A dimensionless scalar (0-d). The smaller alpha is, the more the lengthscales vary; RBF is the limit for large
+        alpha. If None, it starts at 1.
     """
 
     alpha: Array = tree.param(POSITIVE, default=None)
@@ -249,7 +254,7 @@ class RationalQuadratic(Stationary):
         return g, lambda: -0.5 * g / (1.0 + 0.5 * r2 / self.alpha)
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
-        # a mixture of RBF kernels exp(-t r2 / 2), t gamma distributed with shape and rate alpha
+        # a mixture of RBF kernels exp(-t r2 / 2), where t is gamma distributed with shape and rate alpha
         alpha = float(to_numpy(self.alpha))
         normals = rng.standard_normal((count, width))
         return normals * (rng.standard_gamma(alpha, (count, 1)) / alpha) ** 0.5
@@ -267,7 +272,7 @@ class RationalQuadratic(Stationary):
 
     @property
     def floats_per_entry(self) -> int:
-        return 5  # the distances are kept for alpha
+        return 5  # keeps the distances, which the cotangent of alpha needs
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         return tree.with_defaults(super().from_data(X, variance), alpha=1.0)

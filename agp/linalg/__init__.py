@@ -1,4 +1,4 @@
-"""Numerical linear algebra on any array library: factorisations with automatic repair, and inversion by products."""
+"""Numerical linear algebra for any array library: factorisations with automatic repair, and inversion by products."""
 
 from agp.linalg._cholesky import cholesky, cholesky_pullback, relative_cholesky_pullback
 from agp.linalg._diagonal import add_jitter, nonnegative
@@ -23,7 +23,7 @@ __all__ = [
     "safe_step",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.linalg._blocks import (
     block_diagonal,
     each_cholesky,

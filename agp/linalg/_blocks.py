@@ -8,7 +8,7 @@ from agp.linalg._diagonal import identity
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
-    """The rows of each group, for groups of these sizes."""
+    """Return the rows of each group, for groups of these sizes."""
     stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [slice(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
 
@@ -16,9 +16,9 @@ def groups_of(sizes: Sequence[int]) -> list[slice]:
 def block_diagonal(
     blocks: Sequence[Array | None], sizes: Sequence[int], columns: Sequence[int] | None = None
 ) -> Array | None:
-    """The matrix with these blocks on its diagonal; None is a zero block, and None alone a zero matrix.
+    """Return the matrix with these blocks on its diagonal; None is a zero block, and None alone is a zero matrix.
 
-    Block i has `sizes[i]` rows and as many columns, or `columns[i]`.
+    Block i has `sizes[i]` rows and, unless `columns` is given, the same number of columns.
     """
     there = next((block for block in blocks if block is not None), None)
     if there is None:
@@ -33,18 +33,18 @@ def block_diagonal(
 
 
 def each_times(A: Array, x: Array, /) -> Array:
-    """The columns A_p x_p [M, P], for A [P, M, M] and x [M, P]."""
+    """Return the columns A_p x_p [M, P], for A [P, M, M] and x [M, P]."""
     return (A @ x.mT[:, :, None])[:, :, 0].mT
 
 
 def each_outer(x: Array, y: Array, /) -> Array:
-    """The symmetric 1/2 (x_p y_p^T + y_p x_p^T) [P, M, M], for x and y [M, P]."""
+    """Return the symmetric matrices 1/2 (x_p y_p^T + y_p x_p^T) [P, M, M], for x and y [M, P]."""
     outer = x.mT[:, :, None] * y.mT[:, None, :]
     return 0.5 * (outer + outer.mT)
 
 
 def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
-    """L^-1 C_p, or L^-T C_p [P, M, K], for lower L [M, M] and C [P, M, K], by one solve with P K columns."""
+    """Return L^-1 C_p or L^-T C_p [P, M, K], for lower L [M, M] and C [P, M, K], by one solve with P K columns."""
     B = backend_of(C)
     P, M, K = C.shape
     columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * K))
@@ -53,12 +53,14 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 
 
 def each_cholesky(S: Array, /) -> Array:
-    """The Cholesky factors of S [P, M, M], each repaired separately if necessary; errors as `cholesky`."""
+    """Return the Cholesky factors of S [P, M, M], each repaired separately if necessary; errors are those of
+    `cholesky`.
+    """
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
 
 
 def each_inverse(L: Array, /) -> Array:
-    """L_p^-1 for lower triangular L [P, M, M]."""
+    """Return L_p^-1 for lower triangular L [P, M, M]."""
     B = backend_of(L)
     eye = identity(L)
     return B.xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)

@@ -9,31 +9,31 @@ from agp.linalg._triangular import lower_of, symmetric_from_blocks
 from agp.repairs import report
 
 REPAIRS = 3
-"""The number of further attempts after a failure, each with ten times more jitter."""
+"""The number of further attempts after a failure; each attempt multiplies the jitter by ten."""
 
-NEGATIVE = "The kernel gave a negative variance ({2:.3g}): check its parameters and its formula."
+NEGATIVE = "The kernel returned a negative variance ({2:.3g}); check its parameters and its formula."
 
 BLOCK = 128
-"""The largest block that is not divided; on accelerators, `Backend.device_block` if that is larger."""
+"""The largest block that is not divided; on accelerators, `Backend.device_block` if it is larger."""
 
 
 def cholesky(A: Array) -> Array:
-    """Lower L with L L^T = A [..., M, M], repaired if necessary.
+    """Return lower triangular L with L L^T = A [..., M, M], repaired if necessary.
 
-    If a matrix has no factor, jitter of ten, a hundred and a thousand times the default is tried, leaving the other
-    matrices of a batch as they are. Repairs are reported to `agp.repairs`.
+    If a matrix has no factor, the function tries ten, a hundred and a thousand times the default jitter, and leaves the
+    other matrices of a batch unchanged. `agp.repairs` receives a report of each repair.
 
     Raises
     ------
     agp.errors.NotPositiveDefiniteError
-        If the last repair fails; the message gives the likely cause. Inside a compiled function the factor is NaN, and
+        If the last repair fails. The message gives the likely cause. Inside a compiled function, the factor is NaN, and
         the error is raised when the report is read.
     """
     return _attempt(A, None, 0)
 
 
 def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
-    # jitter [...] is zero for the matrices that have not failed
+    # jitter [...] is zero for matrices that have not failed
     B = backend_of(A)
     xp = B.xp
     L = B.cholesky(A if jitter is None else A + jitter[..., None, None] * identity(A))
@@ -83,14 +83,14 @@ def _fail(A: Array, jitter: Array) -> None:
 
 
 def _causes(A: Array) -> list[tuple[str, Array]]:
-    """The likely causes of a failure, and whether each applies, 0-d; exactly one does."""
+    """Return the likely causes of a failure, and whether each applies (0-d); exactly one applies."""
     xp = backend_of(A).xp
     finite = xp.all(xp.isfinite(A))
     positive, negative = xp.all(diagonal(A) > 0), xp.any(diagonal(A) < 0)
     return [
         (NEGATIVE, finite & negative),
-        ("It has NaN or infinite entries: check the inputs and the kernel's parameters.", ~finite),
-        ("Its diagonal has zeros: check the kernel's variance.", finite & ~positive & ~negative),
+        ("It has NaN or infinite entries; check the inputs and the kernel's parameters.", ~finite),
+        ("Its diagonal has zeros; check the kernel's variance.", finite & ~positive & ~negative),
         (
             "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
             "or float32; use fewer inducing points, more jitter or float64.",
@@ -100,34 +100,34 @@ def _causes(A: Array) -> list[tuple[str, Array]]:
 
 
 def positive_definite(A: Array) -> Array:
-    """Whether each of the matrices [P, M, M] has a Cholesky factor without repair, Boolean [P]."""
+    """Return whether each of the matrices [P, M, M] has a Cholesky factor without repair (Boolean [P])."""
     B = backend_of(A)
     factors = [B.cholesky(A[p, ...]) for p in range(A.shape[0])]
     return B.xp.stack([B.xp.all(diagonal(L) < math.inf) for L in factors])
 
 
 def phi(A: Array) -> Array:
-    """The lower triangle of A [..., M, M] with its diagonal halved; self-adjoint as a linear map."""
+    """Return the lower triangle of A [..., M, M] with its diagonal halved; the map is self-adjoint."""
     B = backend_of(A)
     return B.add_diagonal(B.tril(A), -0.5 * B.diagonal(A))
 
 
 def inverse_from_cholesky(L: Array) -> Array:
-    """(L L^T)^-1 [M, M], for lower L [M, M]."""
+    """Return (L L^T)^-1 [M, M], for lower L [M, M]."""
     return backend_of(L).inverse_from_cholesky(L)
 
 
 def cholesky_pullback(L: Array, L_bar: Array) -> Array:
-    """The symmetric cotangent of A = L L^T [M, M], from the lower triangle of that of L.
+    """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the cotangent of L.
 
-    For the cotangent of the relative change L^-1 dL, use `relative_cholesky_pullback`.
+    If you have the cotangent for the relative change L^-1 dL, use `relative_cholesky_pullback`.
 
     Source: the recursion by halves of Murray, "Differentiation of the Cholesky decomposition", arXiv:1602.07527.
     """
     B = backend_of(L)
     if L.shape[-1] <= BLOCK or L.shape[-1] <= B.device_block(L):
         return _dense_pullback(L, L.mT @ B.tril(L_bar))
-    # L22 is the factor of A22 - L21 L21^T, and L21 = A21 L11^-T; two thirds of M^3 operations
+    # L22 is the factor of A22 - L21 L21^T, and L21 = A21 L11^-T; takes two thirds of M^3 operations
     L11, L21, L22 = _quarters(L)
     bar11, bar21, bar22 = _quarters(L_bar)
     W22 = cholesky_pullback(L22, bar22)
@@ -137,15 +137,15 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
 
 
 def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
-    """The symmetric cotangent of A = L L^T [M, M], from the lower triangle of that of the relative change of L.
+    """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the relative change's cotangent.
 
-    With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1. A cotangent L_bar of L corresponds
-    to S_bar = L^T L_bar; some callers have S_bar without that product.
+    Let dL = L dS with dS = Phi(L^-1 dA L^-T). Then A_bar = L^-T sym(Phi(S_bar)) L^-1. A cotangent L_bar of L
+    corresponds to S_bar = L^T L_bar, but some callers know S_bar without computing this product.
     """
     if L.shape[-1] <= BLOCK or L.shape[-1] <= backend_of(L).device_block(L):
         return _dense_pullback(L, S_bar)
-    # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, mostly products;
-    # two triangular solves need twice as many
+    # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), from the last block on: M^3 operations, mostly products;
+    # two triangular solves would need 2 M^3 operations
     L11, L21, L22 = _quarters(L)
     S11, S21, S22 = _quarters(S_bar)
     W22 = relative_cholesky_pullback(L22, S22)
@@ -160,7 +160,7 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
 
 
 def _quarters(A: Array) -> tuple[Array, Array, Array]:
-    """The blocks 11, 21 and 22 of A [M, M]."""
+    """Return the blocks 11, 21 and 22 of A [M, M]."""
     h = A.shape[-1] // 2
     return A[:h, :h], A[h:, :h], A[h:, h:]
 
@@ -174,5 +174,5 @@ def _dense_pullback(L: Array, S_bar: Array) -> Array:
 
 
 def _solve_transposed(L: Array, X: Array) -> Array:
-    """L^-T X, for lower L [M, M] and X [M, N]."""
+    """Return L^-T X, for lower L [M, M] and X [M, N]."""
     return backend_of(L).solve_triangular(L, X, transpose=True)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from agp.backend import Array, backend_of, like
 
 LOOK_EVERY = 5
-"""Iterations between two checks by the host whether a device is done."""
+"""The number of iterations after which the host checks whether a device has finished."""
 
 
 class Solution(NamedTuple):
@@ -15,13 +15,13 @@ class Solution(NamedTuple):
     x: Array
     """The solutions [N, k]."""
     residual: Array
-    """|b - A x| / |b| [k] by the recursion; 0 where b = 0."""
+    """|b - A x| / |b| [k], computed by the recursion; 0 where b = 0."""
     iterations: Array
-    """Products with A, 0-d."""
+    """The number of products with A (0-d)."""
     steps: Array
-    """The step lengths a_j [L, k] of the first L iterations; 0 once a column has stopped."""
+    """The step lengths a_j [L, k] of the first L iterations, which are 0 after a column has stopped."""
     ratios: Array
-    """The ratios b_j [L, k] of successive squared residuals, which make conjugate directions."""
+    """The ratios b_j [L, k] of successive squared residuals, which determine the conjugate directions."""
 
 
 def conjugate_gradients(
@@ -36,19 +36,19 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve A x = b for each column b of the right-hand sides, with products shared by all columns.
 
-    Each column starts at zero and stops at its tolerance, or if b^T A b is not positive: then A is indefinite to
-    working precision. Compiled loops run on the device. Not differentiable.
+    Each column starts at zero and stops at its tolerance. It also stops if b^T A b is not positive, because A is then
+    indefinite to working precision. Compiled loops run on the device. The function is not differentiable.
 
     Parameters
     ----------
     product
-        [N, k] -> A [N, k], for symmetric positive definite A [N, N].
+        Maps x [N, k] to A x, for a symmetric positive definite A [N, N].
     rhs
         Right-hand sides [N, k].
     solve
-        [N, k] -> P^-1 [N, k] for a symmetric positive definite P near A; the identity by default.
+        Maps x [N, k] to P^-1 x, for a symmetric positive definite P close to A; the identity by default.
     tolerance
-        Stop at this norm of the residual relative to that of the right-hand side.
+        Stop when the norm of the residual, divided by the norm of the right-hand side, reaches this value.
     max_iterations
         The largest number of iterations.
     coefficients
@@ -69,10 +69,10 @@ def conjugate_gradients(
         return xp.any(active) & (xp.max(count) < float(max_iterations))
 
     def body(count, x, residual, direction, square, active, steps, ratios):
-        # a column that has stopped has the square 0, and takes steps of length zero
+        # a column that has stopped has a squared residual of 0, and takes steps of length zero
         moved = product(direction)
         curvature = xp.sum(direction * moved, axis=0)
-        stuck = curvature <= 0.0  # NaN goes on into the solution, and ends the iteration
+        stuck = curvature <= 0.0  # NaN passes into the solution and ends the iteration
         step = square / xp.where(stuck, infinite, curvature)
         x, residual = B.add_product(x, step, direction), residual - step * moved
         preconditioned = solve(residual)
@@ -102,11 +102,11 @@ def conjugate_gradients(
 
 
 def log_quadrature(steps: Array, ratios: Array, /) -> Array:
-    """The Gauss quadratures e_0^T log(T) e_0 [k] from the coefficients [L, k] of conjugate gradients.
+    """Return the Gauss quadratures e_0^T log(T) e_0 [k], given the coefficients [L, k] of conjugate gradients.
 
-    The Lanczos matrix of P^-1/2 A P^-1/2 from the iteration with right-hand side z is tridiagonal, with
+    Let T be the Lanczos matrix of P^-1/2 A P^-1/2 from the iteration with right-hand side z. It is tridiagonal, with
     T_jj = 1 / a_j + b_{j-1} / a_{j-1} and T_{j,j+1} = sqrt(b_j) / a_j. For z ~ N(0, P), N e_0^T log(T) e_0 estimates
-    log|A| - log|P|. NaN if the coefficients are not finite.
+    log|A| - log|P|. The result is NaN if the coefficients are not finite.
 
     Source: Ubaru, Chen & Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017.
     """
@@ -120,7 +120,7 @@ def log_quadrature(steps: Array, ratios: Array, /) -> Array:
 
 
 def _tridiagonal(a: Array, b: Array) -> Array:
-    """T [k, L, L] of coefficients [k, L]; the identity in the rows of iterations that did not take place."""
+    """Return T [k, L, L] for coefficients [k, L], with rows of the identity for iterations that did not take place."""
     xp = backend_of(a).xp
     L = a.shape[1]
     taken = a != 0.0

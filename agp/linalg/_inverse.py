@@ -1,9 +1,9 @@
-"""Inversion by matrix products: natural-gradient descent to the Cholesky factor of an inverse.
+"""Inversion by matrix products: natural-gradient descent that converges to the Cholesky factor of an inverse.
 
-For symmetric positive definite A the function l(L) = KL[N(0, L L^T) || N(0, A^-1)]
-= (tr B - M)/2 - sum log diag L - log|A|/2, with B = L^T A L, is convex in lower L with positive diagonal, and its
-minimiser is the Cholesky factor of A^-1. Its natural-gradient step is L <- L (I - gamma Phi(B - I)), without any
-factorisation or solve. Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
+For a symmetric positive definite A, the function l(L) = KL[N(0, L L^T) || N(0, A^-1)] = (tr B - M)/2 - sum log diag L -
+log|A|/2, with B = L^T A L, is convex in lower triangular L with a positive diagonal, and its minimiser is the Cholesky
+factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which needs no factorisation or solve.
+Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
 """
 
 import math
@@ -26,35 +26,35 @@ from agp.linalg._triangular import gram
 from agp.repairs import report
 
 Gap = Callable[[Array, Array, Array], Array]
-"""A stopping criterion, 0-d, computed from A [M, M], L [M, M] and the lower triangle of B = L^T A L [M, M]."""
+"""A stopping criterion (0-d) that is computed from A [M, M], L [M, M] and the lower triangle of B = L^T A L [M, M]."""
 
 CONVERGENCE_RADIUS = 0.68
-"""Unit steps converge quadratically from every B with |B - I|_F below this."""
+"""Unit steps converge quadratically from every B with |B - I|_F below this value."""
 ONE_STEP_TOLERANCE = 1e-3
-"""Larger tolerances are nearly always met by the least number of steps from the factor of the last call."""
+"""For larger tolerances than this, the least number of steps from the last factor nearly always suffices."""
 RESCALE_THRESHOLD = 1e3
-"""L is rescaled, so that no eigenvalue of B exceeds 1, if the largest eigenvalue exceeds this."""
+"""If the largest eigenvalue of B exceeds this value, L is rescaled so that no eigenvalue of B exceeds 1."""
 
 
 class InverseFactor(NamedTuple):
     """L with L L^T ~ A^-1, and how it was computed."""
 
     factor: Array
-    """L [M, M], lower, positive diagonal."""
+    """L [M, M], lower triangular with a positive diagonal."""
     residual: Array
-    """|L^T A L - I|_F / sqrt(M), 0-d."""
+    """|L^T A L - I|_F / sqrt(M) (0-d)."""
     steps: Array
-    """Natural-gradient steps taken, rejected ones included, 0-d."""
+    """The number of natural-gradient steps taken, including rejected steps (0-d)."""
     restarts: Array
-    """1 if the given factor was discarded, 0-d."""
+    """1 if the given factor was discarded (0-d)."""
     vector: Array
-    """The last power iterate [M], a start for the eigenvalue estimates of the next call."""
+    """The last power iterate [M], from which the eigenvalue estimates of the next call can start."""
     gap: Array
-    """The stopping criterion, 0-d: the residual unless another gap was given."""
+    """The stopping criterion (0-d), which is the residual unless another gap was given."""
     fallbacks: Array
-    """1 if products in the requested lower precision were not accurate enough, 0-d."""
+    """1 if products in the requested lower precision were not accurate enough (0-d)."""
     rounding: Array
-    """The estimated residual due to such products, 0-d; 0 if none were requested."""
+    """The estimated residual due to these products (0-d), which is 0 if no lower precision was requested."""
 
 
 class _Carry(NamedTuple):
@@ -83,43 +83,43 @@ def inverse_factor(
     gap: Gap | None = None,
     precision: str | None = None,
 ) -> InverseFactor:
-    """The Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
+    """Compute the Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
 
-    The iteration ends when the residual (or another `gap`) falls below the tolerance, stops improving, or the steps are
-    used up.
+    The iteration ends when the residual (or another `gap`) falls below the tolerance or stops improving, or when the
+    steps are used up.
 
     Parameters
     ----------
     A
         Symmetric positive definite [M, M].
     start
-        A factor to start from, such as the one for the previous A; `starting_factor(A)` by default, and if the given
-        one is not finite or too far off (an eigenvalue of L^T A L above 100).
+        A factor to start from, such as the factor for the previous A. The default is `starting_factor(A)`, which also
+        replaces a given factor that is not finite or too far off (an eigenvalue of L^T A L above 100).
     tolerance
-        The residual at which to stop, tested before each step, so that a good factor costs no step.
+        The residual at which to stop. It is tested before each step, so a good factor costs no steps.
     least_steps, max_steps
         The least and the largest number of steps.
     step
-        The rule for the step size; its count starts at zero in each call.
+        The rule for the step size. Its count of steps starts at zero in each call.
     patience
-        Stop after this number of consecutive unit steps that improve neither the residual (or the gap) nor l(L), or,
-        close to the solution, do not halve the residual. Shorter steps count by their length, so that the small first
+        Stop after this number of consecutive unit steps that improve neither the residual (or the gap) nor l(L) or
+        that, close to the solution, do not halve the residual. Shorter steps count by their length, so the small first
         steps of a schedule do not use up the patience.
     vector
         `InverseFactor.vector` of the previous call.
     gap
-        Replaces the residual in the tests; evaluated once for each step.
+        A criterion that replaces the residual in the tests. It is evaluated once per step.
     precision
-        "float32", "tf32" or "bfloat16": the first steps multiply in that precision, until the residual is below the
-        tolerance or near the rounding of the products; the residual is then checked, and steps continue if necessary,
-        in the precision of A. If the matrix is too badly conditioned for such products, all steps use the precision of
-        A, and `fallbacks` is 1. A precision that is not lower than that of A changes nothing.
+        "float32", "tf32" or "bfloat16". The first steps multiply in this precision, until the residual is below the
+        tolerance or near the rounding error of the products. The residual is then checked in the precision of A, and
+        steps continue in that precision if necessary. If the matrix is too ill-conditioned for such products, all steps
+        use the precision of A, and `fallbacks` is 1. A precision that is not lower than that of A has no effect.
 
     Returns
     -------
     InverseFactor
-        With a NaN residual if A is not finite. The number of steps from a cold start is about
-        log(cond A) / log 2.25 + 4; each step costs 4/3 to 1.7 M^3 operations.
+        The residual is NaN if A is not finite. A cold start takes about log(cond A) / log 2.25 + 4 steps, each of which
+        costs 4/3 to 1.7 M^3 operations.
 
     Raises
     ------
@@ -195,12 +195,12 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     eigenvalue, vector = largest_eigenvalue(c.B, c.vector)
     L, B, eigenvalue = _rescale_start(c.L, c.B, eigenvalue)
     gamma = step(c.count, eigenvalue)
-    # after a rejected step: the safe step, shortened
+    # after a rejected step, take the safe step, shortened
     gamma = xp.where(c.damping < 1.0, c.damping * xp.minimum(gamma, safe_step(c.count, eigenvalue)), gamma)
     L_new = natural_step(L, B, gamma)
     B_new = gram(A, L_new)
     merit, residual = merit_of(L_new, B_new), residual_of(B_new)
-    # Reject a step that increases the merit, NaN included. Near the solution the merit is flat to rounding, and the
+    # Reject a step that increases the merit or makes it NaN. Near the solution the merit is flat to rounding, and the
     # residual, which falls quadratically once |G|_F < 0.68, decides.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
     near = c.residual * math.sqrt(A.shape[-1]) < CONVERGENCE_RADIUS
@@ -208,7 +208,7 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     measured = xp.where(accept, residual if gap is None else gap(A, L_new, B_new), c.gap)
     wanted, falls = c.best, merit < c.merit - rounding
     if gap is None:
-        # near the solution a unit step does much more than halve the residual, until residual and merit fluctuate at
+        # near the solution, a unit step more than halves the residual, until the residual and the merit fluctuate at
         # the floor of the precision
         wanted, falls = xp.where(near, 0.5 * wanted, wanted), falls & ~near
     improved = (measured < wanted) | falls
@@ -244,14 +244,14 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 
 
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
-    """`found` itself; if the given factor of this name was discarded, report it as a repair.
+    """Return `found` unchanged; if the given factor of this name was discarded, report a repair.
 
-    Nothing is reported if `among`, 0-d, is false: then there was no factor yet.
+    If the scalar `among` is false, there was no factor yet, and nothing is reported.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts
     report(
-        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was discarded and computed "
+        f"the {name.replace('_', ' ')} was too far from the inverse to start from, so it was discarded and computed "
         "anew in {0:.0f} steps (residual {1:.2g}). Try a smaller rate, so that the parameters change more slowly.",
         found.steps,
         found.residual,
@@ -261,7 +261,7 @@ def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None =
 
 
 def report_fallbacks(found: InverseFactor, name: str, precision: str, /) -> InverseFactor:
-    """`found` itself; if products in a lower precision were not accurate enough for this factor, report it."""
+    """Return `found` unchanged; report if products in a lower precision were not accurate enough for this factor."""
     report(
         f"products in {precision} were too coarse to update the {name.replace('_', ' ')} (their residual is about "
         "{0:.2g}); steps were taken in the precision of the model. Omit the precision, or raise the jitter or the "

@@ -1,6 +1,7 @@
-"""One step of the inversion by products: merit, residual, direction and eigenvalue estimate.
+"""The parts of a step of the inversion by products: merit, residual, direction and eigenvalue estimate.
 
-A is symmetric positive definite, L lower with positive diagonal, B = L^T A L; see `agp.linalg._inverse`.
+A is symmetric positive definite, L is lower triangular with a positive diagonal, and B = L^T A L; see
+`agp.linalg._inverse`.
 """
 
 from collections.abc import Callable
@@ -10,11 +11,11 @@ from agp.linalg._diagonal import identity
 from agp.linalg._triangular import gram, lower_times_lower
 
 COLD_START = 100.0
-"""A given factor is discarded if the largest eigenvalue of B exceeds this."""
+"""A given factor is discarded if the largest eigenvalue of B exceeds this value."""
 
 
 def starting_factor(A: Array) -> Array:
-    """diag(r_i^-1/2) with r_i = sum_j |A_ij| [M, M]: then lambda_max(L^T A L) <= 1 (Gershgorin)."""
+    """Return L = diag(r_i^-1/2) [M, M] with r_i = sum_j |A_ij|, for which lambda_max(L^T A L) <= 1 (Gershgorin)."""
     xp = backend_of(A).xp
     return identity(A) / xp.sqrt(xp.sum(xp.abs(A), axis=-1))
 
@@ -22,7 +23,7 @@ def starting_factor(A: Array) -> Array:
 def natural_step(
     L: Array, B: Array, gamma: Array | float, *, product: Callable[[Array, Array], Array] = lower_times_lower
 ) -> Array:
-    """L (I - gamma Phi(B - I)), for lower L and the lower triangle of B = L^T A L, both [M, M].
+    """Return L (I - gamma Phi(B - I)), for lower L and the lower triangle of B = L^T A L, both [M, M].
 
     `product` multiplies two lower triangles.
     """
@@ -32,24 +33,24 @@ def natural_step(
 
 
 def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
-    """An estimate of lambda_max from the lower triangle of B [M, M], times 1.1 for safety, and the last iterate."""
+    """Estimate lambda_max from the lower triangle of B [M, M], times 1.1 for safety; also return the last iterate."""
     own = backend_of(B)
     matrix = own.symmetric_from_lower(B)
     norm = least = own.xp.full_like(vector[0], float(own.xp.finfo(B.dtype).smallest_normal))
     for _ in range(iterations):
         image = matrix @ vector
         norm = own.norm(image)
-        vector = image / own.xp.maximum(norm, least)  # an image of zeros stays zero
+        vector = image / own.xp.maximum(norm, least)  # if B maps the iterate to zeros, it stays zero
     return 1.1 * norm, vector
 
 
 def inverse_residual(A: Array, L: Array) -> Array:
-    """|L^T A L - I|_F / sqrt(M), 0-d, for A [M, M] and lower L: how well L L^T approximates A^-1."""
+    """Return |L^T A L - I|_F / sqrt(M) (0-d), for A [M, M] and lower L: how well L L^T approximates A^-1."""
     return residual_of(gram(A, L))
 
 
 def residual_of(B: Array) -> Array:
-    """The same, from the lower triangle of B = L^T A L [M, M]."""
+    """Return the same residual, given the lower triangle of B = L^T A L [M, M]."""
     # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
     own = backend_of(B)
     G = own.add_diagonal(B, -1.0)
@@ -58,7 +59,7 @@ def residual_of(B: Array) -> Array:
 
 
 def merit_of(L: Array, B: Array) -> Array:
-    """l(L) up to a constant, 0-d; infinite where diag L is not positive."""
+    """Return l(L) up to a constant (0-d), or infinity if diag L is not positive."""
     own = backend_of(B)
     xp, entries = own.xp, own.diagonal(L)
     positive = entries > 0.0
@@ -68,6 +69,6 @@ def merit_of(L: Array, B: Array) -> Array:
 
 
 def starting_vector(A: Array) -> Array:
-    """A fixed vector [M] without symmetry, to start power iterations from."""
+    """Return a fixed vector [M] without symmetry, from which power iterations start."""
     B = backend_of(A)
     return 1.0 + 0.5 * B.xp.cos(B.xp.arange(A.shape[-1], **B.like(A)))

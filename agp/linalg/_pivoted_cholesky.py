@@ -1,4 +1,4 @@
-"""Low-rank factors of covariance matrices from their columns, and preconditioners."""
+"""Low-rank factors of covariance matrices, computed from columns, and preconditioners."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ TIE_TOLERANCE = 1e-6
 
 
 ROUNDING = 100.0
-"""Pivots below this multiple of the rounding end the factorisation."""
+"""Pivots below this multiple of the rounding error end the factorisation."""
 
 
 class LowRank(NamedTuple):
@@ -19,7 +19,7 @@ class LowRank(NamedTuple):
     U: Array
     """[N, m], with columns of zeros once the rank of K is exhausted."""
     pivots: Array
-    """The rows [m] in the order of their choice."""
+    """The rows [m] in the order in which they were chosen."""
     rest: Array
     """The diagonal [N] of K - U U^T."""
 
@@ -27,21 +27,22 @@ class LowRank(NamedTuple):
 def pivoted_cholesky(
     column: Callable[[Array], Array], diagonal: Array, rank: int, /, *, precision: float | None = None
 ) -> LowRank:
-    """The greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N]: O(N m^2).
+    """Compute the greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N], in O(N m^2).
 
-    Each pivot is the row with the largest remaining diagonal, the first of equals. Not differentiable.
+    Each pivot is the row with the largest remaining diagonal, and the first such row if several are equal. The function
+    is not differentiable.
 
     Parameters
     ----------
     column
         Maps the index of a row, an array [1], to the column K[:, i] as [N, 1].
     diagonal
-        Of K [N], in the dtype of the factor.
+        The diagonal [N] of K, in the dtype of the factor.
     rank
         m, from 1 to N.
     precision
-        The relative accuracy of the columns; by default that of the diagonal's dtype. Pivots below a hundred times this
-        share of the largest entry of the diagonal end the factorisation.
+        The relative accuracy of the columns, by default the accuracy of the diagonal's dtype. The factorisation ends at
+        a pivot below 100 * precision times the largest entry of the diagonal.
 
     Source: Harbrecht, Peters & Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", 2012.
     """
@@ -58,9 +59,9 @@ def pivoted_cholesky(
         pivot = xp.reshape(xp.argmax(xp.astype(rest >= (1.0 - TIE_TOLERANCE) * best, U.dtype)), (1,))
         # u = (K[:, i] - U U[i, :]^T) / sqrt(rest_i)
         left = xp.astype(column(pivot), U.dtype, copy=False) - U @ B.rows_at(U, pivot).mT
-        u = left[:, 0] / xp.sqrt(xp.where(best > floor, B.rows_at(rest, pivot), infinite))  # 0 where all is rounding
+        u = left[:, 0] / xp.sqrt(xp.where(best > floor, B.rows_at(rest, pivot), infinite))  # 0 where rounding is left
         here, place = B.rows_at(columns, count)[0, :], xp.astype(pivot, U.dtype)
-        rest = xp.clip(rest - u * u, min=0.0)  # of the pivot itself a rounding
+        rest = xp.clip(rest - u * u, min=0.0)  # for the pivot itself, a rounding error
         return count + 1, B.add_product(U, u[:, None], here), B.add_product(pivots, place, here), rest
 
     start = (
@@ -84,19 +85,20 @@ class Preconditioner(NamedTuple):
     """log|P|, 0-d."""
 
     def solve(self, x: Array, /) -> Array:
-        """P^-1 x [N, k] = (x - Q Q^T x) / noise."""
+        """Return P^-1 x [N, k] = (x - Q Q^T x) / noise."""
         return x / self.noise if self.Q is None else (x - self.Q @ (self.Q.mT @ x)) / self.noise
 
     def sample(self, low: Array | None, full: Array, /) -> Array:
-        """U low + sqrt(noise) full [N, k], which has the covariance P for standard normal low [m, k] and full."""
+        """Return U low + sqrt(noise) full [N, k], which has covariance P if low [m, k] and full are standard normal."""
         z = backend_of(full).xp.sqrt(self.noise) * full
         return z if self.U is None else z + self.U @ low
 
 
 def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditioner:
-    """P = U U^T + noise I, from U [N, m] (None for none), the noise variance, 0-d, and N.
+    """Build P = U U^T + noise I from U [N, m] (or None if there is no low-rank part), the scalar (0-d) noise variance,
+    and N.
 
-    R is from the QR decomposition of U over sqrt(noise) I, which keeps twice the digits of the Gram matrix.
+    R comes from the QR decomposition of [U; sqrt(noise) I], which keeps twice as many digits as the Gram matrix would.
     """
     xp = backend_of(noise).xp
     if U is None:
@@ -105,5 +107,5 @@ def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditione
     eye = xp.eye(m, **like(U))
     Q, R = xp.linalg.qr(xp.concat([U, xp.sqrt(noise) * eye], axis=0))
     log_det = (N - m) * xp.log(noise) + 2.0 * xp.sum(xp.log(xp.abs(xp.sum(R * eye, axis=0))))
-    # a copy, which products with a view of Q would make each time
+    # make one copy; products with a view of Q would copy it each time
     return Preconditioner(U, noise, xp.asarray(Q[:N, :], copy=True), log_det)

@@ -1,9 +1,9 @@
-"""Steps of the inversion by products in a lower precision, as long as its rounding allows.
+"""Steps of the inversion by products in a lower precision, while its rounding errors allow them.
 
-A step from L needs B = L^T A L and L Phi(B - I). Errors of both are corrected by later steps, whose B is computed in
-the precision of A. Products in a precision of unit u (half the distance from 1 to the next number) have the error
-|dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T): the relative error of each entry of A, and of A L, is
-about u, and dB = L^T dA L. It is at most u times the condition number of A at L L^T = A^-1, times sqrt(M) / 5.
+A step from L needs B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, which corrects errors in
+both. Products in a precision with unit roundoff u (half the distance from 1 to the next number) have the error |dB|_F /
+sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T), because the relative error of each entry of A, and of A L, is
+about u, and dB = L^T dA L. At L L^T = A^-1, the error is at most u times the condition number of A, times sqrt(M) / 5.
 """
 
 import math
@@ -16,11 +16,11 @@ from agp.linalg._step_rules import StepRule
 from agp.linalg._triangular import gram, lower_times_lower
 
 PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
-"""The unit of rounding of each precision."""
+"""The unit roundoff of each precision."""
 ROUNDINGS = 0.2
-"""The factor of the estimate above; within a factor of two from M = 64 to 1024, for kernel matrices."""
+"""The factor in the estimate above, correct to within a factor of two for kernel matrices with M = 64 to 1024."""
 MAX_ROUNDING_ERROR = 5e-3
-"""Steps in a lower precision end where its rounding exceeds half of this, or half of the tolerance if that is more."""
+"""Steps in a lower precision end when its rounding error exceeds half of this value and half of the tolerance."""
 
 
 class ReducedSteps(NamedTuple):
@@ -29,15 +29,15 @@ class ReducedSteps(NamedTuple):
     factor: Array
     """L [M, M] in the precision of A."""
     steps: Array
-    """Steps taken, 0-d."""
+    """The number of steps taken (0-d)."""
     vector: Array
     """The last power iterate [M]."""
     rounding: Array
-    """The residual due to the rounding of products, 0-d."""
+    """The residual due to the rounding of products (0-d)."""
     refused: Array
-    """Whether the last step was rejected because of the rounding or an increase of the merit, 0-d."""
+    """Whether the last step was rejected, because of rounding or because it increased the merit (0-d)."""
     reached: Array
-    """Whether the residual is below the tolerance, in this precision, 0-d."""
+    """Whether the residual is below the tolerance in this precision (0-d)."""
 
 
 class _Carry(NamedTuple):
@@ -53,7 +53,7 @@ class _Carry(NamedTuple):
 
 
 class _Products:
-    """Products of A / a and sqrt(a) L in a lower precision, as float32; a is the largest entry of A."""
+    """Products of A / a and sqrt(a) L in a lower precision, returned as float32; a is the largest entry of A."""
 
     def __init__(self, A: Array, precision: str) -> None:
         self.backend = backend_of(A)
@@ -66,7 +66,7 @@ class _Products:
         self.A, self.squares = xp.astype(scaled, self.dtype, copy=False), scaled * scaled
 
     def low(self, L: Array) -> Array:
-        """sqrt(a) L, as `gram` and `times` take it."""
+        """Return sqrt(a) L in the form that `gram` and `times` take."""
         return self.backend.xp.astype(self.root * L, self.dtype)
 
     def _of(self, product: Any, *factors: Array) -> Array:
@@ -74,22 +74,22 @@ class _Products:
             return self.backend.xp.astype(product(*factors), self.backend.xp.float32, copy=False)
 
     def gram(self, L: Array) -> Array:
-        """The lower triangle of L^T A L."""
+        """Return the lower triangle of L^T A L."""
         return self._of(gram, self.A, L)
 
     def times(self, L: Array, Y: Array) -> Array:
-        """L Y / sqrt(a)."""
+        """Return L Y / sqrt(a)."""
         return self._of(lower_times_lower, L, self.backend.xp.astype(Y, self.dtype, copy=False)) / self.root
 
     def rounding(self, L: Array) -> Array:
-        """The residual due to the rounding of products, for L in the precision of A."""
+        """Return the residual due to the rounding of products, for L in the precision of A."""
         xp = self.backend.xp
         d = xp.sum(L * L, axis=-1) * self.root**2
         return ROUNDINGS * self.unit * xp.sqrt(xp.sum(d * xp.astype(self.squares @ xp.astype(d, xp.float32), d.dtype)))
 
 
 def is_lower(precision: str, A: Array) -> bool:
-    """Whether products in that precision are coarser than those of A."""
+    """Return whether products in this precision are less accurate than products in the precision of A."""
     return PRECISIONS[precision] > float(backend_of(A).xp.finfo(A.dtype).eps)
 
 
@@ -104,10 +104,10 @@ def run_reduced_steps(
     max_steps: int,
     step: StepRule,
 ) -> ReducedSteps:
-    """Steps from `start` until the residual is below the tolerance or close to the rounding of the products.
+    """Take steps from `start` until the residual is below the tolerance or close to the rounding error of the products.
 
-    They also end at a step that increases the merit, which is rejected, a start that is too far off, or a rounding that
-    is too large. Arguments as for `agp.linalg.inverse_factor`.
+    The steps also end if one increases the merit (this step is rejected), if the start is too far off, or if the
+    rounding error is too large. The arguments are those of `agp.linalg.inverse_factor`.
     """
     backend = backend_of(A)
     xp = backend.xp

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from agp.backend import Array, backend_of
 
 StepRule = Callable[[Array, Array], Array]
-"""The step size gamma from the count of steps so far and the largest eigenvalue of B, both 0-d arrays."""
+"""A function that returns the step size gamma, given the number of steps so far and the largest eigenvalue of B (both
+0-d).
+"""
 
 
 def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - every rule is given both
-    """min(1, 1.5 / lambda_max(B)): strictly decreases l and keeps diag L positive from every start."""
+    """Return min(1, 1.5 / lambda_max(B)), which strictly decreases l and keeps diag L positive from every start."""
     return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
 
 
 @dataclass(frozen=True)
 class constant_step:  # noqa: N801 - reads as the function that it is
-    """A constant step size: 1 suits warm starts with a slowly changing A."""
+    """A constant step size. A size of 1 suits warm starts with a slowly changing A."""
 
     gamma: float
 
@@ -25,7 +27,7 @@ class constant_step:  # noqa: N801 - reads as the function that it is
         _check_size("gamma", self.gamma)
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
-        """gamma, 0-d."""
+        """Return gamma (0-d)."""
         return self.gamma + 0.0 * count
 
 
@@ -33,8 +35,9 @@ class constant_step:  # noqa: N801 - reads as the function that it is
 class log_linear_step:  # noqa: N801 - reads as the function that it is
     """A geometric rise from `start` to `end` over the first `steps` steps of each call, then `end`.
 
-    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing; those of a few
-    hundredths and tenths make the rule robust. From 1e-5 in ten steps it converges for lambda_max(B) up to about 1e5.
+    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing. The steps with a
+    size of a few hundredths or tenths make the rule robust. Starting at 1e-5 with ten steps, it converges for
+    lambda_max(B) up to about 1e5.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
     """
@@ -47,11 +50,11 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
         _check_size("start", self.start)
         _check_size("end", self.end)
         if not self.steps > 1:
-            msg = f"steps is {self.steps!r}, but a rise takes at least 2; for none use constant_step({self.end!r})."
+            msg = f"steps is {self.steps!r}, but must be at least 2; for no rise, use constant_step({self.end!r})."
             raise ValueError(msg)
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
-        """gamma_t, 0-d."""
+        """Return gamma_t (0-d)."""
         xp = backend_of(count).xp
         share = xp.minimum(count / (self.steps - 1), xp.ones_like(count))
         # (1 - share) log start + share log end is exact at both ends
@@ -60,10 +63,10 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
 
 @dataclass(frozen=True)
 class doubling_step:  # noqa: N801 - reads as the function that it is
-    """min(1, start 2^(t / every)): doubles the step size every `every` steps of a call, up to one.
+    """The rule min(1, start 2^(t / every)), which doubles the step size every `every` steps of a call, up to 1.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes", for their criterion
-    by predictive variance; it includes no line search and rejects no step.
+    by predictive variance. The schedule has no line search and rejects no steps.
     """
 
     start: float = 1e-2
@@ -74,7 +77,7 @@ class doubling_step:  # noqa: N801 - reads as the function that it is
         _check_size("every", self.every)
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
-        """gamma_t, 0-d."""
+        """Return gamma_t (0-d)."""
         xp = backend_of(count).xp
         # the exponent is capped, so that 2^t cannot overflow
         needed = xp.full_like(count, -math.log(self.start))

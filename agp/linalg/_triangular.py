@@ -1,16 +1,19 @@
-"""Products of triangular matrices that skip blocks of zeros, by matrix products alone.
+"""Products of triangular matrices that skip blocks of zeros and use only matrix products.
 
-Every matrix is cut into halves (blocks 11, 21, 22) until a block is small: `Backend.triangular_block`, and on
-accelerators `Backend.device_block`; twice that if only one factor is triangular. Only the nonzero and required blocks
-are multiplied. With many levels the functions below need these fractions of the 2 M^3 operations of a dense product:
-1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one out. Leading dimensions are
-batches, except for arrays [M, N].
+Every matrix is split in halves (blocks 11, 21, 22) until the blocks are small. The smallest size is
+`Backend.triangular_block`, or `Backend.device_block` on accelerators, and twice this size if only one factor is
+triangular. Only nonzero blocks that the result needs are multiplied. With many levels, the functions below need a
+fraction of the 2 M^3 operations of a dense product: 1/2 if one input or the output is triangular; 1/3 for
+`lower_product`; 1/6 if two inputs and the output are triangular. Leading dimensions are batches, except for arrays
+[M, N].
 """
 
 from agp.backend import Array, backend_of
 
 DENSE_BLOCK = 512
-"""Up to this size one triangle of a general product is computed densely: joining blocks costs passes over memory."""
+"""Up to this size, a triangle of a general product is computed densely, because joining blocks needs passes over
+memory.
+"""
 
 
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
@@ -128,7 +131,7 @@ def lower_times_lower(L: Array, Y: Array) -> Array:
 
 
 def gram(A: Array, L: Array) -> Array:
-    """The lower triangle of L^T A L, for symmetric A [M, M] and lower L: a third plus a sixth of a dense product."""
+    """The lower triangle of L^T A L, for symmetric A [M, M] and lower L, in a third plus a sixth of a dense product."""
     # low(L^T C) needs only low(C), since L^T is upper
     return lower_transposed_product(L, lower_product(A, L))
 
@@ -139,17 +142,17 @@ def times_own_transpose(A: Array) -> Array:
 
 
 def congruence(L: Array, X: Array) -> Array:
-    """L X L^T, for lower L [M, M] and symmetric X [M, M]: a third plus a sixth of a dense product."""
+    """Return L X L^T, for lower L [M, M] and symmetric X [M, M], in a third plus a sixth of a dense product."""
     # low(C L^T) needs only low(C), since L^T is upper
     return symmetric_from_lower(product_lower_transposed(product_lower(L, X), L))
 
 
 def symmetric_from_lower(A: Array) -> Array:
-    """The symmetric matrix with the lower triangle of A [..., M, M]."""
+    """Return the symmetric matrix with the lower triangle of A [..., M, M]."""
     return backend_of(A).symmetric_from_lower(A)
 
 
 def symmetric_from_blocks(A11: Array, A12: Array, A22: Array) -> Array:
-    """The symmetric matrix of these blocks."""
+    """Return the symmetric matrix with these blocks."""
     xp = backend_of(A11).xp
     return xp.concat([xp.concat([A11, A12], axis=-1), xp.concat([A12.mT, A22], axis=-1)], axis=-2)

@@ -1,6 +1,6 @@
-"""Priors on parameters: training maximises the bound plus their log density, a MAP estimate.
+"""Priors on parameters. Training maximises the bound plus their log density, which gives a MAP estimate.
 
-The density is that of the constrained value, such as the lengthscale, without a Jacobian, so that the mode does not
+The density refers to the constrained value, such as the lengthscale, without a Jacobian. The mode therefore does not
 depend on the constraint.
 """
 
@@ -9,5 +9,5 @@ from agp.priors._model import log_prior
 
 __all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Prior", "Relative", "log_prior"]
 
-# for other rooms
+# for other subpackages
 from agp.priors._model import Priors, as_priors, assign_priors, check_priors

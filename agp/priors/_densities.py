@@ -17,16 +17,16 @@ Entries = tuple[Array, Callable[[], Array]]
 
 
 class Prior(ABC):
-    """A density of one number, for each entry of a parameter independently.
+    """A density of one number, which applies to each entry of a parameter independently.
 
     Priors are frozen dataclasses of floats: they compare and hash by value, and print as they are written. Arguments
-    must be finite, and positive unless the class says otherwise; ValueError if they are not.
+    must be finite, and positive unless the class says otherwise. Other arguments raise ValueError.
     """
 
     positive: ClassVar[bool] = True
     """Whether the support is the positive numbers, not all real numbers."""
     real_arguments: ClassVar[tuple[str, ...]] = ()
-    """The arguments that need not be positive."""
+    """The names of the arguments that need not be positive."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -40,7 +40,8 @@ class Prior(ABC):
             object.__setattr__(self, field.name, value)
 
     def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        """The log density of the entries of x, of any shape, summed to 0-d, and the pullback ``bar -> x_bar``.
+        """Return the log density summed over the entries of x, which may have any shape, and the pullback
+        ``bar -> x_bar``.
 
         Only `Relative` uses the unit of x.
         """
@@ -56,7 +57,7 @@ class Prior(ABC):
 class Normal(Prior):
     """A normal density.
 
-    For a positive parameter the constant of the truncated density is omitted, which does not change estimates.
+    For a positive parameter, the constant of the truncated density is omitted, which does not change estimates.
 
     Parameters
     ----------
@@ -78,12 +79,12 @@ class Normal(Prior):
 
 @dataclass(frozen=True)
 class LogNormal(Prior):
-    """The density of x whose logarithm is normal; its median is exp(mean), its mode exp(mean - deviation^2).
+    """The density of x if log x is normal. The median is exp(mean), and the mode is exp(mean - deviation^2).
 
     Parameters
     ----------
     mean, deviation
-        Of log x; the mean may be any number.
+        The mean and the standard deviation of log x. The mean may be any number.
     """
 
     mean: float = 0.0
@@ -101,8 +102,8 @@ class LogNormal(Prior):
 class Relative(Prior):
     """The density of a parameter divided by its unit, or of the parameter itself if it has none.
 
-    Units are computed by `from_data`: for a lengthscale the spread of its column times the root of the number of
-    columns.
+    `from_data` computes units. The unit of a lengthscale is the spread of its column times the square root of the
+    number of columns.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class Relative(Prior):
 
 @dataclass(frozen=True)
 class Gamma(Prior):
-    """x^(concentration - 1) exp(-rate x), normalised; its mean is concentration / rate."""
+    """The density proportional to x^(concentration - 1) exp(-rate x). The mean is concentration / rate."""
 
     concentration: float
     rate: float
@@ -146,7 +147,9 @@ class Gamma(Prior):
 
 @dataclass(frozen=True)
 class InverseGamma(Prior):
-    """x^(-concentration - 1) exp(-scale / x), normalised: little density near 0; its mode is scale / (a + 1)."""
+    """The density proportional to x^(-concentration - 1) exp(-scale / x), small near 0. The mode is scale /
+    (concentration + 1).
+    """
 
     concentration: float
     scale: float
@@ -176,7 +179,7 @@ class HalfNormal(Prior):
 
 @dataclass(frozen=True)
 class HalfCauchy(Prior):
-    """The density of |x| for x with a Cauchy density around zero: heavy-tailed.
+    """The heavy-tailed density of |x| for x with a Cauchy density around zero.
 
     Parameters
     ----------

@@ -9,13 +9,14 @@ from agp.constraints import POSITIVE
 from agp.priors._densities import Prior
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
-"""Pairs of a pattern of leaf names and a prior: the field `priors` of a model."""
+"""Pairs of a pattern for leaf names and a prior, as in the field `priors` of a model."""
 
 
 def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, /) -> Priors:
-    """A mapping from patterns of leaf names to priors, or pairs of them, as the field of a model; None is empty.
+    """Convert a mapping from patterns for leaf names to priors, or pairs of both, to the field of a model; None is
+    empty.
 
-    TypeError if a key is not a string or a value not a prior.
+    Raise TypeError if a key is not a string, or if a value is not a prior.
     """
     if isinstance(priors, Mapping):
         pairs: tuple = tuple(priors.items())
@@ -33,24 +34,24 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
 
 
 def check_priors(model: Any, /) -> None:
-    """Raise unless the `priors` of a model fit its parameters; errors as `log_prior`."""
+    """Raise an error unless the `priors` of a model fit its parameters; the errors are those of `log_prior`."""
     assign_priors(model)
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
-    """The log density of a model's parameters under its `priors`, 0-d, and ``bar=1.0 -> model_bar``.
+    """Return the log density (0-d) of a model's parameters under its `priors`, and ``bar=1.0 -> model_bar``.
 
-    `model.priors` has pairs of a pattern of leaf names, as in the groups of `agp.updates.Adam`, and a prior; the first
-    matching pattern counts. Parameters without a prior contribute zero. Entries are independent; densities are those of
+    `model.priors` has pairs of a pattern for leaf names, as in the groups of `agp.updates.Adam`, and a prior. The first
+    matching pattern counts. Parameters without a prior contribute zero. Entries are independent. Densities refer to
     constrained values, without a Jacobian.
 
     Raises
     ------
     TypeError
-        If `priors` holds something else.
+        If `priors` contains anything else.
     ValueError
-        If a pattern matches no parameter (the parameters are listed) or a part of q(u), or if a prior on the positive
-        numbers matches a parameter that may be negative.
+        If a pattern matches no parameter (the message lists the parameters) or matches a part of q(u), or if a prior on
+        positive numbers matches a parameter that may be negative.
     """
     parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assign_priors(model)]
     if parts:
@@ -67,14 +68,14 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
 
 
 def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
-    """The parameters with a prior, each with its prior; errors as for `log_prior`."""
+    """Return each parameter that has a prior, together with the prior; the errors are those of `log_prior`."""
     pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
     for pattern, prior in pairs:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
             names = ", ".join(leaf.name for leaf in parameters)
-            msg = f"no parameter matches {pattern!r}, which has the prior {prior}; the parameters are {names}."
+            msg = f"no parameter matches {pattern!r}, which has the prior {prior}; choose from {names}."
             raise ValueError(msg)
     found_priors = []
     for leaf in parameters:
@@ -89,12 +90,12 @@ def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
     if "posterior" in leaf.name.split("."):
         msg = (
             f"{pattern!r} matches {leaf.name}, a part of q(u), whose prior is part of the bound; "
-            "give priors to parameters of kernel, likelihood or mean function, or to Z."
+            "set priors on parameters of the kernel, the likelihood or the mean function, or on Z."
         )
         raise ValueError(msg)
     if prior.positive and not isinstance(leaf.constraint, type(POSITIVE)):
         msg = (
-            f"{prior} is a density of positive numbers, but {leaf.name}, which {pattern!r} matches, is "
-            f"{leaf.constraint.name}; use Normal there."
+            f"{prior} is a density of positive numbers, but {pattern!r} matches {leaf.name}, which is "
+            f"{leaf.constraint.name}; use Normal for it."
         )
         raise ValueError(msg)

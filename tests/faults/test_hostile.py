@@ -270,7 +270,7 @@ def test_a_covariance_that_is_not_finite_is_an_error_with_a_cause(method, backen
     X, y = (backend.array(x) for x in data(Hostile()))
     model = build(method, X, y)
     broken = with_leaves(model, {"kernel.variance": backend.array(np.nan)})
-    with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries: check the inputs and the kernel"):
+    with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries; check the inputs and the kernel"):
         broken.bound(X, y)
     with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries"):
         broken.predict(X)

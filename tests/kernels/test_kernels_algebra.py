@@ -80,7 +80,7 @@ def test_what_is_no_kernel_and_no_number_is_an_error(join):
 
 @pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_multiple_must_be_positive(number):
-    with pytest.raises(ValueError, match="cannot be multiplied by .*; a multiple must be positive and finite"):
+    with pytest.raises(ValueError, match="cannot be multiplied by .*; use a positive finite number"):
         _ = number * RBF()
     with pytest.raises(ValueError, match="must be positive and finite"):
         Scaled(number, RBF()).from_data(np.ones((3, 2)), 1.0)
@@ -120,7 +120,7 @@ def test_other_columns_change_nothing_and_get_no_gradient(backend):
 
 @pytest.mark.parametrize(
     ("columns", "problem"),
-    [((-1,), "counted from 0"), ((), "one or more columns"), ((0, 1, 0), "may appear once")],
+    [((-1,), "counted from 0"), ((), "one or more columns"), ((0, 1, 0), "may appear only once")],
 )
 def test_columns_that_cannot_be(columns, problem):
     with pytest.raises(ValueError, match=rf"RBF on columns .*: .*{problem}"):
@@ -184,7 +184,7 @@ def test_a_kernel_without_a_variance_becomes_a_multiple():
 
 @pytest.mark.parametrize("kernel", [RBF(), RBF(1.0, 1.0) + White(), Linear() * RBF(1.0, 1.0), Constant().on((0,))])
 def test_only_variances_that_are_known_are_scaled(kernel):
-    with pytest.raises(ValueError, match="has no variance to scale yet"):
+    with pytest.raises(ValueError, match="has no variance to scale; pass variance="):
         kernel.scale_by(2.0)
 
 
@@ -390,7 +390,7 @@ def test_gradients_keep_the_columns():
 
 @pytest.mark.parametrize(
     ("period", "words"),
-    [(None, "Seasonal has no period; give it"), (-1.0, r"the period -1.0, but it must be positive")],
+    [(None, "Seasonal has no period; pass period="), (-1.0, r"period of Seasonal is -1.0, but must be positive")],
 )
 def test_a_season_needs_its_period(period, words):
     with pytest.raises(ValueError, match=words):

@@ -198,7 +198,7 @@ def test_labels_train_too(backend):
         ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at least 0"),
         ({"num_orthogonal": 53}, ValueError, "num_inducing . num_orthogonal is 61, but there are only 60 rows"),
         ({"num_orthogonal": 4}, TypeError, "posterior is Relaxed, but must be a q of one of two groups"),
-        ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs two groups"),
+        ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs 2 groups"),
         ({"second": "whitened"}, ValueError, "second is given, but layer 0 has one group .*; give num_orthogonal, too"),
         ({"posterior": "dual"}, ValueError, "layer 0 has sites, but only the last layer can"),
     ],

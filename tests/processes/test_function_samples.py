@@ -379,7 +379,7 @@ def test_numbers_out_of_range_are_refused(options, message):
 
 
 def test_white_noise_has_no_functions():
-    with pytest.raises(TypeError, match="White is noise of each row"):
+    with pytest.raises(TypeError, match="White is independent noise"):
         trained(kernel=RBF() + White()).sample_functions()
 
 
@@ -403,9 +403,9 @@ def test_inputs_that_do_not_fit_are_refused(X, error, message):
 
 def test_parts_without_functions_are_named():
     process = process_case("points")
-    with pytest.raises(TypeError, match="Sparse has no samples of functions; .*use sample"):
+    with pytest.raises(TypeError, match="Sparse cannot sample functions; .*call `sample`"):
         Process.paths(process, None, None, 1, 1)
-    with pytest.raises(TypeError, match="Points has no random features, .*use sample"):
+    with pytest.raises(TypeError, match="Points has no random features, .*call `sample`"):
         Inducing.random_features(process.inducing, process.kernel, None, 1)
     with pytest.raises(TypeError, match="Whitened does not define how samples of functions .* define path_weights"):
         Posterior.path_weights(process.posterior, None, None, None)

@@ -437,7 +437,7 @@ def test_deep_predictions_are_those_of_the_mixture(name):
 def test_a_deep_model_has_no_joint_covariance():
     model, X, _ = case("deep")
     for refused in (model.predict_covariance, model.sample):
-        with pytest.raises(TypeError, match="a deep model is not a Gaussian process and has no joint covariance"):
+        with pytest.raises(TypeError, match="a deep model is not a Gaussian process, so it has no joint covariance"):
             refused(X)
 
 
@@ -665,7 +665,7 @@ REFUSED = {
     ),
     "widths of parts": (
         lambda: Stack((_layer(), _layer(1, 1))),
-        "the parts of a Stack take inputs with 12, 1 columns; all need the same",
+        "the parts of a Stack take inputs with 12, 1 columns; use parts that take the same number",
     ),
     "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
     "weights": (
@@ -674,7 +674,7 @@ REFUSED = {
     ),
     "mixtures of mixtures": (
         lambda: LinearMixing(LinearMixing(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a LinearMixing are dependent, .*; use one LinearMixing with the product",
+        "the outputs of the process of a LinearMixing are dependent, .*; multiply the weights and use a single",
     ),
     "weights of one axis": (
         lambda: LinearMixing(_layer(2), np.ones(3)),
@@ -800,7 +800,7 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
         (lambda: SVGP(process=None, likelihood=Gaussian()), TypeError, "the process of a model is None, but must be"),
         (lambda: Deep((_layer(),), samples=0), ValueError, "samples is 0, but must be a whole number of at least 1"),
         (lambda: Deep((_layer(),), samples=1.5), ValueError, "samples is 1.5, but must be a whole number"),
-        (lambda: Deep((_deeps(), _layer(1, 1))), TypeError, "a Deep process cannot be a layer; write all layers into"),
+        (lambda: Deep((_deeps(), _layer(1, 1))), TypeError, "a Deep process cannot be a layer; put all layers into"),
         (lambda: Deep((_layer(), Stack((_deeps(),)))), TypeError, "a Deep process cannot be a layer"),
     ],
 )
@@ -811,7 +811,7 @@ def test_what_is_no_process_is_refused_where_it_is_built(build, error, message):
 
 def test_deep_processes_need_their_noise():
     process = _deeps()
-    with pytest.raises(ValueError, match="needs the noise of its inner layers; call `drawn`"):
+    with pytest.raises(ValueError, match="needs noise for its inner layers; call `with_draws`"):
         process.project(process.factorise()[0], data(1)[0])
 
 

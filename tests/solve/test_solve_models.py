@@ -70,7 +70,7 @@ def test_an_empty_second_group_is_sgpr(second, empty):
 
 @pytest.mark.parametrize("posterior", [RelaxedOrthogonal, RelaxedUnion])
 def test_inverse_free_forms_refuse_an_empty_second_group(posterior):
-    with pytest.raises(ValueError, match=r"needs two groups .* for one group use Relaxed"):
+    with pytest.raises(ValueError, match=r"needs 2 groups .* for one group use Relaxed"):
         SOLVEGP.from_data(*toy_data(), posterior=posterior, num_inducing=6, num_orthogonal=0)
 
 
@@ -144,7 +144,7 @@ REFUSED = {
 REFUSED_POSTERIORS = {
     "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a q of one of two groups"),
     "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class of q"),
-    "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; known are .*Whitened"),
+    "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; choose from .*Whitened"),
     "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is made for both groups"),
 }
 
