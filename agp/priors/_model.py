@@ -75,7 +75,7 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
             names = ", ".join(leaf.name for leaf in parameters)
-            msg = f"no parameter matches {pattern!r}, which has the prior {prior}; choose from {names}."
+            msg = f"no parameter matches {pattern!r}, which has the prior {prior}; the parameters are {names}."
             raise ValueError(msg)
     found_priors = []
     for leaf in parameters:

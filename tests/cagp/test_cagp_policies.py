@@ -158,8 +158,8 @@ def test_conjugate_gradients_hold_tiles_only():
         (lambda: RandomDirections(3, kind="cauchy"), "kind is 'cauchy'"),
         (lambda: UnitVectors(18), "count is 18"),
         (lambda: UnitVectors(3, rows=(1,)), "either the number of actions or their rows"),
-        (lambda: UnitVectors(rows=(1, 17)), r"rows \[17\] are beyond the 17 rows"),
-        (lambda: UnitVectors(rows=(1, 3, 1)), r"rows \[1\] are given more than once"),
+        (lambda: UnitVectors(rows=(1, 17)), r"rows \[17\] are out of range for data with 17 rows"),
+        (lambda: UnitVectors(rows=(1, 3, 1)), r"rows \[1\] appear more than once"),
         (lambda: UnitVectors(3, pivots="best"), "pivots is 'best'"),
     ],
 )

@@ -232,7 +232,7 @@ def test_finite_rubbish_is_recognised(seed, dtype, cupy_stand_in):
     size = 3 + 7 * (seed % 4)
     A = _indefinite(seed, size, 0.1, dtype)
     with pytest.raises(
-        NotPositiveDefiniteError, match="is not positive definite(, even with jitter|. The kernel gave)"
+        NotPositiveDefiniteError, match="is not positive definite(, even with jitter|. The kernel returned)"
     ):
         cholesky(cupy_stand_in.array(A, dtype))
     good = A + (0.1 + 0.1) * np.eye(size, dtype=dtype)

@@ -160,5 +160,5 @@ def test_nothing_is_divided_by_zero_where_no_rescue_is_needed():
 
 def test_a_small_negative_variance_is_repaired_and_told():
     A = np.diag([1.0, 1.0, -1e-9])
-    with pytest.warns(RepairWarning, match=r"jitter 6.67e-06 was added .* gave a negative variance \(-1e-09\)"):
+    with pytest.warns(RepairWarning, match=r"jitter 6.67e-06 was added .* returned a negative variance \(-1e-09\)"):
         agp.linalg.cholesky(A)

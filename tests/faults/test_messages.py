@@ -124,7 +124,7 @@ MISTAKES = {
     "instance of a posterior": Mistake(
         lambda: built(posterior=agp.posteriors.Whitened()),
         TypeError,
-        "Whitened: missing a required argument: 'mean'; pass the class itself, posterior=Whitened",
+        "Whitened: missing a required argument: 'mean'; pass the class itself with posterior=Whitened",
     ),
     "constructor for from_data": Mistake(
         lambda: agp.SVGP(agp.RBF(), agp.Gaussian(), agp.posteriors.Whitened, X),
@@ -155,12 +155,12 @@ MISTAKES = {
     "negative variance": Mistake(
         lambda: agp.linalg.cholesky(-np.eye(3)),
         NotPositiveDefiniteError,
-        "3 x 3 covariance matrix is not positive definite. The kernel gave a negative variance (-1)",
+        "3 x 3 covariance matrix is not positive definite. The kernel returned a negative variance (-1)",
     ),
     "negative kernel": Mistake(
         lambda: agp.GPR.from_data(X, Y, kernel=Negative(), likelihood=agp.Gaussian(1e-3)).bound(X, Y),
         NotPositiveDefiniteError,
-        "The kernel gave a negative variance (-0.999)",
+        "The kernel returned a negative variance (-0.999)",
     ),
     # -- training -------------------------------------------------------------------------------------------------
     "autodiff on NumPy": Mistake(

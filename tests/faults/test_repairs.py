@@ -232,7 +232,7 @@ def test_a_factorisation_that_fails_says_the_same(backend):
     sentence, details = str(caught.value).split("\n", 1)
     assert re.match(r"a factorisation failed in step 8; try .*\.$", sentence)
     assert re.search(
-        r"a 4 x 4 covariance matrix is not positive definite\. The kernel gave a negative variance \(-0\.\d+\)",
+        r"a 4 x 4 covariance matrix is not positive definite\. The kernel returned a negative variance \(-0\.\d+\)",
         details,
     )
     tree.leaves(caught.value.result.model)

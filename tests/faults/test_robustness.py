@@ -123,7 +123,7 @@ def test_wrong_shapes_are_refused(build, X_shape, y_shape, message):
         (np.zeros((4, 3)), "X has 2 columns, but Z has 3; pass Z with the columns of X"),
         (np.zeros(4), r"Z has shape \(4,\), but must be 2-dimensional"),
         (np.zeros((0, 2)), r"Z has shape \(0, 2\): it is empty"),
-        (np.zeros((21, 2)), "Z has 21 rows, X has 20; use at most as many inducing inputs as data"),
+        (np.zeros((21, 2)), "Z has 21 rows, but X has 20; use at most as many inducing inputs as data"),
         (np.zeros((4, 2), dtype=np.float32), "Z has dtype float32, X has float64; convert one of them"),
         (
             np.zeros((4, 2), dtype=int),
@@ -273,10 +273,10 @@ def test_variances_that_are_not_positive_are_refused(value):
     [
         (
             RBF(1.0, [1.0, 2.0, 3.0]),
-            r"RBF has lengthscales of shape \(3,\), the inputs have 2 columns; give one lengths",
+            r"RBF has lengthscales of shape \(3,\), but the inputs have 2 columns; pass one lengths",
         ),
-        (Matern32(1.0, [1.0]), r"Matern32 has lengthscales of shape \(1,\), the inputs have 2 columns"),
-        (RBF(1.0, [[1.0, 2.0]]), r"RBF has lengthscales of shape \(1, 2\), the inputs have 2 columns"),
+        (Matern32(1.0, [1.0]), r"Matern32 has lengthscales of shape \(1,\), but the inputs have 2 columns"),
+        (RBF(1.0, [[1.0, 2.0]]), r"RBF has lengthscales of shape \(1, 2\), but the inputs have 2 columns"),
         (RBF(1.0, [1.0] * 3) + Matern32(), r"RBF has lengthscales of shape \(3,\)"),
         (RBF([1.0, 2.0], 1.0), "variance"),
     ],

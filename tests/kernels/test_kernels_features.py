@@ -116,8 +116,8 @@ def test_a_stationary_kernel_needs_its_spectral_sampler_alone():
     ("kernel", "message"),
     [
         (RBF(1.0, 1.0) + White(0.1), "White is independent noise.* use the noise of the likelihood"),
-        (2.0 * (Matern32(1.0, 1.0) * Own()), "Own has no random features, .* define random_features"),
-        (Cauchy(1.0, 1.0).on((1,)), "Cauchy has no spectral sampler, .* define frequencies"),
+        (2.0 * (Matern32(1.0, 1.0) * Own()), "Own has no random features, .* implement .random_features"),
+        (Cauchy(1.0, 1.0).on((1,)), "Cauchy has no spectral sampler, .* implement .frequencies"),
     ],
 )
 def test_kernels_without_features_are_named(kernel, message):

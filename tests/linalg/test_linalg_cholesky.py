@@ -45,7 +45,7 @@ def test_repair_in_float32_starts_higher(backend):
     [
         (_almost(0.1), "duplicated or nearly equal inputs"),
         (np.full((3, 3), np.nan), "NaN or infinite entries"),
-        (-np.eye(3), r"gave a negative variance \(-1\)"),
+        (-np.eye(3), r"returned a negative variance \(-1\)"),
         (np.zeros((3, 3)), "diagonal has zeros"),
     ],
     ids=["indefinite", "nan", "negative", "zero"],

@@ -65,7 +65,7 @@ def test_other_likelihoods_are_refused():
     ("options", "message"),
     [
         ({"num_inducing": 21}, "num_inducing is 21"),
-        ({"Z": np.zeros((21, 2))}, "Z has 21 rows, X has 20"),
+        ({"Z": np.zeros((21, 2))}, "Z has 21 rows, but X has 20"),
         ({"num_inducing": 5, "jitter": -1.0}, "jitter is -1.0"),
         ({"num_inducing": 5, "kernel": RBF(-1.0, 1.0)}, "variance must be positive"),
     ],

@@ -317,7 +317,7 @@ def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
         ({"*": Normal()}, "matches process.posterior.mean, a part of q"),
         (
             {"Z": Gamma(1.0, 1.0)},
-            r"Gamma\(.*\) is a density of positive numbers, but process.inducing.Z, which 'Z' matches, is real",
+            r"Gamma\(.*\) is a density of positive numbers, but 'Z' matches process.inducing.Z, which is real",
         ),
     ],
     ids=["name", "second", "posterior", "star", "support"],

@@ -141,8 +141,8 @@ def test_known_noise_is_no_observation():
 @pytest.mark.parametrize(
     ("mean", "message"),
     [
-        (ConstantMean([1.0, 2.0, 3.0]), r"mean_function.value has shape \(3,\), but must be of shape \(\) or \(2,\)"),
-        (LinearMean([[1.0]], 0.0), r"mean_function.weights has shape \(1, 1\), but must be of shape \(2, 2\)"),
+        (ConstantMean([1.0, 2.0, 3.0]), r"mean_function.value has shape \(3,\), but must have shape \(\) or \(2,\)"),
+        (LinearMean([[1.0]], 0.0), r"mean_function.weights has shape \(1, 1\), but must have shape \(2, 2\)"),
         (LinearMean([[1.0, 1.0]] * 2, [1.0]), "mean_function.offset has shape"),
         (ConstantMean(float("nan")), "value must be"),
     ],

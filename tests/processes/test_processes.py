@@ -661,7 +661,7 @@ def _deeps():
 REFUSED = {
     "widths of layers": (
         lambda: Deep((_layer(2), _layer(1, 1))),
-        "layer 0 has 2 outputs, but layer 1 takes inputs with 1 columns",
+        "layer 0 has 2 outputs, but layer 1 takes 1 input columns",
     ),
     "widths of parts": (
         lambda: Stack((_layer(), _layer(1, 1))),
@@ -690,7 +690,7 @@ REFUSED = {
     ),
     "terms": (
         lambda: sparse_of(RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(COLUMNS)))),
-        "JointInducing has 2 parts, the kernel 1 terms",
+        "JointInducing has 2 parts, but the kernel has 1 terms",
     ),
     "widths of terms": (
         lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(3)))),
@@ -788,8 +788,8 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: Stack(()), ValueError, "there are no parts of a Stack; give at least one process"),
-        (lambda: Deep(()), ValueError, "there are no layers of a Deep; give at least one process"),
+        (lambda: Stack(()), ValueError, "there are no parts of a Stack; pass at least one process"),
+        (lambda: Deep(()), ValueError, "there are no layers of a Deep; pass at least one process"),
         (lambda: Stack([_layer()]), TypeError, "the parts of a Stack are a list, but must be a tuple of processes"),
         (lambda: Stack((_layer(), None)), TypeError, "number 1 of the parts of a Stack is None, but must be a process"),
         (
