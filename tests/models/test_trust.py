@@ -210,5 +210,5 @@ def test_a_posterior_of_another_size_is_refused_at_every_entrance(posterior):
     model, larger = (agp.SVGP.from_data(X, y, num_inducing=M, posterior=posterior) for M in (8, 10))
     mixed = agp.SVGP(dataclasses.replace(model.process, posterior=larger.process.posterior), model.likelihood)
     for entrance in (lambda: mixed.bound(X, y), lambda: mixed.predict(X), lambda: agp.train(mixed, X, y, steps=1)):
-        with pytest.raises(ValueError, match="has 10 inducing variables, but there are 8"):
+        with pytest.raises(ValueError, match="has 10 inducing variables, but the process has 8"):
             entrance()
