@@ -340,7 +340,7 @@ class _Fit:
             for one in found:
                 model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
                 piece = f"judge {one.name} {rows} from {_checksum(model)}"
-                tuned = self._tuned(piece, model, evaluate_on, model, data)
+                tuned = self._run_piece(piece, model, evaluate_on, model, data)
                 judged.append(one._replace(tuned=tuned, log_density=tuned.score))
         return _sort_by_density(judged)
 
@@ -371,7 +371,7 @@ class _Fit:
             for name, kernel in self.plan.kernels().items():
                 if found and self.watch.stage_over:
                     break
-                tuned = self._search(name, kernel, data)
+                tuned = self._search_kernel(name, kernel, data)
                 found = _sort_by_density([*found, _Chosen(name, tuned, log_density=tuned.score)])
                 self._keep_sample(found[0])
             if isinstance(self.plan.kernel, str) and not self.watch.stage_over:
@@ -385,7 +385,7 @@ class _Fit:
         kernel = next(iter(self.plan.kernels().values()))
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
-    def _search(self, name: str, kernel: Kernel, data: Data) -> Tuned:
+    def _search_kernel(self, name: str, kernel: Kernel, data: Data) -> Tuned:
         parts = self.plan.parts(kernel, data)
 
         def among() -> Array:
@@ -393,14 +393,14 @@ class _Fit:
 
         settings = (self.watch, self.plan.least_gain, among)
         model = exact_gp(data, kernel=kernel, **parts)
-        return self._tuned(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
+        return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 
-    def _train(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
+    def _train_model(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
         """After so many iterations."""
         settings = (iterations, self.watch, self.plan.least_gain)
-        return self._tuned(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
+        return self._run_piece(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
 
-    def _tuned(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
+    def _run_piece(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
         """``work(*arguments)``, or its result from the checkpoint, put into the model."""
         return self.pieces(piece, lambda: work(*arguments).pieces(), lambda done: Tuned.of(model, done))
 
@@ -409,7 +409,7 @@ class _Fit:
         kernel = best.tuned.model.kernel + Linear.centred(data.repeat_rows()[0])
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
-        tuned = self._train(f"search {name}", model, data, LONG)
+        tuned = self._train_model(f"search {name}", model, data, LONG)
         gain = data.observations * (tuned.evidence - best.tuned.evidence)
         return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
@@ -424,7 +424,7 @@ class _Fit:
                     break
                 start = one.tuned.model
                 model = on_rows(start, data, self.plan.parts(start.kernel, data)["priors"])
-                tuned = self._train(f"train {one.name} {done}", model, data, iterations)
+                tuned = self._train_model(f"train {one.name} {done}", model, data, iterations)
                 more.append(_Chosen(one.name, tuned, log_density=tuned.score))
         self._note(more, done)
         return more
