@@ -258,6 +258,7 @@ def test_control_flow(backend):
     assert backend.numpy(last) == 128.0
 
 
+@pytest.mark.slow
 def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
     if backend.name == "jax":
         pytest.skip("JAX has its own fold and compiler: tests/backend/test_jax.py")

@@ -161,6 +161,7 @@ def test_draws_change_the_bound_and_their_absence_does_not():
     np.testing.assert_allclose(noisy, bounds, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_chunks_of_a_prediction_are_the_whole():
     for name in ("softmax", "robustmax"):
         result, X, y = trained(name, NUMPY)
@@ -186,6 +187,7 @@ def test_training_leaves_the_same_trace_everywhere(name, posterior, backend):
         assert_close(to_numpy(named(result.model)[key]), value, 1e-7, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["robustmax", "softmax"])
 def test_three_classes_are_learnt(name):
     result, X, y = trained(name, NUMPY, Whitened, steps=250, batch_size=45)
@@ -219,6 +221,7 @@ def test_single_precision_trains(name, backend):
         assert np.isfinite(backend.numpy(x, "float32")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STARTS)
 def test_no_shape_depends_on_data(name):
     import array_api_strict
@@ -317,6 +320,7 @@ def test_settings_out_of_range_are_refused(what):
         SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
 
 
+@pytest.mark.slow
 def test_edges_stay_in_order_in_training():
     rng = np.random.default_rng(3)
     X = rng.uniform(-2.0, 2.0, size=(200, 1))
@@ -347,6 +351,7 @@ def test_noise_that_depends_on_inputs_is_learnt_in_any_unit(unit):
     np.testing.assert_allclose(deviations, [0.05, 0.45], rtol=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Gamma, Exponential])
 @pytest.mark.parametrize("unit", [1e-4, 1e5])
 def test_positive_targets_in_other_units_are_predicted_in_those(unit, likelihood):

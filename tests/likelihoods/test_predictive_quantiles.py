@@ -166,6 +166,7 @@ def test_a_whole_quantile_is_the_smallest_that_reaches_its_level(name, mu, var):
             assert cdf_of_mixture(case.distribution, y - 1.0, mu, var) < level
 
 
+@pytest.mark.slow
 def test_latent_noise_has_the_quantiles_of_its_own_mixture():
     likelihood = as_arrays(LatentNoiseGaussian(unit=1.4))
     mu, var = np.array([[0.3, -0.8], [2.0, 0.5]]), np.array([[0.2, 0.9], [0.0, 3.0]])
@@ -217,6 +218,7 @@ def test_intervals_hold_the_observations_that_they_promise(name):
     check_coverage(y, lower, upper, case.discrete or name in ("beta", "beta-rough"), rows)
 
 
+@pytest.mark.slow
 def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
     rows, rng = 4000, np.random.default_rng(12)
     mu, var = (np.concatenate(both, axis=1) for both in zip(rows_of(rng, rows), rows_of(rng, rows), strict=True))
@@ -229,6 +231,7 @@ def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
 # -- samples and columns ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "known-and-common-noise", "student-t", "beta", "gamma"])
 def test_samples_are_a_mixture(name):
     case = CASES[name]
@@ -321,6 +324,7 @@ def test_quantiles_are_those_of_numpy_in_every_place(name, dtype, backend):
         np.testing.assert_allclose(backend.numpy(found, dtype), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -365,6 +369,7 @@ def test_without_variance_whole_quantiles_are_those_of_y_given_f(name):
     np.testing.assert_array_equal(quantiles_of(case.likelihood, 0.7, 0.0, LEVELS), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("var", [1.0, 1e4])
 def test_noise_that_is_small_beside_the_spread_makes_no_staircase(var):
     normal = scipy.stats.norm(0.3, math.sqrt(var)).ppf(LEVELS)
@@ -400,6 +405,7 @@ def test_known_noise_alone_is_not_predicted():
     np.testing.assert_allclose(found, scipy.stats.norm(0.3, math.sqrt(0.7)).ppf(LEVELS), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_many_levels_ascend():
     levels = tuple(np.linspace(0.001, 0.999, 101))
     for name, case in CASES.items():

@@ -58,6 +58,7 @@ def best_constant(likelihood, y):
     return -min(scipy.optimize.minimize(loss, s, method="Nelder-Mead", options=options).fun for s in starts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_the_best_constant(name):
     build, kind = LIKELIHOODS[name]

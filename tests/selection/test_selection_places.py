@@ -23,6 +23,7 @@ def assert_same(found, expected, new, there, tolerance=1e-6):
         assert_close(to_numpy(one), two, 100.0 * tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_library_comes_to_the_same(way, backend):
     rows, method = WAYS[way]
@@ -33,6 +34,7 @@ def test_every_library_comes_to_the_same(way, backend):
     assert_same(found, fit_regression(X, y, method=method), table(6, seed=1)[0], backend.array)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["sample", "collapsed"])
 def test_noise_on_every_library(way, backend):
     rows, method = WAYS[way]
@@ -45,6 +47,7 @@ def test_noise_on_every_library(way, backend):
     np.testing.assert_allclose(variance, y.var(), rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_short_numbers(way, backend):
     rows, method = WAYS[way]
