@@ -482,3 +482,22 @@ def test_a_search_cannot_be_traced_but_closed_forms_can():
     np.testing.assert_allclose(JAX.numpy(closed(mu, var)), math.sqrt(1.2) * scipy.stats.norm.ppf(0.9), rtol=1e-12)
     with pytest.raises(TypeError, match="searched on the host, which a traced function cannot"):
         jax.jit(lambda mu, var: Poisson().predictive_quantiles(mu, var, (0.9,)))(mu, var)
+
+
+# -- counts, in closed form -------------------------------------------------------------------------------------------
+
+
+def test_quantiles_of_counts_whose_rate_is_known_are_those_of_scipy():
+    rates = np.asarray([[0.02], [0.9], [7.0], [430.0], [2e6]])
+    levels = (0.001, 0.2, 0.5, 0.9, 0.999)
+    found = as_arrays(Poisson()).predictive_quantiles(np.log(rates), np.full_like(rates, 1e-20), levels)
+    np.testing.assert_array_equal(found[..., 0], [scipy.stats.poisson.ppf(level, rates[:, 0]) for level in levels])
+
+
+def test_the_predicted_variance_of_counts_with_dispersion_is_that_of_the_mixture():
+    mu, var = np.asarray([[-1.0], [0.5], [2.0]]), np.asarray([[0.3], [1.2], [1e-6]])
+    mean, variance = as_arrays(NegativeBinomial(0.6)).predict(mu, var)
+    expected = np.exp(mu + 0.5 * var)
+    np.testing.assert_allclose(mean, expected, rtol=1e-13)
+    # E[m] + 0.6 E[m^2] + var[m] for a rate m with a log-normal distribution
+    np.testing.assert_allclose(variance, expected + expected**2 * (1.6 * np.exp(var) - 1.0), rtol=1e-12)
