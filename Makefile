@@ -29,10 +29,10 @@ run: $(BIN)/.run
 	$(BIN)/agp compare
 
 test: $(BIN)/.test
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 test-quick: $(BIN)/.test
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # Libraries that not everybody has.
 OTHERS := $(VENV)-others
@@ -43,9 +43,8 @@ test-jax: $(OTHERS)/bin/.test
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
 
 test-botorch: $(OTHERS)/bin/.test
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k botorch tests/interop tests/properties/test_conformance.py
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest tests/interop/test_sklearn_ecosystem.py
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -k "bayesian or ecosystem" tests/project/test_docs.py tests/project/test_printed.py
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k "botorch or ecosystem or bayesian" \
+	  tests/interop tests/properties/test_conformance.py tests/project/test_docs.py tests/project/test_printed.py
 
 # Without torch, and without the stand-in for CuPy, which knows the newest versions: reference values on NumPy, gradients
 # of the bounds, files, estimators.
