@@ -384,3 +384,15 @@ def test_student_noise_without_a_variance_is_infinite(nu):
     mean, variance = likelihood.predict(np.array([[1.0]]), np.array([[0.5]]))
     assert mean == 1.0
     assert variance == np.inf
+
+
+def test_noise_alone_has_the_density_of_the_best_constant():
+    rng = np.random.default_rng(2)
+    y, weights = rng.normal(3.0, 0.7, (9, 2)), np.asarray([1, 3, 1, 2, 1, 1, 4, 1, 2])
+    y[[1, 4], 0] = np.nan
+    expected = 0.0
+    for column in np.repeat(y, weights, axis=0).T:
+        known = column[~np.isnan(column)]
+        expected -= 0.5 * len(known) * (np.log(2.0 * np.pi * known.var()) + 1.0)
+    found = Gaussian(np.asarray(0.1), missing=True).log_density_alone(y, 1.0 * weights)
+    assert found == pytest.approx(expected / 9, rel=1e-12)
