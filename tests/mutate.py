@@ -41,7 +41,16 @@ ROOMS = (
 )
 """The mathematics, and what decides on numbers."""
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    ("Pools.members", "13", "14"): "names another random stream",
+    ("Pools.parts", "ends[pool] >= stop", "ends[pool] > stop"): "adds a part without rows",
+    ("_normal_mixture", "mu - centre", "mu + centre"): "widens the interval where a search starts",
+    (
+        "Whitened.white_samples",
+        "self.mean.mT[:, :, None] + lower_times(self.scale, noise)",
+        "self.mean.mT[:, :, None] - lower_times(self.scale, noise)",
+    ): "has the same distribution",
+}
 """Mutants without an observable effect: (function, code before, code after), and the reason."""
 
 CPU_SECONDS = 60.0
