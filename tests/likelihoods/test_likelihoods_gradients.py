@@ -112,7 +112,7 @@ def _scalar(name, backend):
     return backend.move(likelihood)
 
 
-@pytest.mark.slow
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_expectations_are_integrals(name, backend):
     likelihood = _scalar(name, backend)
