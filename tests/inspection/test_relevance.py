@@ -82,7 +82,6 @@ def test_units_change_lengthscales_alone(exact):
     np.testing.assert_allclose(shuffled[1], 1e4 * shuffled[0], rtol=1e-2)
 
 
-@pytest.mark.slow
 def test_error_bars_are_those_of_the_curvature(exact):
     found = laplace(exact, X, Y)
     names = found.unflatten.names
