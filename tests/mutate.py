@@ -218,7 +218,7 @@ class Recorder:
         self.names: list[tuple[str, str]] = []
         self.written: set[int] = set()
         self.modules: set[str] = set()
-        vars(builtins)["__agp_seen__"] = self.seen.add
+        builtins.__dict__["__agp_seen__"] = self.seen.add
 
     def _instrument(self) -> None:
         """Add the calls to modules that were imported since the last time."""
