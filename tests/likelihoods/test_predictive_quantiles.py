@@ -483,7 +483,7 @@ def test_a_search_cannot_be_traced_but_closed_forms_can():
         jax.jit(lambda mu, var: Poisson().predictive_quantiles(mu, var, (0.9,)))(mu, var)
 
 
-# -- counts, in closed form -------------------------------------------------------------------------------------------
+# -- counts and shares, in closed form ------------------------------------------------------------------------------
 
 
 def test_quantiles_of_counts_whose_rate_is_known_are_those_of_scipy():
@@ -500,3 +500,9 @@ def test_the_predicted_variance_of_counts_with_dispersion_is_that_of_the_mixture
     np.testing.assert_allclose(mean, expected, rtol=1e-13)
     # E[m] + 0.6 E[m^2] + var[m] for a rate m with a log-normal distribution
     np.testing.assert_allclose(variance, expected + expected**2 * (1.6 * np.exp(var) - 1.0), rtol=1e-12)
+
+
+def test_shares_whose_mean_is_known_have_the_variance_of_their_distribution():
+    f = np.asarray([[-1.5], [0.3], [2.0]])
+    mean, variance = as_arrays(Beta(6.0)).predict(f, np.full_like(f, 1e-20))
+    np.testing.assert_allclose(variance, mean * (1.0 - mean) / 7.0, rtol=1e-9)
