@@ -1,6 +1,6 @@
 # make run    set up and run the comparison on every backend that the extras below install
 # make test   set up and run the whole test suite
-# make test-quick   without what takes seconds or draws, trains or starts processes for its own sake: some minutes
+# make test-quick   without the slow tests: those that train, start processes or repeat others on another library
 # make test-jax   reference values and processes on JAX, in an environment of its own (some minutes)
 # make test-botorch   models in BoTorch, estimators in MAPIE, SHAP and Optuna, in the same environment
 # make test-oldest   the core on the oldest supported versions of what it needs, in an environment of its own

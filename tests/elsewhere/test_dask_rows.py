@@ -288,6 +288,7 @@ da.ones(3).sum().compute()
 """
 
 
+@pytest.mark.slow
 def test_the_first_evaluation_of_a_process_leaves_the_settings_of_dask_alone():
     """By a scheduler of its own choice, with nothing of dask imported but arrays."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=300)

@@ -359,6 +359,7 @@ def test_a_file_imports_no_module(path, tmp_path, monkeypatch):
     assert "trap" not in sys.modules
 
 
+@pytest.mark.slow
 def test_loading_imports_nothing_at_all(path):
     agp.save(SMALL, path)
     program = (

@@ -72,6 +72,7 @@ def dask_array():
         yield da
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(110,), 30, (5, 80, 1, 24)])
 def test_rows_elsewhere_come_to_the_same(chunks, dask_array):
     X, y = table()
